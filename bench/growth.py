@@ -1,8 +1,8 @@
 """``python -m bench.growth``: how the stage's cost grows with keys, key groups, events in a micro-batch, and Kafka partitions.
 
-python -m bench.growth                                              # 10,000 to 1,000,000 keys, both layouts, both state stores
+python -m bench.growth                                              # 10,000 to 1,000,000 keys, both state stores
 python -m bench.growth --keys 1000000 --store rocksdb               # one size, one store
-python -m bench.growth --keys 10000000 --key-groups 4096 --layout compact --store rocksdb
+python -m bench.growth --keys 10000000 --key-groups 4096 --store rocksdb
 python -m bench.growth --keys 1000000 --store rocksdb --key-groups 256 --engine key_groups --engine native --changes 1000,10000 --flink
 
 Each line is a new checkpoint, which a real query from Kafka creates: one insert for each key, in micro-batches of ``--batch``. Then
@@ -53,7 +53,7 @@ from .spark import start_session, use_state
 from .topics import PARTITIONS
 
 CHANGES = 100
-NATIVE = "native"
+KEY_GROUPS, NATIVE = "key_groups", "native"
 _EVENTS = (1, 10, 100)
 _FLINK_CHANGES = 1_000_000
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Helsinki", "Lisbon", "Madrid", "Oslo")
@@ -61,10 +61,10 @@ _OF_A_BATCH = (".delta", ".changelog")  # a commit waits for these files; snapsh
 
 
 class Setting(NamedTuple):
-    """The settings of a checkpoint; the layout of the native engine is ``native``."""
+    """The settings of a checkpoint."""
 
     keys: int
-    layout: str
+    engine: str
     store: str
     key_groups: int
     partitions: int = PARTITIONS
@@ -101,11 +101,11 @@ def main() -> None:
         raise SystemExit("memory is read from /proc: run the benchmark on Linux")
     print("python -m bench.growth", *sys.argv[1:], flush=True)
     settings = [
-        Setting(keys, layout, store, groups)
+        Setting(keys, engine, store, groups)
         for keys in options.keys
-        for layout in layouts_of(options)
+        for engine in options.engine
         for store in options.store
-        for groups in (options.key_groups if layout != NATIVE else options.key_groups[:1])
+        for groups in (options.key_groups if engine != NATIVE else options.key_groups[:1])
     ]
     middle = options.keys[len(options.keys) // 2]
     by_partitions = [settings[0]._replace(keys=middle, partitions=partitions) for partitions in options.partitions]
@@ -145,18 +145,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keys", type=numbers, default=(10_000, 100_000, 1_000_000), help="comma-separated")
     parser.add_argument("--key-groups", type=numbers, default=(64, 512, 4096), help="comma-separated")
     parser.add_argument("--partitions", type=numbers, default=(1, 4, 16), help="comma-separated; empty: do not vary them")
-    parser.add_argument("--layout", choices=("full", "compact"), action="append", help="default: both")
     parser.add_argument("--store", choices=("heap", "rocksdb"), action="append", help="default: both")
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch while the checkpoint is created")
     parser.add_argument("--shuffle-partitions", type=int, default=2, help="spark.sql.shuffle.partitions")
     parser.add_argument("--batches", type=int, default=10, help="how many small micro-batches to measure")
-    parser.add_argument("--engine", choices=("key_groups", NATIVE, "none"), action="append", help="default: key_groups; none: only Flink")
+    parser.add_argument("--engine", choices=(KEY_GROUPS, NATIVE, "none"), action="append", help="default: key_groups; none: only Flink")
     parser.add_argument("--changes", type=numbers, default=(), help="sizes of micro-batches, comma-separated; default: by key groups")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     parser.add_argument("--flink", action="store_true", help="also measure Apache Flink")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    options.layout = options.layout or ["full", "compact"]
+    options.engine = [engine for engine in options.engine or [KEY_GROUPS] if engine != "none"]
     options.store = options.store or ["heap", "rocksdb"]
     return options
 
@@ -166,23 +165,19 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number)
 
 
-def layouts_of(options: argparse.Namespace) -> list[str]:
-    """Return the layouts of the chosen engines."""
-    engines = options.engine or ["key_groups"]
-    return options.layout * ("key_groups" in engines) + [NATIVE] * (NATIVE in engines)
-
-
 # ------------------------------------------------------------------------------------------------------------ the tables
 
 
 def heads(*names: str) -> str:
     """Return the header of a table."""
-    return f"{'keys':>10} {'layout':<8}{'store':<8}{'groups':>7}" + "".join(f"{name:>10}" for name in names)
+    return f"{'keys':>10} {'engine':<12}{'store':<8}{'groups':>7}" + "".join(f"{name:>10}" for name in names)
 
 
 def line(setting: Setting, *values: str) -> str:
     """Return a line of a table."""
-    return f"{setting.keys:>10,} {setting.layout:<8}{setting.store:<8}{setting.key_groups:>7}" + "".join(f"{value:>10}" for value in values)
+    return f"{setting.keys:>10,} {setting.engine:<12}{setting.store:<8}{setting.key_groups:>7}" + "".join(
+        f"{value:>10}" for value in values
+    )
 
 
 def of_setting(checkpoint: Checkpoint) -> Iterator[str]:
@@ -321,7 +316,7 @@ class Query:
         keys, resident = self.setting.keys, resident_bytes(os.getpid())
         disk = sum(files_of(self.folder).values()) / keys
         memory = sum(operator["memoryUsedBytes"] for operator in progress[-1]["stateOperators"]) / keys
-        stored = None if self.setting.layout == NATIVE else self.stored() / keys
+        stored = None if self.setting.engine == NATIVE else self.stored() / keys
         return {"rate": rate, "state": stored, "disk": disk, "memory": memory, "resident": resident}
 
     def stored(self) -> int:
@@ -345,10 +340,10 @@ class Query:
 
     def stage(self) -> ChangelogNormalize:
         """Return the options of the stage."""
-        if self.setting.layout == NATIVE:
+        if self.setting.engine == NATIVE:
             # The two topics are read one after the other, so that a key never comes from two tasks of a micro-batch.
             return ChangelogNormalize(engine=NativeEngine(repartition=False))
-        return ChangelogNormalize(key_groups=self.setting.key_groups, state_layout=self.setting.layout)
+        return ChangelogNormalize(key_groups=self.setting.key_groups)
 
     def run(self, batch: int) -> tuple[list[dict[str, Any]], float]:
         """Read all available records; return the progress of micro-batches with rows, and the seconds to the end of the first."""
@@ -362,7 +357,7 @@ class Query:
             options={"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": batch},
             normalize=self.stage(),
         )
-        mode = "update" if self.setting.layout == NATIVE else "append"
+        mode = "update" if self.setting.engine == NATIVE else "append"
         writer = changes.writeStream.format("noop").outputMode(mode).option("checkpointLocation", str(self.folder / "checkpoint"))
         begin = time.time()
         query = writer.trigger(availableNow=True).start()

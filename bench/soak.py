@@ -131,7 +131,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="run for this time without a kill, and require that the memory is flat")
     parser.add_argument("--batch", type=int, default=100_000, help="messages in a micro-batch")
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
-    parser.add_argument("--layout", choices=("full", "compact"), default="full", help="layout of the state")
     parser.add_argument("--engine", choices=("key_groups", NATIVE), default="key_groups")
     parser.add_argument("--folder", help="folder for the topic, the checkpoint and the changelog; it is kept. Default: a temporary one")
     parser.add_argument("--job", nargs=2, metavar=("SERVERS", "FOLDER"), help=argparse.SUPPRESS)
@@ -230,9 +229,7 @@ def job(options: argparse.Namespace) -> None:
 
     native = options.engine == NATIVE
     # Each Kafka partition has its own keys.
-    stage = ChangelogNormalize(
-        **{"engine": NativeEngine(repartition=False)} if native else {"key_groups": options.key_groups, "state_layout": options.layout}
-    )
+    stage = ChangelogNormalize(**{"engine": NativeEngine(repartition=False)} if native else {"key_groups": options.key_groups})
     if native:  # its rows are checked by the offsets of all micro-batches
         spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
     changes = from_kafka_changelog(
@@ -258,7 +255,6 @@ def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
     job_options = {
         "batch": options.batch,
         "key-groups": options.key_groups,
-        "layout": options.layout,
         "engine": options.engine,
         "kill-every": options.kill_every,
         "messages": options.messages,

@@ -1,4 +1,4 @@
-"""``cdc``, the command line: look at a topic of CDC messages, follow it as a changelog, convert it to another format.
+"""``cdc``, the command line: look at a topic of CDC messages, follow it as a changelog, check copied tables and checkpoints.
 
 ======================  ===========================================================
 command                 module
@@ -6,7 +6,6 @@ command                 module
 ``cdc formats``         `cdc_cli.formats`
 ``cdc profile``         `cdc_cli.profile`
 ``cdc tail``            `cdc_cli.tail`
-``cdc convert``         `cdc_cli.convert`
 ``cdc verify``          `cdc_cli.verify`
 ``cdc status``          `cdc_cli.status`
 ======================  ===========================================================

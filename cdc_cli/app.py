@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .convert import convert
 from .formats import formats
 from .profile import profile
 from .status import status
@@ -65,7 +64,6 @@ app = typer.Typer(
 app.command()(formats)
 app.command()(profile)
 app.command()(tail)
-app.command()(convert)
 app.command()(verify)
 app.command()(status)
 
@@ -86,7 +84,7 @@ def cdc(
     ] = False,
     version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Inspect Kafka topics of CDC messages, follow them as changelogs, convert them; check copied tables and checkpoints."""
+    """Inspect Kafka topics of CDC messages, follow them as changelogs; check copied tables and checkpoints."""
     context.meta[_TRACEBACK] = traceback
     # If a terminal cannot show a character, it gets the escape sequence.
     for stream in (sys.stdout, sys.stderr):

@@ -18,7 +18,6 @@ from cdc_formats.errors import (
     FormatBugError,
     MissingBeforeImageError,
     PartialImageError,
-    TruncateError,
     excerpt_of,
 )
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
@@ -43,13 +42,6 @@ class Errors(str, Enum):
     SHOW = "show"
 
 
-class OnTruncate(str, Enum):
-    """What happens when the source table was truncated: no changelog row can represent that."""
-
-    FAIL = "fail"
-    IGNORE = "ignore"
-
-
 class Changelog:
     """Decodes records one at a time.
 
@@ -60,10 +52,9 @@ class Changelog:
         Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes and drops changes without effect
         (`cdc_formats.fold`).
     errors : Errors
-    on_truncate : OnTruncate
     show_ignored : bool
         Whether to print each record without rows, with its position.
-    tell : callable
+    print_message : callable
         Prints a text in a rich style.
 
     Raises
@@ -78,14 +69,13 @@ class Changelog:
         *,
         normalize: bool,
         errors: Errors,
-        on_truncate: OnTruncate = OnTruncate.IGNORE,
         show_ignored: bool = False,
         print_message: Callable[[str, str], None] = print_message,
     ) -> None:
         if normalize and not table.primary_key:
             raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
         decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
-        self.format, self.errors, self.on_truncate, self.show_ignored = table.format, errors, on_truncate, show_ignored
+        self.format, self.errors, self.show_ignored = table.format, errors, show_ignored
         self._print_message = print_message
         self.counts: Counter[str] = Counter()
         self.kinds: Counter[RowKind] = Counter()
@@ -99,7 +89,6 @@ class Changelog:
         ------
         DecodeError
             When the record cannot be decoded and `errors` is ``FAIL``.
-        TruncateError
         """
         self.counts["records"] += 1
         try:
@@ -133,17 +122,12 @@ class Changelog:
             self._print_message(str(error), "red")
 
     def _ignore(self, reason: Ignored, record: Record) -> None:
-        if reason is Ignored.TRUNCATE and self.on_truncate is OnTruncate.FAIL:
-            raise TruncateError(
-                f"the source table was truncated - in {record.where}. A changelog has no row for that: start again from a snapshot, or "
-                "pass --on-truncate ignore"
-            )
         self.counts[f"ignored ({reason.value})"] += 1
         if self.show_ignored and reason is not Ignored.OTHER_TABLE:  # the user left these out with the format's options
             self._print_message(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:
-        """Count rows that were written or shown."""
+        """Count rows that were shown."""
         for kind, _ in rows:
             self.kinds[kind] += 1
 

@@ -29,7 +29,7 @@ WhichColor = Annotated[Color, typer.Option("--color", help="When to use colours.
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
 
 
-def format_option(*names: str, help: str, panel: str | None = None) -> typer.models.OptionInfo:
-    """Return an option for a format's name, with shell completion."""
-    made: typer.models.OptionInfo = typer.Option(*names, help=help, metavar="FORMAT", autocompletion=complete_format, rich_help_panel=panel)
+def format_option(help: str) -> typer.models.OptionInfo:
+    """Return the option for a format's name, with shell completion."""
+    made: typer.models.OptionInfo = typer.Option("--format", "-f", help=help, metavar="FORMAT", autocompletion=complete_format)
     return made

@@ -21,7 +21,7 @@ def profile(
     topic: Topic,
     servers: Servers = "",
     sample: Sample = SAMPLE,
-    format: Annotated[str, format_option("--format", "-f", help="The format. By default, detected.")] = "",
+    format: Annotated[str, format_option("The format. By default, detected.")] = "",
     option: FormatOption = None,
     json: Json = False,
     color: WhichColor = Color.AUTO,

@@ -275,12 +275,8 @@ def _consumer(connection: Connection, hear: Callable[[Any], None]) -> Consumer:
     try:
         return Consumer({**_DEFAULTS, **connection.client_config(hear), "bootstrap.servers": connection.servers, **_OURS})
     except (KafkaException, TypeError, ValueError) as error:
-        raise refused_property(error, connection) from None
-
-
-def refused_property(error: Exception, connection: Connection) -> ArgumentError:
-    """Return the error for a client that cannot be created, with the property's name and without its value."""
-    return ArgumentError(f"the Kafka client refuses a property: {option_in(error, connection.config)}")
+        # The property's name, without its value.
+        raise ArgumentError(f"the Kafka client refuses a property: {option_in(error, connection.config)}") from None
 
 
 def typed_error(error: Any, topic: str, heard: BrokerErrors | None = None) -> SampleError:

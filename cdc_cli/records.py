@@ -1,4 +1,4 @@
-"""A record to convert or to show, from a topic or a file."""
+"""A record of a topic, to show."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ from cdc_formats.base import Headers
 
 
 class Record(NamedTuple):
-    """A record of a topic, or of a file.
+    """A record of a topic.
 
     Attributes
     ----------
-    source : str
-        The topic, or the file.
+    topic : str
     partition, offset : int
-        In a file, those on the line, otherwise 0 and the line number.
     key, value : bytes or None
     headers : sequence of (str, bytes or None)
-    line : int
-        The line number in a file; 0 for a record of a topic.
     """
 
-    source: str
+    topic: str
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
-    line: int = 0
 
     @property
     def where(self) -> str:
-        """``topic[partition]@offset``, or ``file:line``."""
-        return f"{self.source}:{self.line}" if self.line else f"{self.source}[{self.partition}]@{self.offset}"
+        """``topic[partition]@offset``."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"

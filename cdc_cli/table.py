@@ -1,4 +1,4 @@
-"""The columns and key of a topic or file, declared or inferred from a sample."""
+"""The columns and key of a topic, declared or inferred from a sample."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TableSchema(NamedTuple):
 
 
 def table_of(
-    format: Format, given: Iterable[str], *, schema: str, primary_key: str, option: str, sample: Callable[[], Sequence[Sampled]]
+    format: Format, given: Iterable[str], *, schema: str, primary_key: str, sample: Callable[[], Sequence[Sampled]]
 ) -> TableSchema:
     """Return the declared table, or infer it from a sample and print it on standard error.
 
@@ -55,8 +55,6 @@ def table_of(
         DDL; empty: inferred, together with the format options that are not given.
     primary_key : str
         Comma-separated names; empty: the sample's key, if it has one.
-    option : str
-        The command-line option for format options, to print the inferred ones.
     sample : callable
         Takes a sample; called only if the table is inferred.
 
@@ -73,7 +71,7 @@ def table_of(
     with status_line("inferring the columns from a sample"):
         found = infer_schema(sample(), format=format, primary_key=names(primary_key))
     inferred = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
-    print_message(_said(found, inferred, option), "dim")
+    print_message(_pasteable(found, inferred), "dim")
     return TableSchema(replace(format, **inferred), found.columns, found.primary_key)
 
 
@@ -86,12 +84,12 @@ def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[Sampled
     return list(key_values(records))
 
 
-def _said(found: InferredSchema, told: Mapping[str, Any], option: str) -> str:
+def _pasteable(found: InferredSchema, format_options: Mapping[str, Any]) -> str:
     """Return the inferred table as options to paste, with notes for the user."""
     options = [
         f"--schema {shlex.quote(found.ddl)}",
         *([f"--primary-key {shlex.quote(','.join(found.primary_key))}"] if found.primary_key else []),
-        *(f"{option} {shlex.quote(f'{name}={value}')}" for name, value in told.items()),
+        *(f"-o {shlex.quote(f'{name}={value}')}" for name, value in format_options.items()),
     ]
     noted: dict[str, list[str]] = {}
     for each in found.evidence:

@@ -43,7 +43,7 @@ def tail(
     topic: TopicName,
     servers: Servers = "",
     *,
-    format: Annotated[str, format_option("--format", "-f", help="The format of the messages; cdc formats lists them.")],
+    format: Annotated[str, format_option("The format of the messages; cdc formats lists them.")],
     option: FormatOption = None,
     schema: Schema = "",
     primary_key: PrimaryKey = "",
@@ -75,7 +75,6 @@ def tail(
         options,
         schema=schema,
         primary_key=primary_key,
-        option="-o",
         sample=lambda: sample_of_topic(broker, topic, sample),
     )
     shown = RowPrinter(view_of(table.columns, json=json, color=color), _wanted(table, pairs(where_key or (), "--where-key")), most)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
@@ -95,48 +93,15 @@ def _stderr() -> Console:
 
 
 @contextmanager
-def status_line(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show a status line, if standard error is a terminal, and return the function that changes its text.
-
-    Parameters
-    ----------
-    text : str
-    quiet : bool
-        Whether to show nothing.
-    """
-    if quiet or not sys.stderr.isatty():
-        yield lambda text: None
+def status_line(text: str) -> Iterator[None]:
+    """Show a status line, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield
         return
     from rich.text import Text
 
-    with _stderr().status(Text(printable(text))) as status:
-        yield lambda text: status.update(Text(printable(text)))
-
-
-@contextmanager
-def delay_interrupt() -> Iterator[None]:
-    """Delay a Ctrl-C until the block ends, so that work and counts agree. A second Ctrl-C ends the block at once."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # Ctrl-C does not arrive here, or another handler is installed
-        return
-    pressed = 0
-
-    def press(number: int, frame: object) -> None:
-        nonlocal pressed
-        pressed += 1
-        if pressed > 1:
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, press)
-    try:
+    with _stderr().status(Text(printable(text))):
         yield
-    except SystemError:  # the Kafka client raises it for a Ctrl-C during one of its callbacks
-        if pressed < 2:
-            raise
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if pressed:
-        raise KeyboardInterrupt
 
 
 def print_error(error: Exception) -> None:

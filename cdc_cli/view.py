@@ -151,7 +151,7 @@ class JsonView:
     def _line(self, record: Record, kind: RowKind, row: Row) -> bytes:
         encoded = self.encoder.encode(kind, row)
         assert encoded is not None  # changelog-json has a message for every row
-        place = json_bytes({"topic": record.source, "partition": record.partition, "offset": record.offset})
+        place = json_bytes({"topic": record.topic, "partition": record.partition, "offset": record.offset})
         return interactive_json((encoded[1] or b"")[:-1] + b"," + place[1:]) + b"\n"
 
 

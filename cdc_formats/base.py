@@ -137,9 +137,6 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
         Whether `row` contains `ABSENT`.
     position : Position or None
         The event's position in its source's log, if positions were requested; None if the message has none.
-    before : tuple or None
-        The whole row of the key before the event, if images were requested. None if the key had no row (an insert, the new key of an
-        update that changes the key) or the event does not carry it.
     moved_from : tuple or None
         Of a partial row whose key the event changed, the key before: the row of that key has the missing columns.
     """
@@ -149,7 +146,6 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     metadata: tuple[Any, ...] = ()
     partial: bool = False
     position: Position | None = None
-    before: tuple[Any, ...] | None = None
     moved_from: tuple[Any, ...] | None = None
 
 
@@ -461,7 +457,6 @@ class Format(SampledFormat, ABC):
         unique_key: Sequence[str] = (),
         metadata: Sequence[str] = (),
         positions: bool = False,
-        images: bool = False,
         tables: Sequence[str] = (),
         require_key: bool = False,
         completes_moved: bool = True,
@@ -476,8 +471,8 @@ class Format(SampledFormat, ABC):
             The columns of the primary key; `Decoder.upserts` needs it.
         metadata : sequence of str
             Names of `metadata` to read.
-        positions, images : bool
-            Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
+        positions : bool
+            Whether `Decoder.upserts` reads `KeyedChange.position`.
         tables : sequence of str
             Columns of `table_identity` whose values `Decoder.tables` collects.
         require_key : bool
@@ -501,7 +496,6 @@ class Format(SampledFormat, ABC):
             tuple(unique_key),
             tuple(metadata),
             positions=positions,
-            images=images,
             tables=tables,
             require_key=require_key,
             completes_moved=completes_moved,
@@ -525,7 +519,7 @@ class Format(SampledFormat, ABC):
         FormatOptionError
             When the format cannot be written.
         """
-        raise FormatOptionError(f"{self.identifier} cannot be written")
+        raise FormatOptionError(f"{self.identifier} cannot be written, only read: choose another format, such as debezium-json")
 
     @classmethod
     def from_options(cls: type[F], options: Mapping[str, Any]) -> F:
@@ -591,9 +585,8 @@ class Decoder:
 
     `decode` returns the changelog of the message. `upserts` returns one change per key, for a keyed stage. Flink's planner puts
     DropUpdateBefore under its ChangelogNormalize; likewise, `upserts` reads only the key of a before-image. An event that changes the key
-    becomes a delete of the old key and an upsert of the new one (Flink drops the old key's ``-U`` and leaves a stale row). With `images`,
-    before-images are read in full, for a stage that does not store rows. With `positions`, each change has its position in the source's
-    log.
+    becomes a delete of the old key and an upsert of the new one (Flink drops the old key's ``-U`` and leaves a stale row). With
+    `positions`, each change has its position in the source's log.
 
     Attributes
     ----------
@@ -610,7 +603,6 @@ class Decoder:
         metadata: tuple[str, ...],
         *,
         positions: bool = False,
-        images: bool = False,
         tables: Sequence[str] = (),
         require_key: bool = False,
         completes_moved: bool = True,
@@ -622,7 +614,7 @@ class Decoder:
         self.columns = columns
         self.unique_key = unique_key
         self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
-        self._rows = RowConverter(columns, format.handling, unique_key, images=images)
+        self._rows = RowConverter(columns, format.handling, unique_key)
         self._read = format.reader(self._rows)
         self._read_keyed = format.reader(self._rows, keyed=True)
         self._key_of = key_getter(columns, self._rows.key_indices)
@@ -631,8 +623,7 @@ class Decoder:
         self._tombstones = format.reads_tombstones
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
-        self._positions, self._images = positions, images
-        self._in_full = positions or images
+        self._positions = positions
         self._require_key, self._completes_moved = require_key, completes_moved
         self._table_of = format.table_reader(tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
@@ -667,7 +658,7 @@ class Decoder:
         DecodeError
             As `decode`; a missing before-image is an error only for a delete whose key it holds.
         """
-        return self._decoded(self._read_keyed, self._keyed_in_full if self._in_full else self._keyed, key, value, headers)
+        return self._decoded(self._read_keyed, self._keyed_with_position if self._positions else self._keyed, key, value, headers)
 
     def _decoded(
         self, read: Reader, add: Callable[[Event, list[C]], None], key: bytes | None, value: bytes | None, headers: Headers
@@ -834,31 +825,12 @@ class Decoder:
         moved_from = old if partial and old != key else None
         changes.append(KeyedChange(key, row, metadata, partial, moved_from=moved_from))
 
-    def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:
-        """As `_keyed`, with the position in every change and the row before the event in the first."""
+    def _keyed_with_position(self, event: Event, changes: list[KeyedChange]) -> None:
         made: list[KeyedChange] = []
         self._keyed(event, made)
         if made:
-            position = self.format.position(event.message) if self._positions else None
-            before = self._image(event, event.rows or self._rows, made[-1].row) if self._images else None
-            for change in made:
-                changes.append(msgspec.structs.replace(change, position=position, before=before))
-                before = None
-
-    def _image(self, event: Event, rows: RowConverter, after: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """Return the whole row before an event, or None if the event does not carry it."""
-        if event.before is None:
-            return None
-        if event.changed_only and after is not None:
-            row = rows.before(event.before, after, event.before_path)
-            return None if ABSENT in row else row
-        raw = rows.raw(event.before)
-        if rows.only_key(raw) or (event.sparse and ABSENT in raw):
-            return None
-        # A missing column is NULL, as in an after-image; a placeholder takes the value of the row after it.
-        row = rows.row(event.before, event.before_path)
-        row = _missing_as_null(row, raw) if after is None else complete(self._of_before(row, raw), after)
-        return None if ABSENT in row else row
+            position = self.format.position(event.message)
+            changes += [msgspec.structs.replace(change, position=position) for change in made]
 
     def _check_key(self, row: tuple[Any, ...], path: str) -> None:
         self._checked(tuple([row[index] for index in self._rows.key_indices]), path)

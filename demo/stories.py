@@ -9,7 +9,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from normalize import ChangelogNormalize, aggregate_changes, from_kafka_changelog
+from normalize import ChangelogNormalize, aggregate_changes, from_kafka_changelog, signed_sum
 from normalize.api import encode_changelog
 
 from .recordings import collect, table_of
@@ -29,9 +29,8 @@ def product(spark: Any, kafka: Any, say: Say) -> Result:
     say(f"   the same 22 statements as messages of {', '.join(FORMATS)}")
     changes = [_product_changes(spark, kafka, name, records[name], story).withColumn("format", F.lit(name)) for name in FORMATS]
     every = reduce(DataFrame.union, changes).cache()
-    query = "SELECT format, name, SUM(weight) AS weight FROM product GROUP BY format, name"
     sums: dict[str, dict[str, Decimal]] = {name: {} for name in FORMATS}
-    for row in aggregate_changes(every, query).collect():
+    for row in aggregate_changes(every, ["format", "name"], signed_sum("weight").alias("weight")).collect():
         sums[row.format][row.name] = row.weight
     expected = _database_sums((PRODUCT / "statements.sql").read_text())
     groups = sorted(expected)

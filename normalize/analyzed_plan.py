@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import connect
+from .connect import is_connect
 from .core.output import ROW_KIND
-from .unresolved_plan import UnresolvedNode, unresolved_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,9 +72,9 @@ class Node:
         return [Node(child, self.spark) for child in elements(self.java.children())]
 
 
-def plan_of(df: DataFrame) -> Node | UnresolvedNode:
-    """Return the plan of a DataFrame. Spark Connect analyzes plans on its server, and so its client has only the unresolved plan."""
-    return unresolved_plan(df) if connect.is_connect(df) else Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
+def plan_of(df: DataFrame) -> Node:
+    """Return the plan of a DataFrame of a classic session. The client of Spark Connect has no plan: its server analyzes."""
+    return Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
 
 
 def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFrame:
@@ -84,11 +83,8 @@ def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFr
 
 
 def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:
-    """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it."""
-    plan = plan_of(df)
-    if isinstance(plan, UnresolvedNode):
-        return connect.changelog_mode(plan.relation, {f"{_ALIAS}{mode}": mode for mode in _MODES})
-    return _mode(plan)
+    """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it, or is on a server."""
+    return None if is_connect(df) else _mode(plan_of(df))
 
 
 def _mode(node: Node) -> Literal["all", "upsert"] | None:
@@ -104,8 +100,7 @@ def _mode(node: Node) -> Literal["all", "upsert"] | None:
 
 def has_native_engine(df: DataFrame) -> bool:
     """Return whether a stream contains a changelog of `normalize.engines.native`, which is written in output mode ``update``."""
-    plan = plan_of(df)
-    return df.isStreaming and isinstance(plan, Node) and _has_native_engine(plan)
+    return not is_connect(df) and df.isStreaming and _has_native_engine(plan_of(df))
 
 
 def _has_native_engine(node: Node) -> bool:

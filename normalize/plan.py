@@ -126,10 +126,6 @@ def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_befor
     return Plan(False, False, True, f"{reason}; -U is dropped, because the consumer does not need it", CONSUMER_MODES["upsert"])
 
 
-_STATE = {
-    "full": "the state contains each key's row",
-    "compact": "the state contains hashes of each key and row, and -U and -D are the event's own before-images",
-}
 _ORDER = {
     "arrival": "changes apply in the order of arrival",
     "source": "changes at or before their key's position in the source's log are dropped",
@@ -150,7 +146,7 @@ def explain(plan: Plan, options: StageOptions, *, format: str, source: Changelog
     if plan.normalize:
         upserts = replace(source, kinds=source.kinds - {RowKind.UPDATE_BEFORE})
         of_native = options.native is not None
-        how = _NATIVE if of_native else f"{_STATE[options.state_layout]}, {_ORDER[options.order]}"
+        how = _NATIVE if of_native else f"the state contains each key's row, {_ORDER[options.order]}"
         lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {how}")
         exchange = f"hash[{key}]" if of_native else f"hash[key group of {key}], key_groups={options.key_groups}"
         lines.append(f"Exchange({exchange}, changelogMode={upserts})")

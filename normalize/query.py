@@ -114,7 +114,6 @@ class Request:
             topic=records.topic,
             key_groups=options.key_groups,
             drop_update_before=plan.drop_update_before,
-            compact=options.state_layout == "compact",
             positions=options.order == "source",
             ignored=ignored_columns(table, key, names_of(options.ignore_columns)),
             ignore_deletes=options.ignore_deletes,
@@ -399,14 +398,6 @@ class ChangelogNormalize(StageOptions):
         Whether deletes are dropped: their rows stay. An event that changes the primary key also
         leaves the old row, unless the producer writes the ``-U`` and the ``+U`` as separate messages
         (changelog-json), and the plan has no ChangelogNormalize.
-    state_layout : {"full", "compact"}
-        What the state stores for a key: ``full``, its row; ``compact``, hashes of key and row (and the position), at most 32 bytes.
-        ``compact`` requires a reader, and events with the full before-image: ``-U`` and ``-D`` are taken from the event, and one that
-        differs from the row last emitted is detected. It cannot complete partial rows, and its number of key groups cannot be changed
-        later.
-    on_wrong_before : {"count", "fail"}
-        What ``compact`` does when a before-image differs from the row last emitted: count it and emit the rows as in the event (an update
-        without a before-image has no ``-U``), or fail.
     state_ttl : timedelta or None
         Forget a row this long after its last write (processing time), as in Flink: its next change is an ``+I``, its delete is dropped.
         With a TTL, an update to an equal row is emitted. It requires a stream.

@@ -29,13 +29,10 @@ DELETE_RETENTION = timedelta(days=7)
 _CHOICES = {
     "changelog_mode": ("all", "upsert"),
     "order": ("arrival", "source"),
-    "state_layout": ("full", "compact"),
-    "on_wrong_before": ("count", "fail"),
     "on_expiry": ("forget", "retract"),
 }
 _REFUSED_BY_NATIVE = {
     "order": "its state has no positions of the source's log",
-    "state_layout": "its state has the newest two rows of each key",
     "state_ttl": "Spark's aggregation keeps every key",
     "ignore_columns": "it compares the newest row with the row before it, and not with the row last emitted",
     "mini_batch": "it always keeps only the last change of a key in a micro-batch",
@@ -78,8 +75,6 @@ class StageOptions:
     where: str | SparkColumn | None = None
     ignore_columns: str | Sequence[str] = ()
     ignore_deletes: bool = False
-    state_layout: Literal["full", "compact"] = "full"
-    on_wrong_before: Literal["count", "fail"] = "count"
     state_ttl: timedelta | None = None
     on_expiry: Literal["forget", "retract"] = "forget"
     mini_batch: bool = False
@@ -101,10 +96,6 @@ class StageOptions:
     def _check_combinations(self) -> None:
         if self.on_expiry == "retract" and self.state_ttl is None:
             raise ArgumentError("on_expiry='retract' requires state_ttl: without it no row expires")
-        if self.on_expiry == "retract" and self.state_layout == "compact":
-            raise ArgumentError("on_expiry='retract' requires state_layout='full': a compact state has no rows to delete")
-        if self.on_wrong_before == "fail" and self.state_layout == "full":
-            raise ArgumentError("on_wrong_before='fail' requires state_layout='compact', which compares before-images with the state")
         if self.delete_retention != DELETE_RETENTION and self.order == "arrival":
             raise ArgumentError("delete_retention requires order='source', which keeps the positions of deletes")
         if self.native is not None and self.refused_by_native:
@@ -161,7 +152,7 @@ class StageOptions:
     @property
     def set_options(self) -> list[str]:
         """The options that are set and require the stage, as text."""
-        named = self._changed("order", "state_layout", "engine")
+        named = self._changed("order", "engine")
         if self.where is not None:
             named.append("where")
         return named + [name for name in ("ignore_columns", "state_ttl", "mini_batch") if getattr(self, name)]
@@ -178,7 +169,7 @@ class StageOptions:
         ------
         ArgumentError
         """
-        if given := self._changed("source_duplicates", "order", "state_layout"):
+        if given := self._changed("source_duplicates", "order"):
             raise ArgumentError(
                 f"{given[0]} does not apply to a DataFrame that is already a changelog: remove it, or pass it to from_kafka_changelog or "
                 "decode_changelog, which read the messages"
@@ -213,7 +204,7 @@ def make_stage(
         raise ArgumentError("engine='native' requires a stream: a bounded read has no state")
     millisecond = timedelta(milliseconds=1)
     ttl_ms = 0 if options.state_ttl is None else options.state_ttl // millisecond
-    layout = Layout(options.key_groups, shape.columns, (*unique_key, *key_metadata), shape.compact, ttl_ms > 0, shape.positions)
+    layout = Layout(options.key_groups, shape.columns, (*unique_key, *key_metadata), ttl_ms > 0, shape.positions)
     return Stage(
         layout=layout,
         shape=shape,
@@ -224,7 +215,6 @@ def make_stage(
         retract_expired=options.on_expiry == "retract",
         mini_batch=options.mini_batch,
         delete_retention_ms=options.delete_retention // millisecond,
-        on_wrong_before=options.on_wrong_before,
         expected=expected,
         row_order=row_order,
         native_possible=options.could_be_native and mode != "PERMISSIVE",

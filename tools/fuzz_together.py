@@ -17,7 +17,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -64,9 +64,9 @@ def compare_recorded(source: DecodePlan, records: Sequence[KeyValue], columnar: 
     AssertionError
         When they differ.
     """
-    for plan, target in ((source, Blocks), (source, KeyedRows), (source, TypedRows), (replace(source, compact=True), Blocks)):
-        if differences(plan, records, target, columnar=columnar):
-            raise AssertionError(_smallest(plan, records, target, columnar))
+    for target in (Blocks, KeyedRows, TypedRows):
+        if differences(source, records, target, columnar=columnar):
+            raise AssertionError(_smallest(source, records, target, columnar))
 
 
 @dataclass
@@ -138,7 +138,6 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Decod
     arguments: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
     arguments["positions"] = not decoder.format.positions and draw.random() < 0.3 and target is not TypedRows
     arguments["ignore_deletes"] = draw.random() < 0.2
-    arguments["compact"] = draw.random() < 0.2
     arguments["drop_update_before"] = target is TypedRows and draw.random() < 0.3
     try:
         return source_of(decoder.format, ", ".join(map(str, decoder.columns)), decoder.unique_key, metadata, **arguments)

@@ -37,8 +37,6 @@ class RowConverter:
         The factory of a column's converter, if it is not `values.types.converter`.
     direct : sequence of bool or None
         Whether the values of each column can be converted without `convert`, as those of JSON messages; None: all. Only a hint for speed.
-    images : bool
-        Whether before-images are read in full where otherwise only their key is used.
     names_only : bool
         Whether an image is a dict of all names in the message, declared or not, whose values are ignored (`base.Decoder.compare_names`).
 
@@ -63,7 +61,6 @@ class RowConverter:
         *,
         convert: Callable[[Column, Handling], Converter] | None = None,
         direct: Sequence[bool] | None = None,
-        images: bool = False,
         names_only: bool = False,
     ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
@@ -75,7 +72,6 @@ class RowConverter:
         self.direct = (True,) * len(columns) if direct is None else tuple(direct)
         self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
         self.unique_key = tuple(unique_key)
-        self.images = images
         self.names_only = names_only
         self.key_indices = key_indices(columns, unique_key)
         self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
@@ -145,11 +141,6 @@ class RowConverter:
         else:
             raw = [image.get(self.names[index], ABSENT) for index in key]
         return self._converted(key, raw, path)
-
-    def only_key(self, values: Sequence[Any]) -> bool:
-        """Whether an image, as returned by `raw`, has only key columns although the table has others."""
-        rest = [value for index, value in enumerate(values) if index not in self.key_indices]
-        return bool(rest) and all(value is ABSENT for value in rest)
 
     def require(self, row: tuple[Any, ...], image: Image, path: str, whole_rows: str = "") -> None:
         """Raise if a column that is declared NOT NULL is NULL.
@@ -255,7 +246,7 @@ def message_reader(
         return json_reader(msgspec.defstruct("Message", typed, bases=(base,), rename=names, gc=False), spelled=rows.spelled)
 
     whole = reader(rows.shape)
-    if not key_before or rows.images:
+    if not key_before:
         return whole
     key_only = reader(rows.key_shape)
 

@@ -40,24 +40,21 @@ Source: AWS DMS User Guide, "Using Apache Kafka as a target" and "Before image t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, RowNames
+from cdc_formats.base import ControlEvent, Event, Format, Headers, Ignored, MetadataColumn, Reader, RowNames
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_reader, json_text, read_object
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
 from cdc_formats.decoding.rows import RowConverter, message_reader, row_shape
 from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MissingFieldError, UnknownOperationError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import Column, columns as to_columns
-from cdc_formats.values.times import TIMESTAMP_TYPES
 
 if TYPE_CHECKING:
     from cdc_formats.topics.encodings import InspectedRecord
@@ -187,10 +184,6 @@ class DmsJson(Format):
         reason = f"{sample.with_added} of {sample.rows} rows have columns with this prefix, the before-image, next to those without it"
         return {"before_image_prefix": (_USUAL_PREFIX, reason)}
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows; it requires the option for whole before-images."""
-        return _Encoder(self, columns, unique_key)
-
 
 def _before_image(names: Collection[str]) -> list[str]:
     """Return the names with the documentation's prefix if a column without it is next to one: a before-image has no others."""
@@ -282,37 +275,3 @@ class _Reader:
             return image
         prefix = str(self.prefix)
         return {name[len(prefix) :]: item for name, item in image.items() if name.startswith(prefix)}
-
-
-class _Encoder(EnvelopeEncoder):
-    def __init__(self, format: DmsJson, columns: str | Sequence[Column], unique_key: Sequence[str]) -> None:
-        if format.before_image_column_filter != "all" or not (format.before_image_field or format.before_image_prefix):
-            raise FormatOptionError(
-                "dms-json cannot be written without before-images, because its updates could not be read: set before_image_field (such as "
-                "'before-image') or before_image_prefix (such as 'BI_'), and before_image_column_filter='all'"
-            )
-        declared = to_columns(columns)
-        super().__init__(format, declared, unique_key, [_written(column, format.handling) for column in declared])
-        self.field, self.prefix = format.before_image_field, format.before_image_prefix
-
-    def insert(self, row: Row) -> dict[str, Any]:
-        return self._message("insert", row)
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        message = self._message("update", row)
-        if self.field:
-            message[self.field] = self.rows.image(before, f"$.{self.field}")
-        if self.prefix:
-            message["data"] |= {f"{self.prefix}{name}": value for name, value in self.rows.image(before, "$.data").items()}
-        return message
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return self._message("delete", row)
-
-    def _message(self, operation: str, row: Row) -> dict[str, Any]:
-        return {"data": self.rows.image(row, "$.data"), "metadata": {"record-type": "data", "operation": operation}}
-
-
-def _written(column: Column, handling: Handling) -> Handling:
-    # A date and a time of day have no Z.
-    return handling if column.type.name in TIMESTAMP_TYPES else replace(handling, time="text")

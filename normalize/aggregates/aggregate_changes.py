@@ -1,54 +1,59 @@
-"""Aggregates over a changelog: a retracted row is subtracted from its group, and an empty group is deleted.
+"""Aggregates over a changelog, by group: a retracted row is subtracted from its group, and an empty group is deleted.
 
-Spark's own ``GROUP BY`` counts every row of a changelog, also the ``-U`` and ``-D``. `aggregate_changes` rewrites a query (`retraction`) so
-that these are subtracted. Spark runs the result as an ordinary aggregation, with its own state and state stores.
+Spark's own ``GROUP BY`` counts every row of a changelog, also the ``-U`` and ``-D``. Spark runs `aggregate_changes` as an ordinary
+aggregation of signed columns (`signed`), with its own state and state stores.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from cdc_formats.errors import ArgumentError, MissingDependencyError
+from cdc_formats.errors import ArgumentError
 from normalize.analyzed_plan import changelog_mode as mode_of, has_native_engine, with_changelog_mode
 from normalize.core.output import ROW_KIND
-from normalize.dataframe import require_changelog
+from normalize.dataframe import require_changelog, unused
 
-from .signed import sign
+from .signed import signed_count
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column as SparkColumn, DataFrame
 
 
-def aggregate_changes(changes: DataFrame, query: str, *, changelog_mode: Literal["all"] | None = None) -> DataFrame:
-    """Return the result of a ``SELECT ... GROUP BY`` over the table's current rows, as a changelog.
+def aggregate_changes(
+    changes: DataFrame,
+    by: str | SparkColumn | Sequence[str | SparkColumn],
+    *aggregates: SparkColumn,
+    changelog_mode: Literal["all"] | None = None,
+) -> DataFrame:
+    """Return aggregates of the table's current rows by group, as a changelog.
+
+    ``aggregate_changes(changes, "name", signed_sum("weight").alias("w"))`` is ``SELECT name, SUM(weight) AS w FROM changes GROUP BY name``.
 
     Parameters
     ----------
     changes : DataFrame
         A changelog with ``-U``, a stream or not.
-    query : str
-        Spark SQL over one table, ``SELECT name, SUM(weight) AS weight FROM products GROUP BY name``; any table name refers to `changes`.
-        Supported are ``SUM``, ``COUNT`` and ``AVG``, also in expressions and with ``FILTER (WHERE ...)``; ``WHERE`` and ``HAVING``.
+    by : str, Column or sequence of them
+        The columns of ``df.groupBy``. Without any, all rows are one group, which is never deleted.
+    *aggregates : Column
+        `signed_sum`, `signed_count`, `signed_avg`, and expressions over them. Spark's own aggregates also count the ``-U`` and ``-D``.
     changelog_mode : {"all"} or None
         By default, Spark's plan shows whether `changes` has ``-U``: it does for `from_kafka_changelog` and `ChangelogNormalize`, also after
         filters, joins and selects, and in your own ``foreachBatch``. For another changelog that has ``-U`` (a Delta table, a checkpoint),
-        pass ``"all"``; with Spark Connect also behind views and SQL, in ``foreachBatch``, and for a computed ``row_kind``.
+        pass ``"all"``; with Spark Connect for every changelog, since its client has no plan.
 
     Returns
     -------
     DataFrame
-        ``row_kind`` and the query's columns, with Spark's names and types. Write a stream in output mode ``update``. It has one row for
-        each group that a micro-batch touched: ``+U`` with the new result, or ``-D`` when the group is empty or no longer meets ``HAVING``.
-        Without ``GROUP BY`` there is one group, which is never deleted. A bounded changelog gives ``+U`` for each group.
+        ``row_kind``, the groups' columns and the aggregates. Write a stream in output mode ``update``. It has one row for each group that a
+        micro-batch touched: ``+U`` with the new result, or ``-D`` when the group is empty. A bounded changelog gives ``+U`` for each group.
         ``to_kafka_changelog(..., format="upsert-kafka")`` writes the newest results and tombstones; ``apply_changes`` writes a table.
 
     Raises
     ------
     ArgumentError
-        When the query has another form or an aggregate that cannot be retracted (``MAX``), when the changelog has no ``-U``, or when
-        its plan does not show it.
-    MissingDependencyError
-        When ``sqlglot``, which parses the query, is not installed.
+        When the changelog has no ``-U``, or when its plan does not show it.
 
     Notes
     -----
@@ -58,12 +63,6 @@ def aggregate_changes(changes: DataFrame, query: str, *, changelog_mode: Literal
     """
     from pyspark.sql import functions as F
 
-    try:
-        from .retraction import retracting_query
-    except ImportError as error:
-        raise MissingDependencyError(
-            "sqlglot, which parses the query, is not installed: pip install 'pyspark-kafka-changelog[sql]'"
-        ) from error
     require_changelog(changes)
     if has_native_engine(changes):
         raise ArgumentError(
@@ -71,18 +70,11 @@ def aggregate_changes(changes: DataFrame, query: str, *, changelog_mode: Literal
             "in a second query"
         )
     _require_update_before(changes, changelog_mode)
-    plan = retracting_query(query, changes.columns)
-    taken = changes.where(plan.where) if plan.where else changes
-    keys = [F.expr(text).alias(name) for name, text in plan.keys.items()]
-    groups = taken.withColumn(plan.sign, sign()).groupBy(*keys).agg(*(F.expr(text).alias(name) for name, text in plan.sums.items()))
-    # Signed values may have wider types than the table's: Spark resolves the original query for its types.
-    on_a_table = changes.groupBy(*map(F.expr, plan.table_keys)).agg(*map(F.expr, plan.table_outputs))
-    fields = on_a_table.schema.fields[len(plan.keys) :]
-    columns = [
-        (F.col(text) if text in plan.keys else F.expr(text).cast(like.dataType)).alias(like.name)
-        for text, like in zip(plan.outputs, fields, strict=True)
-    ]
-    answer = groups.select(F.expr(f"CASE WHEN {plan.there} THEN '+U' ELSE '-D' END").alias(ROW_KIND), *columns)
+    keys = list(by) if isinstance(by, Sequence) and not isinstance(by, str) else [by]
+    rows = unused("_rows", changes.columns)
+    groups = with_changelog_mode(changes, "all").groupBy(*keys).agg(signed_count("*").alias(rows), *aggregates)
+    kind = F.when(F.col(rows) > 0, "+U").otherwise("-D") if keys else F.lit("+U")
+    answer = groups.select(kind.alias(ROW_KIND), "*").drop(rows)
     return with_changelog_mode(answer, "upsert") if changes.isStreaming else answer.where(F.col(ROW_KIND) == "+U")
 
 

@@ -1,4 +1,4 @@
-"""Aggregates of a changelog as Spark columns: `signed_sum`, `signed_count` and `signed_avg`, for ``df.groupBy(...).agg(...)``."""
+"""Aggregates of a changelog as Spark columns, for `aggregate_changes` and ``df.groupBy(...).agg(...)``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def signed_sum(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDAT
         `ChangelogNormalize` with ``changelog_mode="all"``, also after operations that keep the column. Spark then raises
         ``UNRESOLVED_COLUMN`` for a changelog with ``changelog_mode="upsert"``, whose sums would be wrong. For another DataFrame that has
         ``-U`` (a Delta table, an aliased or converted changelog), pass ``row_kind="row_kind"``. Spark decides about a union by its first
-        DataFrame alone.
+        DataFrame alone. In `aggregate_changes`, the default finds it in every changelog.
 
     Returns
     -------
@@ -43,13 +43,8 @@ def signed_sum(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDAT
 
     Notes
     -----
-    A group stays after its last row is deleted: its count is 0. Remove it from a bounded result with ``.where("n > 0")``, where ``n`` is
-    ``signed_count("*")``. In a stream (output mode ``update``), return the deletion to the sink::
-
-        totals = changes.groupBy("name").agg(signed_count("*").alias("n"), signed_sum("weight").alias("weight"))
-        totals = totals.withColumn("row_kind", F.when(F.col("n") > 0, "+U").otherwise("-D"))
-
-    `aggregate_changes` does both.
+    With ``groupBy``, a group stays after its last row is deleted: its ``signed_count("*")`` is 0. `aggregate_changes` returns a changelog,
+    in which it is deleted.
     """
     return _sum(column, row_kind).alias(_name("signed_sum", column))
 
@@ -67,7 +62,7 @@ def signed_count(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPD
     Returns
     -------
     Column
-        BIGINT, 0 for a group without rows. `signed_sum` shows how to remove such groups.
+        BIGINT, 0 for a group without rows.
     """
     return _count(column, row_kind).alias(_name("signed_count", column))
 

@@ -66,8 +66,8 @@ def carry_over(
     Raises
     ------
     ArgumentError
-        When `changes` is not on the native engine; when the old checkpoint has no state, or several stateful operators; its state is
-        compact or has positions; the state store is not one of Spark's; the new folder exists; or the session is of Spark Connect.
+        When `changes` is not on the native engine; when the old checkpoint has no state, or several stateful operators; its state
+        has positions; the state store is not one of Spark's; the new folder exists; or the session is of Spark Connect.
     StateVersionError
         When a column has a type that cannot hold the stored values.
 
@@ -113,13 +113,11 @@ def _output(changes: DataFrame, metadata: Sequence[str]) -> Output:
 
 
 def _check_layout(layout: Layout) -> None:
-    lacks = {
-        "is compact, and so has hashes and no rows": layout.compact,
-        "has positions (order='source'), which the native engine does not have": layout.with_positions,
-    }
-    for reason, applies in lacks.items():
-        if applies:
-            raise ArgumentError(f"the state {reason}: start the query with engine='native' from a new checkpoint")
+    if layout.with_positions:
+        raise ArgumentError(
+            "the state has positions (order='source'), which the native engine does not have: start the query with engine='native' from a "
+            "new checkpoint"
+        )
 
 
 def _parts_ddl(output: Output) -> str:

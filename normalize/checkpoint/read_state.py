@@ -41,7 +41,6 @@ _NATIVE_OPERATOR = "stateStoreSave"
 _UNKNOWN = 0
 """An unknown processing time."""
 
-_HASHES = to_columns("_key_hash DECIMAL(20,0), _row_hash DECIMAL(20,0)")
 _KEY_GROUP = to_columns("_key_group INT")
 _WRITTEN = to_columns("_written TIMESTAMP")
 _POSITION = to_columns("_deleted_at TIMESTAMP, _epoch INT, _high DECIMAL(20,0), _low DECIMAL(20,0)")
@@ -68,15 +67,16 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
     DataFrame
         The table's columns, with the changelog's types, and ``_key_group``. With a TTL also ``_written``, the time of the last write (NULL
         if before the query had a TTL). With ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``. A row with a
-        ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is NULL in the last three. In the compact
-        layout ``_key_hash`` and ``_row_hash`` replace the table's columns. The native engine has the table's columns only.
+        ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is NULL in the last three. The
+        native engine has the table's columns only.
 
     Raises
     ------
     ArgumentError
         When the checkpoint has no such state, or several.
     StateVersionError
-        When this release does not support the state's version, or two key groups have incompatible types of a column.
+        When this release does not support the state's version, the state is compact, or two key groups have incompatible types of a
+        column.
     StateDamagedError
         When Spark cannot read the checkpoint's files.
 
@@ -89,7 +89,7 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
         if stored.is_native(spark):
             return stored.newest_rows(spark)
         layout = stored.layout(spark)
-    columns = (*(_HASHES if layout.compact else layout.columns), *_extra_columns(layout))
+    columns = (*layout.columns, *_extra_columns(layout))
     return stored.key_groups(spark).mapInArrow(partial(_rows_pass, layout=layout, columns=columns), spark_ddl(columns))
 
 
@@ -218,7 +218,7 @@ class StoredState:
             When no key group is stored.
         StateVersionError
         """
-        ddl = "key_groups INT, columns STRING, unique_key ARRAY<STRING>, compact BOOLEAN, extras ARRAY<STRING>"
+        ddl = "key_groups INT, columns STRING, unique_key ARRAY<STRING>, extras ARRAY<STRING>"
         found = self.key_groups(spark).mapInArrow(_layouts_pass, ddl).distinct().collect()
         if not found:
             raise ArgumentError(
@@ -228,7 +228,7 @@ class StoredState:
         first, extras = found[0], {name for row in found for name in row.extras}
         columns = widest([to_columns(row.columns) for row in found])
         unique_key = tuple(first.unique_key)
-        return Layout(first.key_groups, columns, unique_key, first.compact, "written" in extras, "epoch" in extras)
+        return Layout(first.key_groups, columns, unique_key, "written" in extras, "epoch" in extras)
 
     def source(self, spark: SparkSession) -> DataFrame:
         """Return the state as Spark's state data source reads it: ``key`` and ``value``."""
@@ -310,7 +310,6 @@ def _layouts_pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             ("key_groups", pa.int32()),
             ("columns", pa.string()),
             ("unique_key", pa.list_(pa.string())),
-            ("compact", pa.bool_()),
             ("extras", pa.list_(pa.string())),
         ]
     )
@@ -341,12 +340,9 @@ def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[C
         The columns of the result.
     """
     rows = group.rows
-    if layout.compact:
-        arrays = [rows.column(name).cast(arrow_type(column.type)) for name, column in zip(("key", "row"), _HASHES, strict=True)]
-    else:
-        arrays = [of_stored(column.type, rows.column(f"c{index}")) for index, column in enumerate(layout.columns)]
+    arrays = [of_stored(column.type, rows.column(f"c{index}")) for index, column in enumerate(layout.columns)]
     deleted = group.extra("deleted_at") != 0
-    if deleted.any() and not layout.compact:
+    if deleted.any():
         _set_keys(arrays, layout, rows, deleted)
     arrays.append(pa.array(np.full(len(group), number, np.int32)))
     if layout.with_ttl:

@@ -61,7 +61,7 @@ def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_group
     Raises
     ------
     ArgumentError
-        When the checkpoint cannot be rewritten: it has no state, or several stateful operators; the state is compact; the state has
+        When the checkpoint cannot be rewritten: it has no state, or several stateful operators; the state has
         positions and the new number is not a multiple of the old one; the state store is not one of Spark's; the new folder exists; or
         the session is of Spark Connect.
 
@@ -97,10 +97,6 @@ def _loaded(new: NewCheckpoint, layout: Layout) -> DataFrame:
 
 
 def _check_layout(layout: Layout, key_groups: int) -> None:
-    if layout.compact:
-        raise ArgumentError(
-            "the state is compact, and its stored key hashes do not determine new key groups: start the query from a new checkpoint"
-        )
     if layout.with_positions and key_groups % layout.key_groups:
         raise ArgumentError(
             f"the state has positions (order='source'), which cannot be merged between key groups, and key_groups is {key_groups}: use a "

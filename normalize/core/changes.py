@@ -7,15 +7,11 @@ each change.
 =================  ==========================================================================================================
 column             content
 =================  ==========================================================================================================
-``key``            the packed key (`packing`); in the compact layout its hash
+``key``            the packed key (`packing`)
 ``stamp``          Kafka's timestamp in ms, made monotone within the Kafka partition
 ``deleted``        whether the change deletes the key's row
 ``c0``, ...        the row after the change (`arrow.stored_type`); NULL for a delete
 ``m0``, ...        the requested metadata
-``row``            compact layout: the hash of the row
-``known``          compact layout: whether the change has a before-image
-``b0``, ...        compact layout: the row before the change
-``was``            compact layout: the hash of the row before
 ``offset``         the record's offset, if the records are not in the order of offsets
 =================  ==========================================================================================================
 """
@@ -35,12 +31,10 @@ import pyarrow as pa
 from cdc_formats.base import KeyedChange
 from cdc_formats.decoding.images import ABSENT, absent_as_null
 from cdc_formats.position import Position
-from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import Column
 
 from .arrow import from_stored, stored_type, to_stored
 from .fold_columns import Bools, Ints
-from .hashing import key_hashes, row_hashes
 from .packing import pack, unpack
 from .records import KafkaRecord, Records
 from .row_order import RowOrder, require_known_order
@@ -104,8 +98,6 @@ class Shape:
     Parameters
     ----------
     columns, metadata : tuple of Column
-    compact : bool
-        Whether the state is compact (`state.Layout`).
     ignored : tuple of int
         The indexes of the columns that are ignored when rows are compared.
     positions : bool
@@ -116,7 +108,6 @@ class Shape:
 
     columns: tuple[Column, ...]
     metadata: tuple[Column, ...] = ()
-    compact: bool = False
     ignored: tuple[int, ...] = ()
     positions: bool = False
     offsets: bool = False
@@ -124,22 +115,14 @@ class Shape:
     @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of changes."""
-        key = [("key", pa.uint64() if self.compact else pa.binary()), ("stamp", pa.int64()), ("deleted", pa.bool_())]
-        before = [("row", pa.uint64()), ("known", pa.bool_()), *self._fields("b", self.columns), ("was", pa.uint64())]
+        key = [("key", pa.binary()), ("stamp", pa.int64()), ("deleted", pa.bool_())]
         offset = [("offset", pa.int64())] if self.offsets else []
-        rows = [*self._fields("c", self.columns), *self._fields("m", self.metadata)]
-        return pa.schema([*key, *rows, *(before if self.compact else []), *offset])
+        return pa.schema([*key, *self._fields("c", self.columns), *self._fields("m", self.metadata), *offset])
 
     @cached_property
     def changelog_schema(self) -> pa.Schema:
         """The Arrow schema of changelog rows: ``kind`` (a number), ``c0``, ..., ``m0``, ..."""
         return pa.schema([("kind", pa.int8()), *self._fields("c", self.columns), *self._fields("m", self.metadata)])
-
-    def row_hashes(self, rows: Sequence[Sequence[Any] | None]) -> pa.Array:
-        """Return the hash of each row, for the compact layout."""
-        compared = [index for index in range(len(self.columns)) if index not in self.ignored]
-        unify = row_unifier([self.columns[index] for index in compared]) or tuple
-        return row_hashes([b"" if row is None else pack(unify([row[index] for index in compared])) for row in rows])
 
     @staticmethod
     def _fields(prefix: str, columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
@@ -149,7 +132,7 @@ class Shape:
 def pack_change(change: KeyedChange, records: Records, index: int) -> bytes:
     """Return a change of a record as bytes, for `ChangeBuilder.add_packed`."""
     position = None if change.position is None else msgspec.structs.astuple(change.position)
-    return pack((change.row, change.metadata, change.before, position, records.record(index) if change.partial else None))
+    return pack((change.row, change.metadata, position, records.record(index) if change.partial else None))
 
 
 class ChangeBuilder:
@@ -168,8 +151,6 @@ class ChangeBuilder:
         Partial rows; `changes` fills in their `absent`.
     positions : list of (str, Position or None)
         Empty unless requested.
-    befores : list of (tuple or None)
-        The before-image of each change; compact layout only.
     offsets : list of int
         Empty unless requested.
     """
@@ -182,7 +163,6 @@ class ChangeBuilder:
         self.metadata: list[Sequence[Any]] = []
         self.partials: list[Partial] = []
         self.positions: list[tuple[str, Position | None]] = []
-        self.befores: list[Sequence[Any] | None] = []
         self.offsets: Any = []
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
@@ -197,18 +177,15 @@ class ChangeBuilder:
         self.rows = [change.row for change in changes]
         if self.shape.metadata:
             self.metadata = [change.metadata for change in changes]
-        if self.shape.compact:
-            self.befores = [change.before for change in changes]
         if self.shape.positions:
             self.positions = [(records.source, change.position) for change in changes]
         if any([change.partial for change in changes]):
-            places = [index for index, of_record in enumerate(decoded) for _ in of_record]
-            self.partials = [Partial(at, [], records.record(places[at])) for at, change in enumerate(changes) if change.partial]
+            self.partials = _partials(records, decoded)
 
     def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True, offset: int = 0) -> None:
         """Add a change from `pack_change`; a row that does not match is a delete."""
         self.offsets.append(offset)
-        row, metadata, before, position, record = unpack(data)
+        row, metadata, position, record = unpack(data)
         row = row if matches else None
         if record is not None and matches:
             of = KafkaRecord(*record)
@@ -218,8 +195,6 @@ class ChangeBuilder:
         self.rows.append(row)
         if self.shape.metadata:
             self.metadata.append(metadata)
-        if self.shape.compact:
-            self.befores.append(before)
         if self.shape.positions:
             self.positions.append((source, None if position is None else Position(*position)))
 
@@ -233,23 +208,16 @@ class ChangeBuilder:
             rows[change] = absent_as_null(tuple(row))
         deleted = [row is None for row in rows]
         columns = stored_columns(shape.columns, rows)
-        arrays = [key_hashes(self.keys) if shape.compact else pa.array(self.keys, pa.binary())]
-        arrays += [
+        arrays = [
+            pa.array(self.keys, pa.binary()),
             pa.array(self.stamps, pa.int64()),
             pa.array(deleted, pa.bool_()),
             *columns,
             *stored_columns(shape.metadata, self.metadata),
         ]
-        if shape.compact:
-            known = pa.array([row is not None for row in self.befores], pa.bool_())
-            arrays += [shape.row_hashes(rows), known, *stored_columns(shape.columns, self.befores), shape.row_hashes(self.befores)]
         if shape.offsets:
             arrays.append(pa.array(self.offsets, pa.int64()))
         return ChangeBatch(pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions)
-
-    def last_key(self) -> pa.Scalar:
-        """Return the last change's key as stored in the state."""
-        return (key_hashes(self.keys[-1:]) if self.shape.compact else pa.array(self.keys[-1:], pa.binary()))[0]
 
     def split_last_key(self) -> tuple[ChangeBuilder, ChangeBuilder]:
         """Return the changes before those of the last key, and those of the last key, which are adjacent."""
@@ -257,13 +225,19 @@ class ChangeBuilder:
         while start and self.keys[start - 1] == self.keys[-1]:
             start -= 1
         parts = ChangeBuilder(self.shape), ChangeBuilder(self.shape)
-        for name in ("keys", "stamps", "rows", "metadata", "positions", "befores", "offsets"):
+        for name in ("keys", "stamps", "rows", "metadata", "positions", "offsets"):
             values = getattr(self, name)
             for part, of in zip(parts, (values[:start], values[start:]), strict=True):
                 setattr(part, name, of)
         parts[0].partials = [partial for partial in self.partials if partial.change < start]
         parts[1].partials = [partial._replace(change=partial.change - start) for partial in self.partials if partial.change >= start]
         return parts
+
+
+def _partials(records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> list[Partial]:
+    """Return the partial rows of records, without their absent columns."""
+    changes = ((index, change) for index, of_record in enumerate(decoded) for change in of_record)
+    return [Partial(at, [], records.record(index)) for at, (index, change) in enumerate(changes) if change.partial]
 
 
 def stored_columns(columns: Sequence[Column], rows: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
@@ -347,21 +321,16 @@ class ChangeBatch:
         nothing = [None] * len(self)
         rows = _rows(shape.columns, self.columns("c", len(shape.columns)))
         metadata = _rows(shape.metadata, self.columns("m", len(shape.metadata))) or [()] * len(self)
-        befores = _rows(shape.columns, self.columns("b", len(shape.columns))) if shape.compact else nothing
-        known = self.flags("known") if shape.compact else nothing
         positions = [position for _, position in self.positions] or nothing
-        columns = zip(keys, self.flags("deleted"), rows, metadata, positions, known, befores, strict=True)
-        return [
-            KeyedChange(tuple(unpack(key)), None if gone else row, of, False, position, before if there else None)
-            for key, gone, row, of, position, there, before in columns
-        ]
+        columns = zip(keys, self.flags("deleted"), rows, metadata, positions, strict=True)
+        return [KeyedChange(tuple(unpack(key)), None if gone else row, of, False, position) for key, gone, row, of, position in columns]
 
     def packed(self, source: str, first_offset: int) -> Block:
         """Return changes of one Kafka partition as a block."""
         return Block(source, first_offset, bytes(self.batch.serialize()), self.partials, [position for _, position in self.positions])
 
     def columns(self, prefix: str, count: int) -> list[pa.Array]:
-        """Return the columns of a row: ``c``, ``m`` or ``b``."""
+        """Return the columns of a row: ``c`` or ``m``."""
         first = self.batch.schema.get_field_index(f"{prefix}0") if count else 0
         columns: list[pa.Array] = self.batch.columns[first : first + count]
         return columns

@@ -4,7 +4,7 @@ A key group's state is compared with the query's options only when a change touc
 also stored in a separate state row, the key group `GUARD`. Every task of the first pass sends one `PartitionSummary` for each Kafka
 partition that it read. The guard compares them with its state before the micro-batch commits anything:
 
-- the layout of the state (`state.Layout`): ``key_groups``, ``primary_key``, ``state_layout``, types of columns;
+- the layout of the state (`state.Layout`): ``key_groups``, ``primary_key``, types of columns;
 - the tables: a second table, whose rows would be merged with those of the first by their primary key;
 - the topics' ids: a topic that was deleted and created again has other records at the checkpoint's offsets;
 - partitions that were added to a topic: a key may have moved to one of them, and its older changes may still be unread.

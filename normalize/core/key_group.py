@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.errors import MissingBeforeImageError, PartialImageError
+from cdc_formats.errors import PartialImageError
 from cdc_formats.fold import FoldOptions
 from cdc_formats.row_kind import RowKind
 
@@ -23,7 +22,6 @@ from .arrow import same
 from .changes import ChangeBatch, Partial, Shape
 from .fold_columns import Bools, FoldResult, History, Ints
 from .guard import NOTHING_EXPECTED, Expected
-from .hashing import SPARE_BITS
 from .order import first_deliveries, renumbered
 from .output import DEAD_LETTERS, Destination, Letter, Mode, SideOutput, corrupt
 from .row_order import RowOrder
@@ -35,16 +33,14 @@ COUNTS = (
     "DELETES_OF_UNKNOWN_KEYS",
     "REDELIVERIES",
     "EXPIRED",
-    "WRONG_BEFORE_IMAGES",
-    "MISSING_BEFORE_IMAGES",
     PartialImageError.condition,
     DEAD_LETTERS,
 )
 """The names of the stage's counts: changes read; rows equal to the stored one; deletes of keys without a row; changes at or before the
-position of their key; rows expired; in the compact layout, before-images that differ from the row last emitted, and updates without one;
-partial rows that could not be completed, and those of them written as dead letters."""
+position of their key; rows expired; partial rows that could not be completed, and those of them written as dead letters."""
 
-_BEFORES = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+_MOST_EPOCHS = 2**16
+"""When an epoch has this number, the epochs are numbered again (`order.renumbered`)."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +64,6 @@ class Stage:
         Whether only the last change of a key in a micro-batch is kept.
     delete_retention_ms : int
         How long the position of a delete is kept.
-    on_wrong_before : {"count", "fail"}
-        What the compact layout does when a before-image differs from the row last emitted.
     expected : Expected
         The guard compares it in every micro-batch.
     row_order : {"log", "offset", "row"}
@@ -87,7 +81,6 @@ class Stage:
     retract_expired: bool = False
     mini_batch: bool = False
     delete_retention_ms: int = 0
-    on_wrong_before: Literal["count", "fail"] = "count"
     expected: Expected = NOTHING_EXPECTED
     row_order: RowOrder = "log"
     native_possible: bool = False
@@ -97,8 +90,7 @@ class Stage:
         """The columns in which two rows of a key are compared, last first: columns that change often (times, counters) tend to be last."""
         names = {column.name for column in self.shape.columns}
         key = key_indices(self.shape.columns, [name for name in self.layout.unique_key if name in names])
-        columns = reversed(range(len(self.shape.columns)))
-        return (0,) if self.layout.compact else tuple(index for index in columns if index not in (*key, *self.shape.ignored))
+        return tuple(index for index in reversed(range(len(self.shape.columns))) if index not in (*key, *self.shape.ignored))
 
 
 @dataclass
@@ -138,10 +130,7 @@ def fold_changes(changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: in
     Raises
     ------
     PartialImageError
-        When a row lacks columns: in FAILFAST mode if no row is stored for its key, in the compact layout always.
-    MissingBeforeImageError
-        In the compact layout, when a delete lacks its before-image; with ``on_wrong_before="fail"`` also when an update's before-image is
-        missing, or differs from the row last emitted.
+        In FAILFAST mode, when a row lacks columns and no row is stored for its key.
     """
     return _Fold(changes, group, stage, now_ms, result).run()
 
@@ -166,9 +155,8 @@ class _Fold:
             self._expire()
         self.history = History(self.codes, self.changes.flags("deleted"), self.gone)
         self.silent = np.zeros(len(self.changes), bool)
-        self.columns = [
-            pa.concat_arrays([self.group.rows.column(1 + index), column]) for index, column in enumerate(self._compared_columns())
-        ]
+        columns = self.changes.columns("c", len(self.stage.shape.columns))
+        self.columns = [pa.concat_arrays([self.group.rows.column(1 + index), column]) for index, column in enumerate(columns)]
         if self.changes.partials:
             self._complete()
         if self.stage.mini_batch:
@@ -191,11 +179,6 @@ class _Fold:
         codes[found.drop_null().to_numpy()] = places
         of_changes: Ints = codes[changed.indices.to_numpy()]
         return of_changes
-
-    def _compared_columns(self) -> list[pa.Array]:
-        if self.stage.layout.compact:
-            return [self.changes.batch.column("row")]
-        return self.changes.columns("c", len(self.stage.shape.columns))
 
     # ------------------------------------------------------------------------------------------------ before the fold
 
@@ -222,7 +205,7 @@ class _Fold:
         places = np.flatnonzero(self.expired & (self.group.extra("deleted_at") == 0))
         self.counts["EXPIRED"] += len(places)
         if self.stage.retract_expired and len(places):
-            schema, width = self.stage.shape.changelog_schema, self.stage.layout.width
+            schema, width = self.stage.shape.changelog_schema, len(self.stage.shape.columns)
             rows = self.group.rows.take(pa.array(places))
             metadata = [pa.nulls(len(places), each.type) for each in list(schema)[1 + width :]]
             kinds = pa.array(np.full(len(places), RowKind.DELETE, np.int8))
@@ -230,13 +213,6 @@ class _Fold:
 
     def _complete(self) -> None:
         """Fill in the missing columns of partial rows from the row before them, in order."""
-        if self.stage.layout.compact:
-            raise PartialImageError(
-                "the row lacks columns that the producer left out as unchanged, and a compact state cannot complete it: set "
-                f"state_layout='full', or configure the producer to write all columns ({_ALL_COLUMNS})",
-                "$.after",
-                where=self.changes.partials[0].record.where,
-            )
         history, before = self.history, self.history.before
         sources: dict[int, Ints] = {}
         for partial in self.changes.partials:
@@ -285,42 +261,10 @@ class _Fold:
         self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
 
     def _changelog(self, folded: FoldResult) -> pa.RecordBatch:
-        stage, kinds, causes = self.stage, folded.kinds, folded.causes
-        if stage.layout.compact:
-            kinds, causes, rows = self._of_events(folded)
-        else:
-            places = pa.array(folded.rows)
-            rows = [column.take(places) for column in self.columns]
-        metadata = [column.take(pa.array(causes)) for column in self.changes.columns("m", len(stage.shape.metadata))]
-        return pa.RecordBatch.from_arrays([pa.array(kinds), *rows, *metadata], schema=stage.shape.changelog_schema)
-
-    def _of_events(self, folded: FoldResult) -> tuple[Any, Ints, list[pa.Array]]:
-        """Return kinds, causes and rows in the compact layout, in which old rows are the events' before-images."""
-        kinds, causes, width = folded.kinds, folded.causes, len(self.stage.shape.columns)
-        before = np.isin(kinds, _BEFORES)
-        known = self.changes.flags("known")[causes]
-        # Checked also for a changelog without -U.
-        self._check_befores(self.history.there & ~self.suppressed)
-        kept = ~before | known
-        kinds, causes, before = kinds[kept], causes[kept], before[kept]
-        places = pa.array(np.where(before, len(self.changes) + causes, causes))
-        images = zip(self.changes.columns("c", width), self.changes.columns("b", width), strict=True)
-        return kinds, causes, [pa.concat_arrays(pair).take(places) for pair in images]
-
-    def _check_befores(self, changed: Bools) -> None:
-        known, deleted = self.changes.flags("known"), self.history.deleted
-        was = self.changes.batch.column("was").to_numpy()
-        last = self.columns[0].to_numpy()[self.history.before]
-        missing, wrong = changed & ~known, changed & known & (was != last)
-        self.counts["MISSING_BEFORE_IMAGES"] += int(missing.sum())
-        self.counts["WRONG_BEFORE_IMAGES"] += int(wrong.sum())
-        if (missing & deleted).any() or (self.stage.on_wrong_before == "fail" and (missing | wrong).any()):
-            what = "is missing" if missing.any() else "differs from the row that was last emitted (events are missing or redelivered)"
-            raise MissingBeforeImageError(
-                f"the before-image of a change {what}, which a compact state requires: set state_layout='full', configure full "
-                "before-images (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL), or order='source' to drop redeliveries",
-                "$.before",
-            )
+        shape, places, causes = self.stage.shape, pa.array(folded.rows), pa.array(folded.causes)
+        rows = [column.take(places) for column in self.columns]
+        metadata = [column.take(causes) for column in self.changes.columns("m", len(shape.metadata))]
+        return pa.RecordBatch.from_arrays([pa.array(folded.kinds), *rows, *metadata], schema=shape.changelog_schema)
 
     def _stored(self, folded: FoldResult) -> KeyGroup:
         history, group, layout = self.history, self.group, self.stage.layout
@@ -352,7 +296,7 @@ class _Fold:
             for column, value in zip(columns, position, strict=True):
                 column[code] = value
         epoch, high, low = (column[codes[places]] for column in columns)
-        if max((each.number for each in self.epochs), default=0) >= 2**SPARE_BITS:
+        if max((each.number for each in self.epochs), default=0) >= _MOST_EPOCHS:
             self.epochs, numbers = renumbered(self.epochs)
             epoch = np.searchsorted(numbers, epoch, "left") + np.searchsorted(numbers, epoch, "right") - 1
         return [pa.array(epoch, pa.int32()), pa.array(high, pa.uint64()), pa.array(low, pa.uint64())]

@@ -11,21 +11,19 @@ version      int, 2
 key_groups   int: the number of key groups that the state was laid out with
 columns      str: DDL of the rows' columns
 unique_key   array of str: the columns of the keys
-compact      bool: the layout, see below
+compact      bool: False; earlier releases also stored hashes of keys and rows instead of the rows (`read` refuses them)
 extras       array of str: the columns of `EXTRAS` that are stored with each row
-rows         bin: an Arrow record batch without its schema: ``key``, then ``c0``, ... or ``row``, then the extras
+rows         bin: an Arrow record batch without its schema: the packed ``key``, the row's columns ``c0``, ... (`arrow.stored_type`), and
+             the extras
 epochs       array: the `order.Epoch` of ``order="source"``
 deleted      bin: the remembered deletes, a record batch of ``key``, the extras and ``deleted_at``; or empty
 ===========  =========================================================================================================
-
-In the full layout ``key`` is the packed key and ``c0``, ... the row (`arrow.stored_type`). In the compact layout ``key`` and ``row`` are
-hashes (`hashing`), 16 bytes for each key of version 2; with positions 32 bytes, since the row's low 16 bits contain the epoch.
 
 Version 1, ``[version, key_groups, columns, unique_key, keys, rows, written]``, has arrays of packed keys and packed rows, and of
 processing times in ms, or nil.
 
 A query that is restarted with other columns reads the rows by column name: a new column is NULL, a removed one is dropped, and one with a
-wider type is cast. An incompatible type, another key, layout, or number of key groups is an error.
+wider type is cast. An incompatible type, another key, or number of key groups is an error.
 """
 
 from __future__ import annotations
@@ -48,7 +46,6 @@ from cdc_formats.values.schema import Column, SqlType, columns as to_columns, to
 from cdc_formats.values.text import TEXT_TYPES
 
 from .arrow import stored_type, to_stored
-from .hashing import SPARE_BITS
 from .order import Epoch
 from .packing import encode, unpack
 
@@ -121,8 +118,6 @@ class Layout:
     key_groups : int
     columns : tuple of Column
     unique_key : tuple of str
-    compact : bool
-        Whether hashes are stored instead of keys and rows.
     with_ttl, with_positions : bool
         Whether processing times and positions are stored.
     """
@@ -130,7 +125,6 @@ class Layout:
     key_groups: int
     columns: tuple[Column, ...]
     unique_key: tuple[str, ...]
-    compact: bool = False
     with_ttl: bool = False
     with_positions: bool = False
 
@@ -145,14 +139,9 @@ class Layout:
         return to_ddl(self.columns)
 
     @cached_property
-    def width(self) -> int:
-        """The number of stored columns of a row, without key and extras."""
-        return 1 if self.compact else len(self.columns)
-
-    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of `KeyGroup.rows`."""
-        return _schema(self.columns, self.compact, (*self.extras, "deleted_at"))
+        return _schema(self.columns, (*self.extras, "deleted_at"))
 
     def empty(self) -> KeyGroup:
         """Return a key group without keys."""
@@ -166,12 +155,7 @@ class Layout:
             rows, gone = rows.filter(pa.array(~deleted)), rows.filter(pa.array(deleted))
             dead = bytes(gone.select(["key", *self.extras, "deleted_at"]).serialize())
         extras = self.extras
-        columns = rows.columns[: 1 + self.width + len(extras)]
-        if self.compact and self.with_positions:
-            # The row's hash contains the epoch.
-            row, epoch = (rows.column(name).to_numpy() for name in ("row", "epoch"))
-            columns[1] = pa.array(row | epoch.astype(np.uint64))
-            del columns[rows.schema.get_field_index("epoch")]
+        columns = rows.columns[: 1 + len(self.columns) + len(extras)]
         names = [str(index) for index in range(len(columns))]
         data = pa.RecordBatch.from_arrays(columns, names).serialize()
         return _to_text(
@@ -180,7 +164,7 @@ class Layout:
                 self.key_groups,
                 self.ddl,
                 list(self.unique_key),
-                self.compact,
+                False,
                 list(extras),
                 bytes(data),
                 group.epochs,
@@ -208,20 +192,19 @@ class Layout:
         self._check(stored)
         with _undamaged():
             columns = to_columns(stored.columns)
-            rows = _rows(stored, columns, self.compact)
+            rows = _rows(stored, columns)
         if stored.columns == self.ddl and rows.schema.equals(self.schema):
             return KeyGroup(rows, stored.epochs)
         return KeyGroup(self._laid_out(rows, columns, now_ms), stored.epochs if self.with_positions else [])
 
     def _laid_out(self, rows: pa.RecordBatch, columns: Sequence[Column], now_ms: int) -> pa.RecordBatch:
-        of_row = [rows.column("row")] if self.compact else remapped(rows, columns, self.columns)
         # After a key without a position any change is accepted (`order.UNORDERED`).
         defaults = {"written": now_ms, "epoch": 0, "high": 0, "low": 0}
         there = rows.schema.names
         extras = [
             rows.column(name) if name in there else pa.array(np.full(rows.num_rows, defaults[name]), EXTRAS[name]) for name in self.extras
         ]
-        arrays = [rows.column("key"), *of_row, *extras, rows.column("deleted_at")]
+        arrays = [rows.column("key"), *remapped(rows, columns, self.columns), *extras, rows.column("deleted_at")]
         laid_out = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self.with_positions:
             return laid_out
@@ -240,14 +223,6 @@ class Layout:
                 f"the checkpoint's state has the primary key ({', '.join(stored.unique_key)}), and the query's is "
                 f"({', '.join(self.unique_key)}): start from a new checkpoint"
             )
-        if stored.compact != self.compact:
-            was, now = ("compact", "full") if stored.compact else ("full", "compact")
-            raise StateVersionError(f"the checkpoint's state has the {was} layout, and the query's is {now}: start from a new checkpoint")
-        if self.compact and stored.columns != self.ddl:
-            raise StateVersionError(
-                f"the checkpoint's compact state has the columns {stored.columns}, and the query's are {self.ddl}: the stored row hashes "
-                "cannot be recomputed for another schema. Start from a new checkpoint"
-            )
 
 
 def read(data: bytes) -> _Stored:
@@ -256,7 +231,7 @@ def read(data: bytes) -> _Stored:
     Raises
     ------
     StateVersionError
-        When it has another version.
+        When it has another version, or is compact.
     StateDamagedError
         When the bytes cannot be decoded.
     """
@@ -265,9 +240,14 @@ def read(data: bytes) -> _Stored:
     if version not in ((VERSION,) if is_text else (1, 2)):
         raise StateVersionError(f"the checkpoint's state has version {version}; this release reads versions 1 to {VERSION}")
     with _undamaged():
-        if is_text:
-            return _of_text(data)
-        return _of_version_1(_decode_1(data)) if version == 1 else _decode(data)
+        decode = _of_text if is_text else _of_version_1 if version == 1 else _decode
+        stored = decode(data)
+    if stored.compact:
+        raise StateVersionError(
+            "the checkpoint's state is compact (state_layout='compact'), with hashes instead of rows, which this release does not read: "
+            "start from a new checkpoint"
+        )
+    return stored
 
 
 def _to_text(stored: _Stored) -> bytes:
@@ -299,7 +279,8 @@ def _batch(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
     return batch
 
 
-def _of_version_1(stored: _Stored1) -> _Stored:
+def _of_version_1(data: bytes) -> _Stored:
+    stored = _decode_1(data)
     columns = to_columns(stored.columns)
     values = list(zip(*map(unpack, stored.rows), strict=True)) or [()] * len(columns)
     arrays = [pa.array(stored.keys, pa.binary())]
@@ -308,39 +289,27 @@ def _of_version_1(stored: _Stored1) -> _Stored:
     if stored.written is not None:
         extras.append("written")
         arrays.append(pa.array(stored.written, pa.int64()))
-    data = pa.RecordBatch.from_arrays(arrays, [str(index) for index in range(len(arrays))]).serialize()
-    return _Stored(2, stored.key_groups, stored.columns, stored.unique_key, False, extras, bytes(data), [], b"")
+    rows = pa.RecordBatch.from_arrays(arrays, [str(index) for index in range(len(arrays))]).serialize()
+    return _Stored(2, stored.key_groups, stored.columns, stored.unique_key, False, extras, bytes(rows), [], b"")
 
 
-def _schema(columns: Sequence[Column], compact: bool, extras: Sequence[str]) -> pa.Schema:
-    names = [*extras]
-    fields = [("key", pa.uint64() if compact else pa.binary())]
-    if compact:
-        fields.append(("row", pa.uint64()))
-    else:
-        fields += [(f"c{index}", stored_type(column.type)) for index, column in enumerate(columns)]
-    return pa.schema([*fields, *((name, EXTRAS.get(name, pa.int64())) for name in names)])
+def _schema(columns: Sequence[Column], extras: Sequence[str]) -> pa.Schema:
+    row = [(f"c{index}", stored_type(column.type)) for index, column in enumerate(columns)]
+    return pa.schema([("key", pa.binary()), *row, *((name, EXTRAS.get(name, pa.int64())) for name in extras)])
 
 
-def _rows(stored: _Stored, columns: Sequence[Column], compact: bool) -> pa.RecordBatch:
+def _rows(stored: _Stored, columns: Sequence[Column]) -> pa.RecordBatch:
     """Return all rows of a state, including remembered deletes, with ``deleted_at``."""
-    schema = _schema(columns, compact, (*stored.extras, "deleted_at"))
-    packed = compact and "epoch" in stored.extras
-    written = [name for name in schema.names[:-1] if not (packed and name == "epoch")]
-    live = _batch(stored.rows, pa.schema([schema.field(name) for name in written]))
-    arrays = dict(zip(written, live.columns, strict=True))
-    if packed:
-        row = arrays["row"].to_numpy()
-        arrays["row"] = pa.array(row >> np.uint64(SPARE_BITS) << np.uint64(SPARE_BITS))
-        arrays["epoch"] = pa.array((row & np.uint64(2**SPARE_BITS - 1)).astype(np.int32))
-    arrays["deleted_at"] = pa.array(np.zeros(live.num_rows, np.int64))
+    schema = _schema(columns, (*stored.extras, "deleted_at"))
+    live = _batch(stored.rows, pa.schema(list(schema)[:-1]))
+    arrays = [*live.columns, pa.array(np.zeros(live.num_rows, np.int64))]
     if not stored.deleted:
-        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
     of_deleted = pa.schema([schema.field(name) for name in ("key", *stored.extras, "deleted_at")])
     dead = _batch(stored.deleted, of_deleted)
     columns_of_all = [
-        pa.concat_arrays([arrays[each.name], dead.column(each.name) if each.name in of_deleted.names else pa.nulls(len(dead), each.type)])
-        for each in schema
+        pa.concat_arrays([array, dead.column(each.name) if each.name in of_deleted.names else pa.nulls(len(dead), each.type)])
+        for each, array in zip(schema, arrays, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns_of_all, schema=schema)
 

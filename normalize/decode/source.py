@@ -53,8 +53,6 @@ class DecodePlan:
     key_groups : int
     drop_update_before : bool
         Whether ``-U`` is dropped; for a plan without a stage.
-    compact : bool
-        Whether the stage's state is compact: changes then have their before-images.
     positions : bool
         Whether changes carry the source's positions.
     ignored : tuple of int
@@ -86,7 +84,6 @@ class DecodePlan:
     topic: str | None = None
     key_groups: int = 1
     drop_update_before: bool = False
-    compact: bool = False
     positions: bool = False
     ignored: tuple[int, ...] = ()
     ignore_deletes: bool = False
@@ -114,7 +111,7 @@ class DecodePlan:
     def shape(self) -> Shape:
         """The columns of changes that are sent to the stage."""
         offsets = self.streaming and self.row_order == "offset"
-        return Shape(self.columns, self.output.metadata, self.compact, self.ignored, self.positions, offsets)
+        return Shape(self.columns, self.output.metadata, self.ignored, self.positions, offsets)
 
     @property
     def output(self) -> Output:
@@ -164,7 +161,6 @@ class DecodePlan:
             unique_key=self.unique_key,
             metadata=self.format_metadata,
             positions=self.positions,
-            images=self.compact,
             tables=self.identity.columns,
             require_key=self.by_key,
             completes_moved=self.completes_moved,

@@ -117,8 +117,7 @@ def _of_last_key(group: KeyGroup, folded: ChangeBuilder) -> KeyGroup:
     """Return the key group with only the last key's row; no more changes of the keys before it follow."""
     if not folded.keys:
         return group
-    last = folded.last_key()
-    return replace(group, rows=group.rows.filter(pc.equal(group.rows.column("key"), last)))
+    return replace(group, rows=group.rows.filter(pc.equal(group.rows.column("key"), folded.keys[-1])))
 
 
 def _tables(batch: pa.RecordBatch) -> list[SourceTable]:

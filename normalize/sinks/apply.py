@@ -76,9 +76,9 @@ def apply_changes(
         The columns that identify a row, in all partitions of the table. As in AUTO CDC.
     sequence_by : str or sequence of str
         Columns that increase with each change of a key (``offset``). They may be columns that are not written. AUTO CDC always requires
-        this parameter; here it is required for ``scd_type=2``, after a shuffle (joins, aggregates) and for sources other than Kafka. With
-        ``scd_type=1`` it orders the changes of one micro-batch. Unlike AUTO CDC, it does not drop a change that arrives in a later
-        micro-batch than a newer one: read the topic with ``order="source"`` for that.
+        this parameter; here it is required for ``scd_type=2``, with Spark Connect (except for a change feed), after a shuffle (joins,
+        aggregates) and for sources other than Kafka. With ``scd_type=1`` it orders the changes of one micro-batch. Unlike AUTO CDC, it does
+        not drop a change that arrives in a later micro-batch than a newer one: read the topic with ``order="source"`` for that.
     scd_type : 1 or 2
         1: the table has the rows of the source. 2: the table is a history, with a row for each version of a row. A version is valid from
         ``__START_AT`` until before ``__END_AT``, which are sequence values (structs if `sequence_by` has several columns). ``__END_AT`` is

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ChangelogError
 from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, Node, elements, is_native, plan_of
-from normalize.unresolved_plan import KAFKA, UnresolvedNode
+from normalize.connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,8 +25,9 @@ class ChangeOrderError(ChangelogError, ValueError):
     condition = "CHANGE_ORDER"
 
 
-_BEGIN = {"FlatMapGroupsInPandasWithState", KAFKA, "LocalRelation", "OneRowRelation", "Sort"}
+_BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "OneRowRelation", "Sort"}
 """Nodes that define the order: a sort, sources, and the keyed stage."""
+_REMEDY = "pass sequence_by=['offset'], or another column that increases with each change of a key (metadata=['offset'] adds Kafka's)"
 _UNORDERED_RDD = re.compile(r"\b(?:Shuffled|Coalesced|CoGrouped|\w*Checkpoint)\w*RDD")
 
 
@@ -36,25 +37,26 @@ def require_arrival_order(df: DataFrame, keys: Sequence[str]) -> None:
     Raises
     ------
     ChangeOrderError
+        With Spark Connect always, since its client has no plan.
     """
+    if is_connect(df):
+        raise ChangeOrderError(
+            f"Spark Connect requires sequence_by, since its client does not see whether a key's rows are in order: {_REMEDY}. If each key "
+            "has one row, as in the result of a GROUP BY, pass any column without NULL"
+        )
     plan = plan_of(df)
     unordered = _unordered(plan)
     if unordered and not _one_row_for_each(plan, keys):
         raise ChangeOrderError(
-            f"the plan contains {unordered}, which does not keep the order of a key's rows: pass sequence_by=['offset'], or another column "
-            "that increases with each change of a key (metadata=['offset'] adds Kafka's). For the result of a GROUP BY, pass its columns "
-            "as keys instead"
+            f"the plan contains {unordered}, which does not keep the order of a key's rows: {_REMEDY}. For the result of a GROUP BY, pass "
+            "its columns as keys instead"
         )
 
 
-def _unordered(node: Node | UnresolvedNode) -> str | None:
+def _unordered(node: Node) -> str | None:
     """Return the name of the first node that does not keep the order, or None."""
     name, children = node.name, node.children
-    if name in _BEGIN:
-        return None
-    if isinstance(node, UnresolvedNode):
-        return name if name not in ROW_BY_ROW else next(filter(None, map(_unordered, children)), None)
-    if _is_kafka(node, name) or is_native(node):
+    if name in _BEGIN or _is_kafka(node, name) or is_native(node):
         return None
     if node.java.subqueries().nonEmpty():
         return "Subquery"  # the optimizer makes a join of it
@@ -75,10 +77,8 @@ def _is_kafka(node: Node, name: str) -> bool:
     return name == "LogicalRelation" and node.java.relation().getClass().getSimpleName() == "KafkaRelation"
 
 
-def _one_row_for_each(node: Node | UnresolvedNode, keys: Sequence[str]) -> bool:
+def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
     """Return whether the rows are groups of a ``groupBy`` all of whose columns are among the keys."""
-    if isinstance(node, UnresolvedNode):
-        return node.groups_within(keys, ONE_TO_ONE)
     names = {name.lower() for name in keys}
     found = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
     while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):
@@ -86,9 +86,12 @@ def _one_row_for_each(node: Node | UnresolvedNode, keys: Sequence[str]) -> bool:
             sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in found)
             found = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
         node = node.children[0]
-    if node.name != "Aggregate":
-        return False
-    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in found]
+    return node.name == "Aggregate" and _shows_groups(node, found)
+
+
+def _shows_groups(node: Node, ids: set[int]) -> bool:
+    """Return whether all columns of a ``groupBy`` are among the columns with these ids."""
+    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in ids]
     return all(any(group.semanticEquals(source) for source in shown) for group in elements(node.java.groupingExpressions()))
 
 

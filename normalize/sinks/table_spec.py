@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cdc_formats.errors import ArgumentError, SchemaError
+from normalize.connect import is_of_server
 from normalize.monitoring.notice import Notice, log, shown_names
-from normalize.unresolved_plan import FROM_SERVER, unresolved_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ def require_no_micro_batch(df: DataFrame) -> None:
     ArgumentError
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
-    if (main and main.name.endswith(".foreach_batch_worker")) or unresolved_plan(df).contains(FROM_SERVER):
+    if (main and main.name.endswith(".foreach_batch_worker")) or is_of_server(df):
         raise ArgumentError(
             "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark Connect, nor in a "
             "checkpointed DataFrame: call apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,19 @@ from uuid import uuid4
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeltaDatabase, JdbcTarget, LocalKafka, aggregate_changes, apply_changes, from_kafka_changelog, sync_database
+from normalize import (
+    DeltaDatabase,
+    JdbcTarget,
+    LocalKafka,
+    aggregate_changes,
+    apply_changes,
+    from_kafka_changelog,
+    signed_count,
+    sync_database,
+)
 from normalize.api import encode_changelog
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.arrival import ChangeOrderError, require_arrival_order
+from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.change_feed import CHANGE_TYPES
 from tests.support.sinking import STORY, Sink, apply_stream, finish_all, forget_last_commit, lake_sink
 
@@ -66,7 +75,7 @@ def test_a_stream_makes_the_table(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
 ) -> None:
     sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"])
-    written = {"keys": "id", "column_list": ["id", "name"]}
+    written = {"keys": "id", "sequence_by": "offset", "column_list": ["id", "name"]}
     apply_stream(changes, sink.table, tmp_path / "c", **written)
     assert sink.rows() == [(1, "c"), (2, "e")]
     repeat_last_batch(changes, sink, tmp_path / "c", **written)
@@ -98,7 +107,7 @@ def test_a_history_has_every_version(
 def test_a_soft_delete_keeps_the_row(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
     sink = new_sink("delta")
     for row in [("+I", 1, "a"), ("-D", 1, "a")]:
-        apply_batch(changelog(connect, [row]), sink.table, keys="id", deletes="soft")
+        apply_batch(changelog(connect, [row]), sink.table, keys="id", sequence_by="name", deletes="soft")
     assert sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect() == [(1, "a")]
 
 
@@ -141,7 +150,7 @@ def test_concurrent_writers_all_finish(connect: SparkSession, new_sink: Callable
     sink, writers = new_sink(kind), 3
 
     def write(writer: int) -> None:
-        apply_batch(changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]), sink.table, keys="id")
+        apply_batch(changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]), sink.table, keys="id", sequence_by="name")
 
     with ThreadPoolExecutor(writers) as pool:
         finish_all(pool.submit(write, writer) for writer in range(writers))
@@ -154,8 +163,12 @@ def test_results_of_a_group_by_are_applied(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], tmp_path: Path
 ) -> None:
     sink = new_sink("delta")
-    names = aggregate_changes(streamed(connect, story), "SELECT name, COUNT(*) AS n FROM t GROUP BY name")
-    writer = apply_changes(names, sink.table, keys="name").outputMode("update").option("checkpointLocation", str(tmp_path / "c"))
+    names = aggregate_changes(streamed(connect, story), "name", signed_count("*").alias("n"), changelog_mode="all")
+    writer = (
+        apply_changes(names, sink.table, keys="name", sequence_by="n")
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "c"))
+    )
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sink.rows() == [("c", 1), ("e", 1)]
 
@@ -178,48 +191,17 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
     writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
     assert table.rows("id", "name") == [(1, "c"), (2, "e")]
     unordered, history, *_ = errors.read_text().splitlines()
-    assert unordered.startswith("[CHANGE_ORDER] the plan contains a checkpoint or the DataFrame of a foreachBatch, which does not keep")
+    assert unordered.startswith(
+        "[CHANGE_ORDER] Spark Connect requires sequence_by, since its client does not see whether a key's rows are in order"
+    )
     assert history.startswith(
         "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark"
     )
 
 
-def orders(connect: SparkSession) -> Iterator[tuple[DataFrame, str | None]]:
-    """Yield DataFrames, and what their plans contain that does not keep the order."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
-    changes = changelog(connect, STORY)
-    groups = changes.groupBy("id").agg(F.max("row_kind").alias("row_kind"))
-    changes.createOrReplaceTempView("connect_orders")
-    yield changes.where("id > 0 AND upper(name) IN ('A')").withColumn("n", F.explode(F.array("id"))), None
-    yield changes.mapInArrow(lambda batches: batches, changes.schema).union(changes).alias("c").select("c.*"), None
-    yield changes.repartition("id").sortWithinPartitions("name"), None
-    yield groups.withColumnRenamed("id", "other").select("row_kind", F.col("other").alias("ID")), None
-    yield groups.withColumn("id", F.lit(1)), "Aggregate"
-    yield groups.select("row_kind", "id", F.explode(F.array("id"))), "Aggregate"
-    yield groups.select("row_kind", F.col("row_kind").alias("id")), "Aggregate"
-    yield changes.groupBy("id", "name").agg(F.max("row_kind").alias("row_kind")), "Aggregate"
-    yield changes.rollup("id").agg(F.max("row_kind").alias("row_kind")), "Aggregate"
-    yield changes.join(changelog(connect, STORY).select("id"), "id"), "Join"
-    yield changes.withColumn("n", F.row_number().over(Window.partitionBy("id").orderBy("name"))), "Window"
-    yield changes.selectExpr("*", "row_number() OVER (PARTITION BY id ORDER BY name)"), "Window"
-    yield changes.where("id IN (SELECT id FROM connect_orders)"), "Subquery"
-    yield changes.select("*", F.call_udf("newest", "id")), "UnresolvedFunction"
-    yield changes.selectExpr("*", "newest(id)"), "UnresolvedFunction"
-    yield changes.coalesce(1), "Repartition"
-    yield changes.localCheckpoint(), "a checkpoint or the DataFrame of a foreachBatch"
-    yield connect.table("connect_orders"), "a table, a view or files"
-    yield connect.sql("SELECT * FROM connect_orders"), "a query of spark.sql"
-
-
-def test_only_plans_that_keep_the_order_need_no_sequence_by(connect: SparkSession) -> None:
-    for changes, unordered in orders(connect):
-        if unordered is None:
-            require_arrival_order(changes, ["id"])
-        else:
-            with pytest.raises(ChangeOrderError, match=f"the plan contains {unordered}, .*pass sequence_by="):
-                require_arrival_order(changes, ["id"])
+def test_an_order_is_required(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
+    with pytest.raises(ChangeOrderError, match=r"requires sequence_by, .*: pass sequence_by=\['offset'\], or another column"):
+        apply_batch(changelog(connect, STORY), new_sink("delta").table, keys="id")
 
 
 def test_what_needs_a_classic_session_is_refused_at_the_call(connect: SparkSession) -> None:

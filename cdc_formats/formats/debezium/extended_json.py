@@ -30,15 +30,14 @@ from typing import Any
 from uuid import UUID
 
 from cdc_formats.decoding.json_reader import json_text
-from cdc_formats.values.handling import ConversionError, Converter, Handling, null_or, refuse
+from cdc_formats.values.handling import Converter, Handling, refuse
 from cdc_formats.values.nested import NESTED_TYPES, nested_converter
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import DAY_MICROS, TIMESTAMP_TYPES, timestamp_text
-from cdc_formats.values.types import converter, writer
+from cdc_formats.values.types import converter
 
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
-_DECIMAL128_DIGITS = 34
 _MILLISECONDS = converter(SqlType("TIMESTAMP"), Handling(epoch_unit="ms"))
 _HEX_BYTE = re.compile("[0-9a-fA-F]{1,2}")
 _UUID_SUBTYPES = (3, 4)
@@ -191,65 +190,3 @@ _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
     **dict.fromkeys(TIMESTAMP_TYPES, _timestamp),
     **dict.fromkeys(NESTED_TYPES, _nested),
 }
-
-
-# ----------------------------------------------------------------------------------------------------------------- encoding
-
-
-def document_writer(sql_type: SqlType) -> Converter:
-    """Return the function from a canonical value (never None) to a document's, in the strict mode of version 1 (Debezium's default).
-
-    Raises
-    ------
-    SchemaError
-        When the type cannot be written.
-    ConversionError
-        From the returned function, when BSON cannot hold the value, such as a time with microseconds.
-    """
-    if sql_type.name in _NESTED_WRITERS:
-        return _NESTED_WRITERS[sql_type.name](sql_type)
-    if sql_type.name in _WRITERS:
-        return _WRITERS[sql_type.name]
-    write = writer(sql_type, Handling())
-    return write or (lambda value: value)
-
-
-def _written_date(micros: int) -> dict[str, Any]:
-    millis, rest = divmod(micros, 1000)
-    if rest:
-        raise ConversionError("a MongoDB date has milliseconds, but the value has microseconds")
-    return {"$date": millis}
-
-
-def _written_decimal(value: str) -> dict[str, Any]:
-    if len(value.strip("-0.").replace(".", "")) > _DECIMAL128_DIGITS:
-        raise ConversionError(f"a MongoDB decimal has {_DECIMAL128_DIGITS} digits, but the value has more")
-    return {"$numberDecimal": value}
-
-
-_WRITERS: dict[str, Converter] = {
-    "BIGINT": lambda value: {"$numberLong": str(value)},
-    "DECIMAL": _written_decimal,
-    "BINARY": lambda value: {"$binary": base64.b64encode(value).decode(), "$type": "00"},
-    "DATE": lambda value: _written_date(value * DAY_MICROS),
-    **dict.fromkeys(TIMESTAMP_TYPES, _written_date),
-}
-
-
-def _written_array(sql_type: SqlType) -> Converter:
-    item = null_or(document_writer(sql_type.fields[0].type))
-    return lambda value: [item(element) for element in value]
-
-
-def _written_map(sql_type: SqlType) -> Converter:
-    writer(sql_type, Handling())  # raises for keys that are not text
-    item = null_or(document_writer(sql_type.fields[1].type))
-    return lambda value: {name: item(entry) for name, entry in value}
-
-
-def _written_struct(sql_type: SqlType) -> Converter:
-    fields = [(field.name, null_or(document_writer(field.type))) for field in sql_type.fields]
-    return lambda value: {name: write(item) for (name, write), item in zip(fields, value, strict=True)}
-
-
-_NESTED_WRITERS: dict[str, Callable[[SqlType], Converter]] = {"ARRAY": _written_array, "MAP": _written_map, "STRUCT": _written_struct}

@@ -347,7 +347,7 @@ class _Reader:
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
-        self.whole_before = rows.images or not keyed
+        self.keyed = keyed
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
@@ -365,7 +365,7 @@ class _Reader:
 
     def _is_complete(self, message: Any) -> bool:
         """Whether the placeholder's text in a message is ordinary data."""
-        images = [message.after, message.before] if self.whole_before else [message.after]
+        images = [message.after] if self.keyed else [message.after, message.before]
         found = any(image is not None and self.rows.has_placeholder(image) for image in images)
         return found and member(message.source, "connector") in COMPLETE_CONNECTORS
 

@@ -43,14 +43,12 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
+from cdc_formats.base import ControlEvent, Event, Headers, Ignored, MetadataColumn, Reader, RowNames
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, json_text, read_json, read_object
+from cdc_formats.decoding.json_reader import json_reader, read_json, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
-from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import (
     DecodeError,
     MalformedMessageError,
@@ -64,10 +62,10 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence, is_wrapped, key_fields
 from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import Column, columns as to_columns
+from cdc_formats.values.schema import Column
 
 from .envelope import DebeziumEnvelope, control_event_of, payload_of, without_op
-from .extended_json import document_converter, document_writer
+from .extended_json import document_converter
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _UPDATED = "updateDescription.updatedFields"
@@ -141,10 +139,6 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         """Return the control event of a transaction mark, schema change or truncate."""
         return control_event_of(payload_of(value), reason, self.handling)
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one collection's documents: bare messages, in the strict mode of Extended JSON's version 1."""
-        return _Encoder(self, to_columns(columns), unique_key)
-
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return ``_id``, the primary key of every collection."""
         return Declaration(primary_key=("_id",), key_source="of every collection")
@@ -212,9 +206,7 @@ class _Reader:
 
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
-        self.rows = RowConverter(
-            rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images, names_only=rows.names_only
-        )
+        self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, names_only=rows.names_only)
         self.document = json_reader(self.rows.shape, spelled=rows.spelled)
         self.tables = TableFilter(format.database_include, format.table_include)
 
@@ -261,7 +253,7 @@ class _Reader:
         before_path, after_path = f"{root}.before", f"{root}.after"
         # A document's _id never changes: if only keys are used, `before` adds nothing to `after`.
         if message.after is not None:
-            before = self._before(message, before_path) if not self.keyed else self._whole(message, before_path)
+            before = None if self.keyed else self._before(message, before_path)
             return Event(_UPDATE, before, self._image(message.after, after_path), message, before_path, after_path, rows=self.rows)
         before = self._image(message.before, before_path) if self.keyed else self._before(message, before_path)
         after = {**self._fields(before), **self._changed(message.description, root), "_id": self._id(key)}
@@ -277,9 +269,6 @@ class _Reader:
         if message.before is not None or not self.keyed:
             return Event(_DELETE, self._before(message, f"{root}.before"), None, message, f"{root}.before", "", rows=self.rows)
         return Event(_DELETE, {"_id": self._id(key)}, None, message, "$", "", rows=self.rows)
-
-    def _whole(self, message: _Message, path: str) -> Any:
-        return self._image(message.before, path) if self.rows.images else None
 
     def _before(self, message: _Message, path: str) -> Any:
         image = self._image(message.before, path)
@@ -347,33 +336,3 @@ class _Reader:
 
 def _converter(column: Column, handling: Handling) -> Any:
     return document_converter(column.type, handling)
-
-
-class _Documents(RowWriter):
-    """Writes documents."""
-
-    def __init__(self, columns: Sequence[Column], unique_key: Sequence[str], excerpt: bool) -> None:
-        super().__init__(columns, Handling(), unique_key, excerpt=excerpt)
-        self.writers = tuple(document_writer(column.type) for column in columns)
-
-
-class _Encoder(EnvelopeEncoder):
-    def __init__(self, format: DebeziumMongodbJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
-        super().__init__(format, columns, unique_key)
-        self.rows = _Documents(columns, unique_key, format.error_excerpt)
-
-    def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> KeyValue:
-        key, value = super().encode(kind, row, before)
-        return None if key is None else json_bytes({"id": json_text(read_object(key)["_id"])}), value
-
-    def insert(self, row: Row) -> dict[str, Any]:
-        return {"before": None, "after": self._text(row, "$.after"), "op": "c"}
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return {"before": self._text(before, "$.before"), "after": self._text(row, "$.after"), "op": "u"}
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return {"before": self._text(row, "$.before"), "after": None, "op": "d"}
-
-    def _text(self, row: Row, path: str) -> str:
-        return json_text(self.rows.image(row, path))

@@ -350,10 +350,6 @@ class _CanonicalRows(RowConverter):
         row: Row = image
         return row
 
-    def only_key(self, values: Sequence[Any]) -> bool:
-        # Only tombstones have a before-image.
-        return len(self.key_indices) < len(self.names)
-
 
 def _is_json_null(value: bytes) -> bool:
     return bytes(value).strip(b" \t\r\n") == b"null"

@@ -74,11 +74,11 @@ class ColumnarDecoder:
 
     def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:
         needs, matcher = Needs.of(plan, envelope, keyed=keyed), TableMatcher.of(plan, envelope)
-        encodings = Encodings(envelope, rows, whole=needs.whole, fewest=fewest)
+        encodings = Encodings(envelope, rows, whole=not keyed, fewest=fewest)
         self.messages = MessageReader(plan, envelope, encodings, matcher)
         self.rows = RowSelector(plan, envelope, rows, needs, matcher)
         self.columns = ColumnConverter(plan, envelope, rows, needs)
-        self.changes = ChangeMaker(plan, [column.type for column in rows.columns], needs)
+        self.changes = ChangeMaker(plan, needs)
         self.tables: set[tuple[Any, ...]] = set()
 
     @classmethod

@@ -8,11 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.schema import SqlType
-from normalize.core.arrow import from_stored
 from normalize.core.changes import ChangeBatch, ChangeColumns
 from normalize.core.fold_columns import Bools, Ints
-from normalize.core.hashing import key_hashes
 from normalize.core.packing import pack
 from normalize.core.records import Records
 from normalize.decode.source import DecodePlan
@@ -29,13 +26,11 @@ class ChangeMaker:
     Parameters
     ----------
     plan : DecodePlan
-    types : sequence of SqlType
-        The types of the table's columns.
     needs : Needs
     """
 
-    def __init__(self, plan: DecodePlan, types: Sequence[SqlType], needs: Needs) -> None:
-        self.needs, self.types, self.shape = needs, types, plan.shape
+    def __init__(self, plan: DecodePlan, needs: Needs) -> None:
+        self.needs, self.shape = needs, plan.shape
         self.drop_update_before, self.ignore_deletes = plan.drop_update_before, plan.ignore_deletes
         dropped = ((RowKind.DELETE, plan.ignore_deletes), (RowKind.UPDATE_BEFORE, plan.drop_update_before))
         self.dropped = [kind for kind, drops in dropped if drops]
@@ -72,14 +67,8 @@ class ChangeMaker:
         deleted = first | converted.removed[of]
         keys, moved = converted.keys, converted.moved
         packed = [pack(moved[row] if old else keys[row]) for row, old in zip(of.tolist(), first.tolist(), strict=True)]
-        arrays = _taken(converted.arrays, of, deleted if self.needs.whole else first)
-        columns = [key_hashes(packed) if self.shape.compact else pa.array(packed, pa.binary())]
-        columns += [pa.array(records.stamps[places[of]]), pa.array(deleted), *arrays, *_taken(converted.metadata, of)]
-        if self.shape.compact:
-            # The row before belongs to the old key.
-            unknown = (converted.before[of] < 0) | (np.isin(of, list(moved)) & ~first)
-            befores = _taken(_joined(converted), converted.before[of], unknown)
-            columns += [self._hashes(arrays, deleted), pa.array(~unknown), *befores, self._hashes(befores, unknown)]
+        columns = [pa.array(packed, pa.binary()), pa.array(records.stamps[places[of]]), pa.array(deleted)]
+        columns += [*_taken(converted.arrays, of, first), *_taken(converted.metadata, of)]
         if self.shape.offsets:
             columns.append(pa.array(records.offsets[places[of]]))
         batch = pa.RecordBatch.from_arrays(columns, schema=self.shape.schema)
@@ -94,11 +83,6 @@ class ChangeMaker:
         arrays = [pa.array(kinds), *rows, *_taken(converted.metadata, of)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.shape.changelog_schema)
         return ChangeColumns(ChangeBatch(batch, [], []), places[of], [])
-
-    def _hashes(self, arrays: Sequence[pa.Array], missing: Bools) -> pa.Array:
-        values = [from_stored(sql_type, array) for sql_type, array in zip(self.types, arrays, strict=True)]
-        rows = zip(*values, strict=True)
-        return self.shape.row_hashes([None if out else row for row, out in zip(rows, missing.tolist(), strict=True)])
 
 
 def _taken(arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = None) -> list[pa.Array]:

@@ -83,11 +83,9 @@ class ColumnConverter:
     def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, needs: Needs) -> None:
         self.envelope, self.needs = envelope, needs
         self.key_indices = rows.key_indices if needs.key else ()
-        # An update repeats the key of its row before in the topic's changelog.
-        self.repeated = () if needs.keyed else rows.key_indices
+        self.unique_indices = rows.key_indices
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
-        self.other_fields = [f"c{index}" for index in range(len(self.types)) if index not in self.key_indices]
         self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
         self.missing_before_is_null = envelope.missing_is_null and envelope.before_has == "all columns"
         self.metadata_readers = [_reader(plan, envelope, name) for name in plan.format_metadata]
@@ -131,7 +129,7 @@ class ColumnConverter:
 
     def _cells(self, encoding: Encoding, rows: Rows, removed: list[bool]) -> tuple[_Cells, _Refused]:
         """Return the values of the rows by the index of their column."""
-        if not self.needs.whole:
+        if self.needs.keyed:
             # Of a deleted row only the key is read.
             cells = encoding.cells([encoding.nothing if out else image for out, image in zip(removed, rows.images, strict=True)])
             for index in cells.keys() & self.key_indices:
@@ -171,7 +169,7 @@ class ColumnConverter:
     def _arrays(self, encoding: Encoding, cells: _Cells, keys: _Cells, removed: list[bool]) -> tuple[list[pa.Array], _Refused]:
         """Return the columns of the rows."""
         arrays, refused = [], list[int]()
-        nulls = 0 if self.needs.whole else sum(removed)
+        nulls = sum(removed) if self.needs.keyed else 0
         for index, sql_type in enumerate(self.types):
             if index in keys:
                 values = [None if out else value for out, value in zip(removed, keys[index], strict=True)] if nulls else keys[index]
@@ -226,17 +224,14 @@ class ColumnConverter:
     def _before(self, rows: Rows, removed: list[bool], updates: list[int]) -> Ints:
         """Return the place of the row before each change among the rows and the rows before updates; -1: none."""
         before = np.full(len(rows.places), -1)
-        if self.needs.whole:
-            places = np.flatnonzero(removed)
-            before[places] = places
-            if self.needs.keyed:
-                before[[row for row in places if self._has_only_key(rows.images[row])]] = -1
+        if not self.needs.keyed:
+            before[removed] = np.flatnonzero(removed)
             before[updates] = len(before) + np.arange(len(updates))
         return before
 
     def _befores(self, encoding: Encoding, rows: Rows, updates: list[int], arrays: list[pa.Array]) -> tuple[list[pa.Array], _Refused]:
         """Return the columns of the rows before updates."""
-        if not self.needs.whole:
+        if self.needs.keyed:
             return [], []
         if not updates:
             return [array[:0] for array in arrays], []
@@ -258,15 +253,9 @@ class ColumnConverter:
         """Return a column of the rows before updates, which some of them lack; `after` is the column of all rows after their changes."""
         array, refused = encoding.columns[index].array(_absent_as_null(values))
         absent = np.array([value is ABSENT for value in values], bool)
-        if index in self.repeated or self.envelope.before_has == "changed columns":
+        if index in self.unique_indices or self.envelope.before_has == "changed columns":
             return pc.if_else(pa.array(absent), after.take(pa.array(updates, pa.int64())), array), refused
-        if self.needs.keyed or not self.missing_before_is_null:
-            # In a compact state, a row before with only the key is unknown.
-            return array, [*refused, *np.flatnonzero(absent)]
-        return array, refused
-
-    def _has_only_key(self, image: Any) -> bool:
-        return bool(self.other_fields) and all(getattr(image, name) is ABSENT for name in self.other_fields)
+        return array, refused if self.missing_before_is_null else [*refused, *np.flatnonzero(absent)]
 
     def _metadata(self, rows: Rows, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[list[Any]], _Refused]:
         """Return the metadata's columns, in the requested order."""

@@ -29,8 +29,6 @@ class Needs(NamedTuple):
     ----------
     keyed : bool
         Whether the result is the newest row or the delete of each key; otherwise it is the topic's changelog.
-    whole : bool
-        Whether it has rows before their changes, with all columns.
     pairs : bool
         Whether an update has a ``-U`` and a ``+U``.
     key : bool
@@ -38,7 +36,6 @@ class Needs(NamedTuple):
     """
 
     keyed: bool
-    whole: bool
     pairs: bool
     key: bool
 
@@ -48,7 +45,7 @@ class Needs(NamedTuple):
         # Where each ``-U`` is a message of its own, an update needs none.
         together = plan.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
         key = keyed or plan.by_key or plan.ignore_deletes or envelope.key is not None
-        return cls(keyed, whole=plan.compact or not keyed, pairs=together and not keyed, key=key)
+        return cls(keyed, pairs=together and not keyed, key=key)
 
 
 class Rows(NamedTuple):

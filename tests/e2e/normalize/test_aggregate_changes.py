@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from normalize import ChangelogNormalize, aggregate_changes, from_kafka_changelog, to_kafka_changelog
+from normalize import ChangelogNormalize, aggregate_changes, from_kafka_changelog, signed_count, signed_sum, to_kafka_changelog
 from tests.support.paths import PRODUCT
 from tests.support.streams import new_topic, servers
 
@@ -47,9 +47,8 @@ def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafk
         options=servers(kafka),
         normalize=ChangelogNormalize(key_groups=2),
     )
-    writer = to_kafka_changelog(
-        aggregate_changes(products, QUERY), totals, format="upsert-kafka", primary_key="name", options=servers(kafka)
-    )
+    sums = aggregate_changes(products, "name", signed_sum("weight").alias("weight"), signed_count("*").alias("products"))
+    writer = to_kafka_changelog(sums, totals, format="upsert-kafka", primary_key="name", options=servers(kafka))
     query = writer.outputMode("update").option("checkpointLocation", str(tmp_path / "totals")).start()
     for begin in range(0, len(history), 9):
         kafka.produce(source, history[begin : begin + 9])

@@ -38,7 +38,7 @@ def test_redeliveries_a_restart_a_new_snapshot_and_a_reset_log_leave_no_trace(sp
     assert run.metric("changelog_normalize", "REDELIVERIES") == 11
     assert run.metric("changelog_normalize", "SUPPRESSED_EQUAL") == 1
     assert len(run.progress) == 2
-    assert sorted(spelled(read(spark, kafka, topic, bounded=True, order="source", state_layout="compact"))) == wanted
+    assert sorted(spelled(read(spark, kafka, topic, bounded=True, order="source"))) == wanted
 
 
 def test_positions_order_keys_that_move_between_partitions_within_one_millisecond(spark, kafka, tmp_path):
@@ -56,16 +56,6 @@ def test_positions_order_keys_that_move_between_partitions_within_one_millisecon
 def test_order_with_a_format_without_positions_is_an_error(spark, kafka):
     with pytest.raises(FormatOptionError, match="canal-json has no positions"):
         read(spark, kafka, "t", format="canal-json", order="source")
-
-
-def test_the_compact_layout_reads_rows_from_events_and_detects_wrong_ones(spark, kafka, tmp_path):
-    lost = [event("c", 60, None, row(3, "a", 0)), event("u", 70, row(3, "a", 1), row(3, "a", 2))]
-    topic = new_topic(kafka, [*HISTORY, *lost])
-    run = run_stream(read(spark, kafka, topic, state_layout="compact"), tmp_path / "1")
-    assert sorted(run.changelog) == sorted([*CLEAN, "+I(3,a,0)", "-U(3,a,1)", "+U(3,a,2)"])
-    assert run.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 1
-    with pytest.raises(Exception, match=r"MISSING_BEFORE_IMAGE.*differs from the row that was last emitted"):
-        run_stream(read(spark, kafka, topic, state_layout="compact", on_wrong_before="fail"), tmp_path / "2")
 
 
 def test_where_deletes_rows_that_stop_matching_and_stores_only_matching_ones(spark, kafka, tmp_path):
@@ -146,7 +136,6 @@ def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_pa
     ("options", "text"),
     [
         ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
-        ({"state_layout": "hash"}, "state_layout is 'hash'"),
         ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is part of the primary key"),
         ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
         ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
@@ -191,9 +180,8 @@ def test_floats_are_equal_as_in_sparks_sql(spark, kafka, tmp_path):
     ]
     topic = new_topic(kafka, [*changes, (b"k", f'{{"op": "d", "before": {images[1]}, "after": null}}'.encode())])
     options = {"schema": FLOATS, "options": servers(kafka, maxOffsetsPerTrigger=2)}
-    stream = run_stream(read(spark, kafka, topic, state_layout="compact", **options), tmp_path)
+    stream = run_stream(read(spark, kafka, topic, **options), tmp_path)
     assert [row.row_kind for row in stream.rows] == ["+I", "-D"]
     assert stream.metric("changelog_normalize", "SUPPRESSED_EQUAL") == 2
-    assert stream.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 0
     bounded = read(spark, kafka, topic, bounded=True, schema=FLOATS)
     assert [row.row_kind for row in bounded.collect()] == ["+I", "-D"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from typing import Any
 from uuid import uuid4
@@ -85,6 +86,40 @@ def test_rows_in_a_pipe_are_tab_separated_and_the_schema_is_inferred(kafka: Any,
     assert "--schema 'id BIGINT NOT NULL, name STRING" in done.err
     assert "3 rows (3 +I) of 3 records" in done.err
     assert "\x1b" not in done.out + done.err
+
+
+def test_printed_options_of_an_inferred_schema_can_be_pasted(kafka: Any, topic: str) -> None:
+    value = {"database": "d", "table": "it's", "type": "insert", "data": {"id": 1, "it's": "a"}}
+    kafka.produce(topic, [(b'{"database": "d", "table": "it\'s", "pk.id": 1}', json.dumps(value).encode())])
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--no-follow")
+    first = quick(*run)
+    pasted = shlex.split(" ".join(line for line in first.err.splitlines() if line.startswith("  --")))
+    assert pasted == ["--schema", "id BIGINT NOT NULL, `it's` STRING", "--primary-key", "id"]
+    second = quick(*run, *pasted)
+    assert (second.code, second.out) == (0, first.out)
+    assert "inferred" not in second.err
+
+
+def test_an_update_without_a_before_image_is_an_error_that_names_the_normalize_option(kafka: Any, topic: str) -> None:
+    values = [{"op": "c", "before": None, "after": {"id": 1}}, {"op": "u", "before": None, "after": {"id": 1}}]
+    kafka.produce(topic, [(None, json.dumps(value).encode()) for value in values])
+    done = quick(
+        "tail", topic, "-b", kafka.bootstrap_servers, "-f", "debezium-json", "--schema", "id INT", "--no-follow", "--errors", "fail"
+    )
+    assert done.code == 1
+    assert "[MISSING_BEFORE_IMAGE]" in done.err
+    assert "--normalize" in done.err
+
+
+def test_tail_stops_when_the_last_offsets_hold_no_record(kafka: Any, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, value=message("insert", 1, "a"))
+    producer.commit_transaction()
+    assert quick("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow").lines[1:] == ["+I\t1\ta"]
 
 
 def test_start_and_end_positions(kafka: Any, topic: str) -> None:

@@ -50,16 +50,6 @@ def test_positions_and_remembered_deletes(spark, tmp_path):
     ]
 
 
-def test_the_compact_layout_has_hashes(spark, tmp_path):
-    layout = Layout(2, columns("id INT, name STRING"), ("id",), compact=True, with_positions=True)
-    key, row = 2**64 - 1, 2**63 + 2**16
-    stored_by_hand(spark, {0: group_of(layout, [key], [row], [3], [4], [5], [0])}, tmp_path / "checkpoint")
-    state = read_state(spark, str(tmp_path / "checkpoint"))
-    expected = (Decimal(key), Decimal(row), 0, None, 3, Decimal(4), Decimal(5))
-    assert [tuple(row) for row in state.collect()] == [expected]
-    assert state.columns == ["_key_hash", "_row_hash", "_key_group", "_deleted_at", "_epoch", "_high", "_low"]
-
-
 def test_other_stateful_operators_are_distinguished(spark, tmp_path):
     ddl = "row_kind STRING, id INT, name STRING"
     spark.createDataFrame([("+I", 1, "a"), ("+I", 2, "b")], ddl).write.parquet(str(tmp_path / "rows"))

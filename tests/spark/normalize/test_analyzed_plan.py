@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 ROWS = [("+I", 1, 2), ("-U", 1, 2), ("+U", 1, 3)]
 SCHEMA = "row_kind STRING, id INT, n INT"
-TOTAL = "SELECT SUM(n) AS n FROM t"
 
 Operation = Callable[["DataFrame"], "DataFrame"]
+
+
+def total(changes: DataFrame, **options: Any) -> DataFrame:
+    """The sum of n."""
+    return aggregate_changes(changes, [], signed_sum("n").alias("n"), **options)
 
 
 def _by_sql(df: DataFrame) -> DataFrame:
@@ -65,12 +69,12 @@ def frame(spark: SparkSession, mode: str) -> DataFrame:
 def test_operations_that_the_plan_shows(spark: SparkSession) -> None:
     totals = []
     for operation in SHOWN:
-        answer = aggregate_changes(SHOWN[operation](frame(spark, "all")), TOTAL)
+        answer = total(SHOWN[operation](frame(spark, "all")))
         totals.append(answer.selectExpr(f"'{operation}' AS operation", "n"))
         upserts = SHOWN[operation](frame(spark, "upsert"))
         for stated in ("all", None):
             with pytest.raises(ArgumentError, match="the changelog has no -U, which retracts the old row of an update"):
-                aggregate_changes(upserts, TOTAL, changelog_mode=stated)  # type: ignore[arg-type]
+                total(upserts, changelog_mode=stated)
         with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
             upserts.agg(signed_sum("n"))
     found = {row.operation: row.n for row in reduce(lambda one, other: one.unionByName(other), totals).collect()}
@@ -82,10 +86,10 @@ def test_operations_after_which_the_caller_must_declare_it(spark: SparkSession, 
     changes = LOST[operation](frame(spark, "all"))
     assert changelog_mode(changes) is None
     with pytest.raises(ArgumentError, match="if it has, pass changelog_mode='all'; if not, apply ChangelogNormalize"):
-        aggregate_changes(changes, TOTAL)
-    aggregate_changes(changes, TOTAL, changelog_mode="all")
+        total(changes)
+    assert total(changes, changelog_mode="all").columns == ["row_kind", "n"]
     with pytest.raises(ArgumentError, match="changelog_mode is 'upsert': use 'all'"):
-        aggregate_changes(changes, TOTAL, changelog_mode="upsert")  # type: ignore[arg-type]
+        total(changes, changelog_mode="upsert")
 
 
 def test_a_union_of_both_has_updates_without_update_before(spark: SparkSession) -> None:
@@ -153,6 +157,7 @@ def test_a_foreach_batch_dataframe_has_the_plan_of_its_query(spark: SparkSession
 
 
 def test_the_results_of_a_stream_have_no_update_before(spark: SparkSession, tmp_path: Path) -> None:
-    totals = aggregate_changes(_stream(spark, tmp_path / "source"), "SELECT id, SUM(n) AS n FROM t GROUP BY id", changelog_mode="all")
+    changes = _stream(spark, tmp_path / "source")
+    totals = aggregate_changes(changes, "id", signed_sum("n").alias("n"), changelog_mode="all")
     with pytest.raises(ArgumentError, match="the changelog has no -U"):
-        aggregate_changes(totals, TOTAL, changelog_mode="all")
+        total(totals, changelog_mode="all")

@@ -86,7 +86,7 @@ def test_wrong_arguments_of_changelog_normalize_fail_at_the_call(spark):
         df.transform(ChangelogNormalize(primary_key="id", metadata=["nope"]))
     with pytest.raises(ArgumentError, match="requires primary_key"):
         df.transform(ChangelogNormalize(primary_key=[]))
-    for option in ({"order": "source"}, {"state_layout": "compact"}, {"source_duplicates": False}):
+    for option in ({"order": "source"}, {"source_duplicates": False}):
         with pytest.raises(ArgumentError, match="does not apply to a DataFrame that is already a changelog: remove it, or pass it to"):
             df.transform(ChangelogNormalize("id", **option))
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
-from normalize import ChangelogNormalize, DeltaTarget, IcebergTarget, aggregate_changes
+from normalize import ChangelogNormalize, DeltaTarget, IcebergTarget, aggregate_changes, signed_count, signed_sum
 from normalize.api import encode_changelog
 from normalize.core.arrow import spark_ddl
 from normalize.dataframe import type_ddl
@@ -109,9 +109,8 @@ def test_hostile_names_through_the_functions_on_dataframes(spark: SparkSession) 
     assert clean.columns == changes.columns
     assert values(clean) == [row for row in values(changes) if row[1] > 10]
     columns = [quoted(name) for name in HOSTILE[1:]]
-    sums = ", ".join(f"SUM({column}) AS total{index}" for index, column in enumerate(columns))
-    query = f"SELECT {', '.join(columns)}, {sums}, COUNT(*) AS n FROM t GROUP BY {', '.join(columns)}"
-    totals = aggregate_changes(changes, query, changelog_mode="all")
+    sums = [signed_sum(column).alias(f"total{index}") for index, column in enumerate(columns)]
+    totals = aggregate_changes(changes, columns, *sums, signed_count("*").alias("n"), changelog_mode="all")
     assert totals.columns[: len(HOSTILE)] == ["row_kind", *HOSTILE[1:]]
     of_rows = [[value + shift for shift, _ in enumerate(columns)] for value in (20, 30)]
     assert sorted(map(tuple, totals.collect())) == [("+U", *values, *values, 1) for values in of_rows]

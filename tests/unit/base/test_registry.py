@@ -277,7 +277,7 @@ def test_writing_a_read_only_format_is_an_error() -> None:
     class Mute(Format):
         identifier = "mute-json"
 
-    with pytest.raises(FormatOptionError, match="mute-json cannot be written"):
+    with pytest.raises(FormatOptionError, match="mute-json cannot be written, only read: choose another format"):
         Mute().encoder("id INT")
 
 

@@ -18,6 +18,7 @@ def test_all_formats_are_listed_with_their_properties() -> None:
     assert [row[0] for row in rows[1:]] == sorted(BUILT_IN)
     assert ["upsert-kafka", "+U -D", "read", "read", "no", "yes"] in rows
     assert ["maxwell-json", "+I -U +U -D", "not read", "ignored", "yes", "yes"] in rows
+    assert ["dms-json", "+I -U +U -D", "not read", "ignored", "no", "no"] in rows
 
 
 def test_formats_are_listed_as_json() -> None:
@@ -105,8 +106,9 @@ def test_formats_of_installed_packages_are_listed_despite_a_broken_one(packages:
 
 
 def test_option_of_an_installed_format_is_read_as_its_declared_type(packages: str) -> None:
-    done = cdc("convert", "--from", "fair-json", "--to", "ogg-json", "--from-option", "till=one", PYTHONPATH=packages)
+    tail = ("tail", "t", "-b", "127.0.0.1:1", "-f")
+    done = cdc(*tail, "fair-json", "-o", "till=one", PYTHONPATH=packages)
     assert done.err == "error: [FORMAT_OPTION] fair-json: till must be a number (int); the given text is not\n"
-    done = cdc("convert", "--from", "shop-json", "--to", "ogg-json", PYTHONPATH=packages)
+    done = cdc(*tail, "shop-json", PYTHONPATH=packages)
     assert "till" in done.err
     assert done.err.startswith("error: [FORMAT_OPTION]")

@@ -22,7 +22,7 @@ def test_help_names_the_commands_and_imports_no_heavy_package() -> None:
         f"print('LOADED', sorted({HEAVY!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
-    assert all(name in done.stdout for name in ("formats", "profile", "tail", "convert", "verify", "status"))
+    assert all(name in done.stdout for name in ("formats", "profile", "tail", "verify", "status"))
     assert done.stdout.strip().endswith("LOADED []")
 
 
@@ -30,7 +30,7 @@ def test_version_is_the_version_of_the_package() -> None:
     assert cdc("--version") == (0, f"cdc {version('pyspark-kafka-changelog')}\n", "")
 
 
-@pytest.mark.parametrize("command", ["formats", "profile", "tail", "convert", "verify", "status"])
+@pytest.mark.parametrize("command", ["formats", "profile", "tail", "verify", "status"])
 def test_every_command_has_help_without_a_broker(command: str) -> None:
     done = quick(command, "-h")
     assert done.code == 0
@@ -48,10 +48,6 @@ def test_every_command_has_help_without_a_broker(command: str) -> None:
         (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "--from", "2026-11-21T10:00:00"], "zone"),
         (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "-o", "table_include"], "name=value"),
         (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "--errors", "nosuch"], "fail"),
-        (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "a"], "CDC_BOOTSTRAP_SERVERS"),
-        (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "a", "--to-topic", "a", "-b", "x:1"], "itself"),
-        (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "a", "--from-file", "b"], "cannot be combined"),
-        (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--follow"], "--from-topic"),
         (["verify", "jdbc:mysql://db/shop", "products"], "TARGET"),
         (["verify", "jdbc:mysql://db/shop", "products", "copy", "--kind", "jdbc"], "--target-url"),
         (["status"], "CHECKPOINT"),

@@ -10,7 +10,7 @@ import pytest
 from cdc_formats import Change, Ignored, RowKind, get_format
 from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.errors import DecodeError, EncodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
 from cdc_formats.testing import check_record
 
 MONGO = get_format("debezium-mongodb-json")
@@ -200,27 +200,3 @@ def test_documents_of_any_depth_raise_only_decode_errors(depth: int) -> None:
             check_record(MONGO.decoder(f"_id {sql_type}, name STRING", unique_key=["_id"]), KEY, value)
     with pytest.raises(DecodeError):
         MONGO.decoder("_id INT").decode(None, json.dumps({"op": "c", "after": f'{{"_id": {nested}}}'}).encode())
-
-
-# -------------------------------------------------------------------------------------------------------------- writing
-
-
-def test_documents_are_written_as_debezium_writes_them_by_default() -> None:
-    encoder = MONGO.encoder("_id STRING, n BIGINT, w DECIMAL(5,2), at TIMESTAMP", unique_key=["_id"])
-    key, value = encoder.encode(RowKind.INSERT, ("a", 5, "1.50", 1000)) or (None, b"")
-    assert key == b'{"id":"\\"a\\""}'
-    document = {"_id": "a", "n": {"$numberLong": "5"}, "w": {"$numberDecimal": "1.50"}, "at": {"$date": 1}}
-    assert json.loads(value or b"") == {"before": None, "after": json.dumps(document, separators=(",", ":")), "op": "c"}
-
-
-def test_updates_and_deletes_are_written_with_their_pre_image() -> None:
-    encoder = MONGO.encoder(COLUMNS, unique_key=["_id"])
-    old, new = ("a", "bike", 5), ("a", None, 6)
-    assert [change.row for change in DECODER.decode(*encoder.encode(RowKind.UPDATE_AFTER, new, old))] == [old, new]
-    assert DECODER.upserts(*encoder.encode(RowKind.DELETE, old)) == [KeyedChange(("a",), None)]
-    assert MONGO.encoder(COLUMNS).encode(RowKind.DELETE, old)[0] is None
-
-
-def test_a_time_of_microseconds_is_not_written() -> None:
-    with pytest.raises(EncodeError, match=r"has milliseconds, .* - at `\$\.after\.at`"):
-        MONGO.encoder("_id INT, at TIMESTAMP").encode(RowKind.INSERT, (1, 1))

@@ -183,33 +183,6 @@ def test_a_control_event_includes_the_table_definition() -> None:
     assert get_format("dms-json").control_event(None, None, Ignored.TOMBSTONE) == ControlEvent(Ignored.TOMBSTONE)
 
 
-# -------------------------------------------------------------------------------------------------------------- writing
-
-
-@pytest.mark.parametrize("options", [FIELD, PREFIX])
-def test_updates_are_written_with_their_before_image(options: dict[str, str]) -> None:
-    format = get_format("dms-json", **options, **ALL)
-    key, value = format.encoder(COLUMNS, unique_key=["id"]).encode(RowKind.UPDATE_AFTER, (2, "bike", "9.50"), (1, None, "3.14")) or (
-        b"",
-        b"",
-    )
-    assert key == b'{"id":2}'
-    assert [change.row for change in format.decoder(COLUMNS).decode(key, value)] == [(1, None, "3.14"), (2, "bike", "9.50")]
-
-
-def test_times_and_bytes_are_written_as_dms_writes_them() -> None:
-    encoder = get_format("dms-json", **FIELD, **ALL).encoder("d DATE, t TIME, n TIMESTAMP_NTZ, s TIMESTAMP, b BINARY")
-    record = encoder.encode(RowKind.DELETE, (1, 1_000_000, 1_500_000, 1_000_000, b"\x00\xff"))
-    data = '{"d":"1970-01-02","t":"00:00:01","n":"1970-01-01T00:00:01.5Z","s":"1970-01-01T00:00:01Z","b":"00ff"}'
-    assert record == (None, f'{{"data":{data},"metadata":{{"record-type":"data","operation":"delete"}}}}'.encode())
-
-
-@pytest.mark.parametrize("options", [{}, FIELD, {**ALL}, {**FIELD, **ALL, "schema_include": "s"}, {**FIELD, **ALL, "table_include": "t"}])
-def test_values_that_could_not_be_read_back_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(FormatOptionError, match="dms-json cannot be written with"):
-        get_format("dms-json", **options).encoder("id INT")
-
-
 # --------------------------------------------------------------------------------------------------------------- inference
 
 

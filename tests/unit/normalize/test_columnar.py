@@ -46,22 +46,18 @@ RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.pri
 MESSAGES, OF_EACH_SHAPE = 3_000, 5
 MOST_ODD, MOST_ODD_OF_TABLES = 0.01, {"toasted": 0.25}
 """The share of messages that may be decoded one by one; more for tables with unavailable values."""
-PLANS: list[tuple[TargetMaker, bool, bool, bool]] = [
-    (Blocks, False, False, False),
-    (Blocks, True, True, False),
-    (Blocks, False, True, True),
-    (Blocks, True, False, True),
-    (KeyedRows, False, True, False),
-    (KeyedRows, True, False, True),
-    (FilterRows, True, True, False),
-    (FilterRows, False, False, True),
-    (TypedRows, False, False, False),
-    (TypedRows, True, False, False),
+PLANS: list[tuple[TargetMaker, bool, bool]] = [
+    (Blocks, False, False),
+    (Blocks, True, False),
+    (Blocks, False, True),
+    (KeyedRows, False, False),
+    (KeyedRows, True, True),
+    (FilterRows, True, False),
+    (FilterRows, False, True),
+    (TypedRows, False, False),
+    (TypedRows, True, False),
 ]
-"""Plans by target, and whether they have metadata, before-images (compact) and positions, which `TypedRows` has not.
-
-Each pair of two values is in one of them.
-"""
+"""Plans by target, and whether they have metadata and positions, which `TypedRows` has not."""
 SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP_NTZ(3)"
 
 
@@ -71,9 +67,9 @@ def test_vectors_give_the_same(scenario, name) -> None:
     if not vector.primary_key:
         pytest.skip("a table without a primary key has no keyed stage")
     format = get_format(name, **vector.options)
-    for target, with_metadata, compact, positions in PLANS:
+    for target, with_metadata, positions in PLANS:
         metadata, has_positions = all_metadata(format) if with_metadata else {}, positions and not format.positions
-        source = source_of(format, vector.schema, vector.primary_key, metadata, positions=has_positions, compact=compact)
+        source = source_of(format, vector.schema, vector.primary_key, metadata, positions=has_positions)
         assert not differences(source, vector.records, target)
 
 
@@ -204,9 +200,8 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
     assert odd_share(source, [record])[0] == 0
     found = outcome(source, [record], columnar=together).changes
     assert sum(map(len, found.values())) == keys
-    for compact, ignore_deletes in product((False, True), (False, True)):
-        for target in (Blocks, TypedRows):
-            assert not differences(replace(source, compact=compact, ignore_deletes=ignore_deletes), [record], target)
+    for ignore_deletes, target in product((False, True), (Blocks, TypedRows)):
+        assert not differences(replace(source, ignore_deletes=ignore_deletes), [record], target)
     assert not any(differences(source, [record], target) for target in (KeyedRows, FilterRows))
 
 
@@ -268,8 +263,7 @@ def test_a_row_before_has_the_key_of_the_row_after_where_it_lacks_it() -> None:
     assert kinds_and_keys(source, [record]) == [("-U", "north", 1), ("+U", "north", 1)]
     # Without a declared key, a missing column is NULL.
     assert kinds_and_keys(replace(source, unique_key=()), [record]) == [("-U", None, None), ("+U", "north", 1)]
-    for compact in (False, True):
-        assert not differences(replace(source, compact=compact), [record])
+    assert not differences(source, [record])
 
 
 @pytest.mark.parametrize(
@@ -344,8 +338,8 @@ def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(i
     records = [(b'{"id": 2}', json.dumps(message).encode())]
     with pytest.raises(PartialImageError, match=rf"the primary key changed, and the producer left out note.*{setting}.* t\[0\]@0"):
         outcome(source, records, columnar=together)
-    for target, compact in product((Blocks, KeyedRows), (False, True)):
-        dropping = replace(source, mode="DROPMALFORMED", compact=compact)
+    for target in (Blocks, KeyedRows):
+        dropping = replace(source, mode="DROPMALFORMED")
         found = outcome(dropping, records, columnar=together, target=target)
         rows = [row for rows in found.changes.values() for row in rows]
         assert not [row for row in rows if target is Blocks or "'change': b" in row]
@@ -420,8 +414,8 @@ def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(ident
         for record, odd in cases:
             assert odd_share(source, [record, whole])[0] == odd
             assert not differences(source, [record, whole])
-    for compact, target in product((False, True), (Blocks, KeyedRows, FilterRows)):
-        assert not differences(replace(source, compact=compact), records, target)
+    for target in (Blocks, KeyedRows, FilterRows):
+        assert not differences(source, records, target)
     for arguments in ({"drop_update_before": False}, {"drop_update_before": True}, {"unique_key": ()}):
         assert not differences(replace(source, **arguments), records, TypedRows)
 
@@ -571,10 +565,8 @@ def same_in_every_plan(source: DecodePlan, cases: Cases) -> None:
     for part in (sound, cases):  # records without any in doubt are read in another way
         records = [record for record, _ in (*part, *part)]
         odd = [place for place, (_, alone) in enumerate((*part, *part)) if alone]
-        for compact in (False, True):
-            plan = replace(source, compact=compact)
-            assert odd_places(plan, records) == odd
-            assert not any(differences(plan, records, target) for target in (Blocks, KeyedRows))
+        assert odd_places(source, records) == odd
+        assert not any(differences(source, records, target) for target in (Blocks, KeyedRows))
         for drop, ignore_deletes in product((False, True), (False, True)):
             plan = replace(source, drop_update_before=drop, ignore_deletes=ignore_deletes)
             assert odd_places(plan, records, keyed=False) == odd
@@ -613,7 +605,6 @@ def test_flat_rows_and_their_deletes_are_decoded_together_in_every_plan() -> Non
     # In a state, only the key of a deleted row is converted.
     rows = [(b'{"id":1,"size":"3.555"}', None)]
     assert not differences(source, rows)
-    assert not differences(replace(source, compact=True), rows)
     assert not differences(source, rows, TypedRows)
 
 
@@ -708,7 +699,7 @@ def test_damaged_lines_of_csv_give_the_same(options: dict[str, str]) -> None:
         lines = [delimiter.join(row).encode() for row in rows]
         lines = [damaged(line, draw) if draw.random() < 0.2 else line for line in lines]
         records = [(draw.choice((b"1", b"2", b"", None)), draw.choice((line, line, line, None))) for line in lines]
-        source = source_of(format, schema, ["id"], control_events=frozenset(), compact=draw.random() < 0.3)
+        source = source_of(format, schema, ["id"], control_events=frozenset())
         for target in (Blocks, TypedRows):
             assert not differences(source, records, target)
 
@@ -738,10 +729,13 @@ def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> No
 @pytest.mark.parametrize("name", ['k"', "a\\b", "tab\t"])
 @pytest.mark.parametrize("identifier", FORMATS[:-1])
 def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: str) -> None:
-    before = {"before_image_field": "before", "before_image_column_filter": "all"} if identifier == "dms-json" else {}
-    format, columns = get_format(identifier, **before), f"`{name}` INT NOT NULL, v STRING"
-    encoder = format.encoder(columns, unique_key=[name])
-    records = [encoder.encode(RowKind.INSERT, (1, "a")), encoder.encode(RowKind.DELETE, (1, "a"))]
+    format, columns = get_format(identifier), f"`{name}` INT NOT NULL, v STRING"
+    if identifier == "dms-json":
+        messages = [{"data": {name: 1, "v": "a"}, "metadata": {"operation": operation}} for operation in ("insert", "delete")]
+        records = [(None, json.dumps(message).encode()) for message in messages]
+    else:
+        encoder = format.encoder(columns, unique_key=[name])
+        records = [encoder.encode(RowKind.INSERT, (1, "a")), encoder.encode(RowKind.DELETE, (1, "a"))]
     source = source_of(format, columns, [name])
     for target in TARGETS:
         assert not differences(source, records, target)

@@ -18,8 +18,10 @@ from cdc_formats.topics.client import TopicDescription
 from normalize.core.guard import Expected, Identity, PartitionSummary, SourceTable, check, with_layout
 from normalize.core.state import Layout
 from normalize.kafka.topics import topic_descriptions
+from tests.support.paths import VECTORS
 
 LAYOUT = Layout(4, columns("id INT, price DECIMAL(5,2)"), ("id",))
+COMPACT = r"the checkpoint's state is compact .*, which this release does not read: start from a new checkpoint$"
 NAMES = Identity(("source.database", "source.table"), ("database_include", "table_include"), topics=True, primary_key=("id",))
 
 
@@ -84,16 +86,27 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
     [
         Layout(8, LAYOUT.columns, ("id",)),
         Layout(4, LAYOUT.columns, ("price",)),
-        Layout(4, LAYOUT.columns, ("id",), compact=True),
         Layout(4, columns("id INT, price DECIMAL(4,2)"), ("id",)),
     ],
-    ids=["key groups", "primary key", "layout", "narrower column"],
+    ids=["key groups", "primary key", "narrower column"],
 )
 def test_a_layout_that_differs_from_the_checkpoint_is_refused(other):
     stored = checked([seen(0, 1)], expected=Expected())
     with pytest.raises(StateVersionError):
         check(stored, [seen(0, 2)], other, Expected(), 0)
     assert check(with_layout(stored, other), [seen(0, 2)], other, Expected(), 0)
+
+
+def test_the_guard_of_a_released_version_goes_on_and_that_of_a_compact_state_is_refused():
+    layout = Layout(64, columns("id BIGINT, name STRING, weight DECIMAL(10,3)"), ("id",))
+    identity = Identity(("source.table",), ("table_include",), primary_key=("id",))
+    whole, compact = ((VECTORS / "state" / "v3" / f"guard-{name}.bin").read_bytes() for name in ("full", "compact"))
+    other = SourceTable({"source.table": "items"}, "t", "t[0]@9")
+    assert check(whole, [PartitionSummary("t", 0, 1)], layout, Expected(identity), 0)
+    with pytest.raises(SeveralTablesError, match=r"orders .* and items"):
+        check(whole, [PartitionSummary("t", 0, 1, [other])], layout, Expected(identity), 0)
+    with pytest.raises(StateVersionError, match=COMPACT):
+        check(compact, [PartitionSummary("t", 0, 1)], layout, Expected(identity), 0)
 
 
 def test_a_guard_that_is_damaged_or_of_another_version_is_an_error():

@@ -48,8 +48,6 @@ def test_the_docstring_describes_every_option_of_the_stage():
         ({"delete_retention": timedelta(-1), "order": "source"}, "must be a non-negative datetime.timedelta"),
         ({"delete_retention": timedelta(1)}, "delete_retention requires order='source'"),
         ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
-        ({"on_expiry": "retract", "state_ttl": timedelta(1), "state_layout": "compact"}, "requires state_layout='full'"),
-        ({"on_wrong_before": "fail"}, "on_wrong_before='fail' requires state_layout='compact'"),
     ],
 )
 def test_options_are_checked_where_they_are_written(options: dict[str, Any], text: str) -> None:

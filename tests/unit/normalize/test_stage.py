@@ -34,10 +34,7 @@ OF_HISTORIES = Shape(columns(DDL))
 
 def stage_of(key_groups: int = 4, shape: Shape = SHAPE, **options) -> Stage:
     of_stage = {name: options.pop(name) for name in ("streaming", "mode", "expected", "row_order") if name in options}
-    layout = "compact" if shape.compact else "full"
-    return make_stage(
-        ChangelogNormalize(key_groups=key_groups, state_layout=layout, **options), shape, ("id",), **{"streaming": True, **of_stage}
-    )
+    return make_stage(ChangelogNormalize(key_groups=key_groups, **options), shape, ("id",), **{"streaming": True, **of_stage})
 
 
 def records(offsets, stamps, topic="t", partition=0) -> Records:
@@ -140,25 +137,6 @@ def test_a_difference_only_in_an_ignored_column_is_no_change(history, cuts):
     stream = Stream(stage_of(3, shape=Shape(OF_HISTORIES.columns, ignored=(2,))))
     changelog = [row for part in split(history, cuts) for row in stream.run(part)]
     assert by_key(changelog) == by_key(expected)
-
-
-@given(HISTORIES, SPLITS)
-def test_the_compact_layout_gives_the_rows_of_the_full_one(history, cuts):
-    # Like a source, which writes each change with the row before it.
-    table: dict = {}
-    changes = []
-    for (change,), (key, row) in zip(keyed(history), history, strict=True):
-        changes.append([KeyedChange(change.key, row, (), before=table.pop(unified(key), None))])
-        if row is not None:
-            table[unified(key)] = row
-    shape = Shape(OF_HISTORIES.columns, compact=True)
-    stream = Stream(stage_of(3, shape=shape))
-    changelog = []
-    for part in split(changes, cuts):
-        changelog += stream.run_changes(part)
-    # The rows are equal; a -U has the encoding of its event.
-    assert by_key(changelog, unified) == by_key(fold_history(history), unified)
-    assert stream.counts["WRONG_BEFORE_IMAGES"] == stream.counts["MISSING_BEFORE_IMAGES"] == 0
 
 
 @given(HISTORIES, SPLITS)
@@ -302,14 +280,6 @@ def test_a_partial_row_is_completed_from_the_batch(mini_batch):
 def test_a_partial_row_of_an_unknown_key_is_an_error_with_offset_and_solution():
     with pytest.raises(PartialImageError, match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@0"):
         Stream(stage_of(1)).run([(1, (1, ABSENT, 6))])
-
-
-@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
-def test_completing_a_partial_row_from_a_compact_state_is_an_error(mode):
-    stream = Stream(stage_of(1, shape=Shape(SHAPE.columns, compact=True), mode=mode))
-    stream.run_changes([[KeyedChange((1,), (1, "a", 5))]])
-    with pytest.raises(PartialImageError, match=r"set state_layout='full', or .*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@"):
-        stream.run_changes([[KeyedChange((1,), (1, ABSENT, 6), partial=True)]])
 
 
 def test_a_partial_row_of_an_unknown_key_is_dropped_and_counted_or_kept_as_corrupt():

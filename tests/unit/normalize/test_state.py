@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
@@ -23,7 +22,7 @@ EPOCHS = [Epoch("t[0]", "mysql-1", 1, (-1, 0), (7, 1), (7, 1), 1000, 2000)]
 
 
 def group_of(rows: dict[int, tuple], layout: Layout = LAYOUT, **extras: list) -> KeyGroup:
-    """A key group in the full layout; `extras` are the other columns, ``deleted_at`` 0 by default."""
+    """A key group; `extras` are the other columns, ``deleted_at`` 0 by default."""
     values = list(zip(*rows.values(), strict=True)) or [()] * len(layout.columns)
     arrays = [pa.array([pack((key,)) for key in rows], pa.binary())]
     arrays += [to_stored(column.type, of) for column, of in zip(layout.columns, values, strict=True)]
@@ -58,23 +57,6 @@ def test_positions_and_remembered_deletes_round_trip(with_ttl):
     group = group_of(rows, layout, **extras)
     again = layout.decode(layout.encode(group), 0)
     assert (again.rows, again.epochs) == (group.rows, EPOCHS)
-
-
-def compact_group(layout: Layout, keys: int) -> KeyGroup:
-    hashes = np.arange(keys, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    extras = {"epoch": np.full(keys, 2**16 - 1), "high": hashes, "low": hashes, "deleted_at": np.zeros(keys, np.int64)}
-    values = {"key": hashes, "row": hashes >> np.uint64(16) << np.uint64(16), **extras}
-    arrays = [pa.array(values[field.name], field.type) for field in layout.schema]
-    return KeyGroup(pa.RecordBatch.from_arrays(arrays, schema=layout.schema), EPOCHS if layout.with_positions else [])
-
-
-@pytest.mark.parametrize(("with_positions", "most"), [(False, 16), (True, 32)])
-def test_the_compact_layout_has_at_most_32_bytes_a_key(with_positions, most):
-    layout = Layout(64, COLUMNS, ("id",), compact=True, with_positions=with_positions)
-    group, empty = compact_group(layout, 10_000), layout.empty()
-    data = layout.encode(group)
-    assert layout.decode(data, 0).rows == group.rows
-    assert len(data) - len(layout.encode(empty)) <= most * 10_000 + 200
 
 
 def test_a_ttl_that_is_switched_on_starts_now():
@@ -140,9 +122,6 @@ def test_a_column_of_another_type_is_refused(was, now):
         new.decode(old.encode(group_of({1: (1, None)}, old)), 0)
 
 
-COMPACT = Layout(64, COLUMNS, ("id",), compact=True)
-
-
 @pytest.mark.parametrize(
     ("layout", "wanted", "text"),
     [
@@ -154,13 +133,6 @@ COMPACT = Layout(64, COLUMNS, ("id",), compact=True)
             id="the command that changes the number of key groups",
         ),
         pytest.param(LAYOUT, Layout(64, COLUMNS, ("name",)), r"primary key \(id\)", id="another key"),
-        pytest.param(LAYOUT, COMPACT, "has the full layout, and the query's is compact", id="another layout"),
-        pytest.param(
-            COMPACT,
-            Layout(64, COLUMNS[:2], ("id",), compact=True),
-            "row hashes cannot be recomputed for another schema",
-            id="other columns in the compact layout",
-        ),
     ],
 )
 def test_state_that_cannot_be_read_is_an_error_with_the_reason(layout, wanted, text):
@@ -219,6 +191,7 @@ def test_state_has_its_positions(version):
     assert group.epochs == EPOCHS
 
 
-def test_compact_state_of_version_2_is_read():
-    layout = Layout(64, COLUMNS, ("id",), compact=True, with_positions=True)
-    assert layout.decode((FIXTURES / "v2" / "compact.bin").read_bytes(), 0).rows == compact_group(layout, 3).rows
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_a_compact_state_is_refused_with_the_remedy(version):
+    with pytest.raises(StateVersionError, match=r"the checkpoint's state is compact .*: start from a new checkpoint$"):
+        POSITIONED.decode((FIXTURES / version / "compact.bin").read_bytes(), 0)

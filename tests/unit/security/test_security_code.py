@@ -185,14 +185,13 @@ def test_a_number_bomb_is_refused_or_fits(sql_type: str, number: str, quoted: bo
 # ------------------------------------------------------------------------------------------------------- bytes of a checkpoint
 
 TABLE = columns("id INT, name STRING, price DECIMAL(10,2), tags ARRAY<STRING>")
-LAYOUTS = {"full": Layout(4, TABLE, ("id",)), "compact": Layout(4, TABLE, ("id",), compact=True, with_positions=True)}
+LAYOUTS = {"rows": Layout(4, TABLE, ("id",)), "positions": Layout(4, TABLE, ("id",), with_positions=True)}
 
 
 def stored(layout: Layout) -> bytes:
     names = [name for name in layout.schema.names if name not in ("key", "c0", "c1")]
-    rows = [{**dict.fromkeys(names), "key": b"%d" % number, "c0": number, "c1": f"name {number}", "deleted_at": 0} for number in range(50)]
-    if layout.compact:
-        rows = [{**row, "key": number, "row": number << 16, "epoch": 0, "high": 1, "low": 2} for number, row in enumerate(rows)]
+    place = {"epoch": 0, "high": 1, "low": 2, "deleted_at": 0}
+    rows = [{**dict.fromkeys(names), **place, "key": b"%d" % number, "c0": number, "c1": f"name {number}"} for number in range(50)]
     return layout.encode(KeyGroup(pa.RecordBatch.from_pylist(rows, schema=layout.schema)))
 
 

@@ -42,7 +42,7 @@ def decoders(identifier: str) -> list[Decoder]:
     format = get_format(identifier)
     schema = SCHEMA.replace("id INT", f"{name} INT", 1)
     every = {"unique_key": [name], "metadata": sorted(format.metadata)}
-    found = [format.decoder(schema, **every, positions=not format.positions, images=True)]
+    found = [format.decoder(schema, **every, positions=not format.positions)]
     if format.json_schema() is not None:
         found.append(get_format(identifier, validate=True).decoder(schema, **every))
     return found
