@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from functools import cache
 from zipimport import zipimporter
 
-from pyspark import TaskContext
-
 
 class _KeptZip(zipimporter):
     """An importer for an archive that does not change during the worker's lifetime."""
@@ -21,6 +19,8 @@ class _KeptZip(zipimporter):
 
 def prepare() -> None:
     """Keep what the worker has loaded for its next tasks."""
+    from pyspark import TaskContext
+
     _keep_archives()
     if TaskContext.get() is not None:
         _freeze_modules()
