@@ -168,9 +168,10 @@ class ChangeBuilder:
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         """Set the lists to the changes of these records."""
         changes = [change for of_record in decoded for change in of_record]
-        self.stamps, self.offsets = records.stamps, records.offsets
-        if len(changes) != len(decoded) or not all(decoded):
-            counts = list(map(len, decoded))
+        if len(changes) == len(decoded) and all(decoded):
+            self.stamps, self.offsets = records.stamps, records.offsets
+        else:
+            counts = [len(of_record) for of_record in decoded]
             self.stamps, self.offsets = np.repeat(records.stamps, counts), np.repeat(records.offsets, counts)
         self.keys = [pack(change.key) for change in changes]
         self.rows = [change.row for change in changes]
@@ -178,10 +179,8 @@ class ChangeBuilder:
             self.metadata = [change.metadata for change in changes]
         if self.shape.positions:
             self.positions = [(records.source, change.position) for change in changes]
-        partial = [at for at, change in enumerate(changes) if change.partial]
-        if partial:
-            places = np.repeat(np.arange(len(decoded)), list(map(len, decoded)))
-            self.partials = [Partial(at, [], records.record(int(places[at]))) for at in partial]
+        if any([change.partial for change in changes]):
+            self.partials = _partials(records, decoded)
 
     def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True, offset: int = 0) -> None:
         """Add a change from `pack_change`; a row that does not match is a delete."""
@@ -233,6 +232,12 @@ class ChangeBuilder:
         parts[0].partials = [partial for partial in self.partials if partial.change < start]
         parts[1].partials = [partial._replace(change=partial.change - start) for partial in self.partials if partial.change >= start]
         return parts
+
+
+def _partials(records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> list[Partial]:
+    """Return the partial rows of records, without their absent columns."""
+    changes = ((index, change) for index, of_record in enumerate(decoded) for change in of_record)
+    return [Partial(at, [], records.record(index)) for at, (index, change) in enumerate(changes) if change.partial]
 
 
 def stored_columns(columns: Sequence[Column], rows: Sequence[Sequence[Any] | None]) -> list[pa.Array]:

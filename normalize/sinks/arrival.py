@@ -80,22 +80,19 @@ def _is_kafka(node: Node, name: str) -> bool:
 def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
     """Return whether the rows are groups of a ``groupBy`` all of whose columns are among the keys."""
     names = {name.lower() for name in keys}
-    ids_of_keys = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
-    node, ids_of_keys = _below_projects(node, ids_of_keys)
-    if node.name != "Aggregate":
-        return False
-    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in ids_of_keys]
-    return all(any(group.semanticEquals(source) for source in shown) for group in elements(node.java.groupingExpressions()))
-
-
-def _below_projects(node: Node, attributes: set[int]) -> tuple[Node, set[int]]:
-    """Return the first node below that changes the number of rows, and the ids of its attributes whose values `attributes` have."""
+    found = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
     while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):
         if node.name == "Project":
-            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in attributes)
-            attributes = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
+            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in found)
+            found = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
         node = node.children[0]
-    return node, attributes
+    return node.name == "Aggregate" and _shows_groups(node, found)
+
+
+def _shows_groups(node: Node, ids: set[int]) -> bool:
+    """Return whether all columns of a ``groupBy`` are among the columns with these ids."""
+    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in ids]
+    return all(any(group.semanticEquals(source) for source in shown) for group in elements(node.java.groupingExpressions()))
 
 
 def _source(entry: Any) -> Any:

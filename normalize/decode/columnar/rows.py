@@ -176,10 +176,10 @@ class RowSelector:
         if self.envelope.before and self.envelope.deleted == self.envelope.before:
             chosen = zip(rows.kinds, rows.images, rows.befores, strict=True)
             rows = rows._replace(images=[before if kind is _DELETE else image for kind, image, before in chosen])
-        incomplete = rows.places_where(image is None for image in rows.images)
+        incomplete = rows.places_where([image is None for image in rows.images])
         if self.needs_before:
             updates = zip(rows.kinds, rows.befores, strict=True)
-            incomplete |= rows.places_where(before is None and kind is _UPDATE_AFTER for kind, before in updates)
+            incomplete |= rows.places_where([before is None and kind is _UPDATE_AFTER for kind, before in updates])
         return rows.without(incomplete), incomplete
 
     def _with_keys(self, read: BatchReader, records: Records, rows: Rows, deletes: Sequence[int]) -> tuple[Rows, set[int]]:

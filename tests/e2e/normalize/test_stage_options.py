@@ -136,7 +136,6 @@ def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_pa
     ("options", "text"),
     [
         ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
-        ({"state_layout": "hash"}, "state_layout is 'hash'"),
         ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is part of the primary key"),
         ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
         ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),

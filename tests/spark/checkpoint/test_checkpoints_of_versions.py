@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+from pyspark.errors import PySparkException
 
 from normalize.checkpoint.read_state import read_state
+from normalize.checkpoint.rescale import rescale
+from normalize.monitoring.explain_error import explain_error
 from tests.support.jobs.checkpoint_job import FOLDER, MOVED, ORDERS, STORES, message, move_source, name, run, table_row, write_files
 
 if TYPE_CHECKING:
@@ -52,3 +56,23 @@ def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str,
     assert {number: row.name for number, row in stored.items()} == {0: "third", 1: "third", 3: "first", 4: "first", 5: "first"}
     assert stored[3].tags == ["first", None]
     assert stored[3].at == datetime.fromtimestamp(1_700_000_000.000003)
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="Spark 4.2 wrote the checkpoint")
+def test_a_compact_checkpoint_is_refused_with_the_remedy(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint, files = tmp_path / "checkpoint", tmp_path / "files"
+    shutil.unpack_archive(FOLDER / "spark-4.2-hdfs-compact.zip", checkpoint)
+    write_files(files)
+    move_source(checkpoint, MOVED, str(files))
+    (files / "3.json").write_text(message("u", 20, table_row(0, "second"), table_row(0, "third")))
+    calls: list[Callable[[], object]] = [
+        lambda: run(spark, files, checkpoint, "hdfs", "arrival"),
+        lambda: read_state(spark, str(checkpoint)),
+        lambda: rescale(spark, str(checkpoint), str(tmp_path / "new"), 8),
+    ]
+    for call in calls:
+        with pytest.raises(PySparkException) as refused:
+            call()
+        text = explain_error(refused.value)
+        assert text.startswith("[STATE_VERSION] the checkpoint's state is compact (state_layout='compact')")
+        assert text.endswith("start from a new checkpoint")
