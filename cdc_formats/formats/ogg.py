@@ -194,7 +194,7 @@ def _marked_reader(rows: RowConverter) -> Callable[[bytes], Any]:
     """Return the reader of messages with fields that say which columns are missing; their images are mappings."""
     image = (dict[str, msgspec.Raw] if rows.names_only else dict[str, Any]) | None
     fields = [("after", image, None), ("before", image, None)]
-    read = json_reader(msgspec.defstruct("Message", fields, bases=(_Message,), gc=False), spelled=rows.spelled)
+    read: Callable[[bytes], Any] = json_reader(msgspec.defstruct("Message", fields, bases=(_Message,), gc=False), spelled=rows.spelled)
 
     def marked(text: bytes) -> Any:
         message = read(text)
