@@ -53,6 +53,8 @@ class Envelope:
         Whether the fields hold a row, or an array of rows.
     missing_is_null : bool
         Whether a column that is not in a row is NULL. Otherwise `lacks_nulls` decides, or messages with such rows are decoded alone.
+    missing_mark : str
+        The end of the names of fields in a row that say which of its columns are missing. Messages that have one are decoded alone.
     lacks_nulls : callable or None
         Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the message, the row's kind, the row, and the
         row before an update. If it returns False or raises a DecodeError, the message is decoded alone. Only for messages in JSON.
@@ -105,6 +107,7 @@ class Envelope:
     deleted: str = ""
     rows: Literal["one", "array", "array of one"] = "one"
     missing_is_null: bool = False
+    missing_mark: str = ""
     lacks_nulls: Callable[[Any, Any, Any, Any], bool] | None = None
     needs_before: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
@@ -143,7 +146,7 @@ class Envelope:
             As of `image_shape`.
         """
         indices = range(len(rows.columns)) if self.columns is None else self.columns
-        return image_shape(rows, indices, rows.names, missing, msgspec.Struct if self.after else self.fields)
+        return image_shape(rows, indices, rows.names, missing, msgspec.Struct if self.after else self.fields, self.missing_mark)
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
@@ -153,7 +156,7 @@ class Envelope:
         if self.before:
             whole = whole or self.before_has == "changed columns"
             indices = range(len(rows.columns)) if whole else rows.key_indices
-            fields.append((self.before, self._many(image_shape(rows, indices, rows.names, ABSENT)), None))
+            fields.append((self.before, self._many(image_shape(rows, indices, rows.names, ABSENT, missing_mark=self.missing_mark)), None))
         return msgspec.defstruct("Message", fields, bases=(self.fields,), rename=dict(self.names), gc=False)
 
     def _many(self, of: Any) -> Any:
@@ -161,7 +164,12 @@ class Envelope:
 
 
 def image_shape(
-    rows: RowConverter, indices: Sequence[int], names: Sequence[str], missing: Any = None, base: type[msgspec.Struct] = msgspec.Struct
+    rows: RowConverter,
+    indices: Sequence[int],
+    names: Sequence[str],
+    missing: Any = None,
+    base: type[msgspec.Struct] = msgspec.Struct,
+    missing_mark: str = "",
 ) -> Any:
     """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each; all others are `ABSENT`.
 
@@ -177,6 +185,8 @@ def image_shape(
     missing : Any
         The value of a missing column; ``msgspec.NODEFAULT``: it is an error.
     base : type
+    missing_mark : str
+        As of `Envelope`.
     """
     fields: list[Any] = []
     for index in indices:
@@ -186,4 +196,8 @@ def image_shape(
         fields.append((f"c{index}", value, missing))
     others = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
     rename = {f"c{index}": names[index] for index in indices}
+    if missing_mark:
+        # A mark has no value that this type accepts.
+        fields += [(f"m{index}", None, None) for index in indices]
+        rename |= {f"m{index}": names[index] + missing_mark for index in indices}
     return msgspec.defstruct("Row", fields, bases=(base,), namespace=others, rename=rename, gc=False)

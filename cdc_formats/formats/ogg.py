@@ -18,7 +18,8 @@ Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
 Absent and null: GoldenGate compresses updates by default: ``after`` then has only the key and the changed columns. A column that is
 missing in an update's ``after`` is therefore `ABSENT`; it is taken from ``before`` or completed by ChangelogNormalize. In an insert it is
-NULL.
+NULL. With ``includeIsMissingFields=true``, a missing column can be there, too: ``"W": null, "W_isMissing": true``. It is read as if it were
+not. These fields are no columns, unless they are declared.
 
 Types: JSON numbers and text, bytes base64. ``op_ts`` and ``current_ts`` have no zone and are read as UTC, as in Flink.
 
@@ -27,6 +28,7 @@ Position: ``pos``, a number of 128 bits; there is one history.
 Differs from Flink:
 
 - A compressed update is completed; if that is not possible, it is an error (Flink: the missing columns become NULL).
+- ``W_isMissing`` is read (Flink: the column is NULL).
 - ``T`` is `Ignored.TRUNCATE` (Flink: "Unknown op_type").
 - The timestamps keep their microseconds (Flink declares precision 6 and truncates to milliseconds), and text that is not a timestamp is an
   error for both (Flink: ``current_ts`` becomes NULL, ``op_ts`` fails).
@@ -39,14 +41,14 @@ Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import read_object
+from cdc_formats.decoding.json_reader import json_reader, read_object
 from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
 from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.decoding.tables import TableFilter
@@ -60,6 +62,7 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
+_MISSING = "_isMissing"
 _UPDATE = RowKind.UPDATE_AFTER  # member lookup on an Enum is slow up to Python 3.11
 
 
@@ -107,16 +110,22 @@ class OggJson(Format):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         message = message_reader(rows, _Message, "after", "before", key_before=keyed, sparse=True)
+        marked, mark = _marked_reader(rows), _MISSING.encode()
         tables = TableFilter(None, self.table_include)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
-            return _events(message(value), tables)
+            return _events(marked(value) if mark in bytes(value) else message(value), tables)
 
         return tables.guard(read, ((), ("table",)))
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
+        """Return the places of the operation and the rows; rows that lack columns are decoded alone.
+
+        None if a column has the name of a field that says whether another is missing.
+        """
+        if any(name + _MISSING in rows.names for name in rows.names):
+            return None
         return Envelope(
             fields=_Plain,
             operation=("op_type",),
@@ -124,6 +133,7 @@ class OggJson(Format):
             after="after",
             before="before",
             deleted="before",
+            missing_mark=_MISSING,
             attributes={"table": ("table", None)},
             tables=TableFilter(None, self.table_include),
         )
@@ -170,6 +180,29 @@ class _Message(msgspec.Struct, gc=False):
 class _Plain(_Message, gc=False):
     op_type: str | None = None
     table: str | None = None
+
+
+def _marked_reader(rows: RowConverter) -> Callable[[bytes], Any]:
+    """Return the reader of messages with fields that say which columns are missing; their images are mappings."""
+    image = (dict[str, msgspec.Raw] if rows.names_only else dict[str, Any]) | None
+    fields = [("after", image, None), ("before", image, None)]
+    read: Callable[[bytes], Any] = json_reader(msgspec.defstruct("Message", fields, bases=(_Message,), gc=False), spelled=rows.spelled)
+
+    def marked(text: bytes) -> Any:
+        message = read(text)
+        message.after, message.before = (image and _without_missing(image, rows.names) for image in (message.after, message.before))
+        return message
+
+    return marked
+
+
+def _without_missing(image: Mapping[str, Any], declared: Sequence[str]) -> dict[str, Any]:
+    """Return an image without the columns that are missing, and without the fields that say so."""
+    return {
+        name: value
+        for name, value in image.items()
+        if image.get(name + _MISSING) is not True and (name in declared or not name.endswith(_MISSING))
+    }
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:

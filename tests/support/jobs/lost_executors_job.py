@@ -1,6 +1,7 @@
 """A user's job for a cluster: tables that stay equal to their source, by `apply_changes` and by `sync_database`. Arguments are JSON.
 
-It prints ``stored`` when executors hold the rows of a micro-batch that are then written, and at the end the rows of each table as JSON.
+It prints ``stored`` and the way when executors hold the rows of a micro-batch that are then written, and at the end the rows of each table
+as JSON.
 """
 
 import json
@@ -24,13 +25,13 @@ from normalize.sync.table_options import TableOptions
 SCHEMA, KEY = "id INT, name STRING, qty INT", "id"
 
 
-def watch(spark, query) -> None:
+def watch(spark, query, way: str) -> None:
     """Print when rows are stored."""
     stored, context = False, spark.sparkContext._jsc.sc()
     while query.isActive:
         before, stored = stored, any(each.isCached() for each in context.getRDDStorageInfo())
         if stored and not before:
-            print("stored", flush=True)
+            print("stored", way, flush=True)
         time.sleep(0.02)
 
 
@@ -58,6 +59,7 @@ def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, 
         writer = apply_changes(changes, table, keys=KEY)
     if isinstance(table, JdbcTarget):
         source = {"url": table.url, "user": table.user, "password": table.password, "dbtable": table.table}
+        source["driver"] = "org.postgresql.Driver"
         return writer, lambda: spark.read.format("jdbc").options(**source).load()
     assert isinstance(table, DeltaTarget | IcebergTarget)
     return writer, lambda: spark.table(table.sql_name)
@@ -67,7 +69,7 @@ def copied(spark, way: str, folder: str, **arguments) -> list:
     """Read the topic until its end, and return the table's rows."""
     writer, read = written(spark, way, folder=folder, **arguments)
     query = writer.option("checkpointLocation", f"{folder}/checkpoint-{way}").trigger(availableNow=True).start()
-    watching = threading.Thread(target=watch, args=(spark, query), daemon=True)
+    watching = threading.Thread(target=watch, args=(spark, query, way), daemon=True)
     watching.start()
     query.awaitTermination()
     watching.join()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from cdc_formats.base import NameDifference
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.errors import PartialImageError, TypeConversionError
+from cdc_formats.topics.inference.infer import infer_schema
 
 U, V = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
 DECODER = get_format("ogg-json").decoder("id INT, n INT, s STRING", unique_key=["id"])
@@ -36,6 +38,36 @@ def test_an_update_of_only_the_key() -> None:
 def test_missing_columns_of_an_insert_or_delete_are_null() -> None:
     assert DECODER.decode(None, b'{"op_type":"I","after":{"id":1}}') == [Change(RowKind.INSERT, (1, None, None))]
     assert DECODER.decode(None, b'{"op_type":"D","before":{"id":1}}') == [Change(RowKind.DELETE, (1, None, None))]
+
+
+MARKED = b'{"op_type":"%s","before":%s,"after":{"id":1,"id_isMissing":false,"n":null,"n_isMissing":%s,"s":null,"s_isMissing":false}}'
+
+
+def test_a_column_that_is_marked_as_missing_is_missing() -> None:
+    assert DECODER.upserts(None, MARKED % (b"U", b"null", b"true")) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
+    assert DECODER.upserts(None, MARKED % (b"U", b"null", b"false")) == [KeyedChange((1,), (1, None, None))]
+    before = b'{"id":1,"n":2,"n_isMissing":false,"s":null,"s_isMissing":true}'
+    assert DECODER.upserts(None, MARKED % (b"U", before, b"true")) == [KeyedChange((1,), (1, 2, None))]
+    # The row before does not have it either.
+    unknown = b'{"id":1,"n":null,"n_isMissing":true,"s":"x","s_isMissing":false}'
+    assert DECODER.upserts(None, MARKED % (b"U", unknown, b"true")) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
+    with pytest.raises(PartialImageError, match=r"left out n \(unchanged\)"):
+        DECODER.decode(None, MARKED % (b"U", unknown, b"true"))
+    assert DECODER.decode(None, MARKED % (b"I", b"null", b"true")) == [Change(RowKind.INSERT, (1, None, None))]
+
+
+def test_a_field_that_marks_a_missing_column_is_a_column_if_it_is_declared() -> None:
+    decoder = get_format("ogg-json").decoder("id INT, n INT, n_isMissing BOOLEAN", unique_key=["id"])
+    assert decoder.upserts(None, MARKED % (b"U", b"null", b"true")) == [KeyedChange((1,), (1, ABSENT, True), (), True)]
+
+
+def test_a_field_that_marks_a_missing_column_is_no_undeclared_column() -> None:
+    decoder = get_format("ogg-json", unknown_columns="fail").decoder("id INT, n INT, s STRING", unique_key=["id"])
+    value = MARKED % (b"U", b"null", b"true")
+    assert decoder.upserts(None, value) == DECODER.upserts(None, value)
+    assert DECODER.compare_names(None, MARKED % (b"I", b"null", b"true")) == NameDifference((), ())
+    inferred = infer_schema([(None, MARKED % (b"I", b"null", each)) for each in (b"true", b"false")], format="ogg-json")
+    assert [column.name for column in inferred.columns] == ["id", "n", "s"]
 
 
 def test_a_filter_matches_the_owner_and_the_table() -> None:

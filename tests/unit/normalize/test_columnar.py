@@ -250,6 +250,20 @@ def test_upserts_without_a_stage_have_their_key(identifier, op, before, after, e
     assert kinds_and_keys(source, [(None, json.dumps(message).encode())]) == expected
 
 
+@pytest.mark.parametrize("schema", ["id INT, n INT", "id INT, n INT, n_isMissing BOOLEAN"])
+def test_columns_that_goldengate_marks_as_missing_give_the_same(schema: str) -> None:
+    row = {"id": 1, "n": 5}
+    marked = {"id": 1, "id_isMissing": False, "n": None, "n_isMissing": True}
+    images = [(None, marked), (row, marked), (marked, row), (marked, marked), (marked, None)]
+    messages = [{"op_type": op, "before": before, "after": after} for op in "IUD" for before, after in images]
+    records = [(None, json.dumps(message).encode()) for message in messages]
+    source = source_of(get_format("ogg-json"), schema, ["id"])
+    for target, compact in product((Blocks, KeyedRows, TypedRows), (False, True)):
+        assert not differences(replace(source, compact=compact), records, target)
+    updates = outcome(source, [records[len(images)]], columnar=together)
+    assert any(updates.partials.values())
+
+
 def test_upserts_of_a_format_without_update_before_have_their_key_too() -> None:
     source = source_of(get_format("debezium-flat-json"), "shop STRING, id INT, name STRING", ["shop", "id"])
     for value in (b'{"id": 1, "__deleted": "true"}', b'{"shop": null, "id": 1}', b'{"name": "bolt"}'):
