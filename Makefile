@@ -7,8 +7,8 @@ VENV ?= $(if $(filter 4.2,$(SPARK)),.venv,.venv-$(SPARK))
 PORT ?= 9092
 # Test processes; each has its own Spark and Kafka (3 GB).
 JOBS ?= 2
-# How many random examples the tests draw: check (a fifth), dev or ci.
-HYPOTHESIS_PROFILE ?= dev
+# How many random examples the tests draw: check (a fifth), dev or ci. `make soak` draws all.
+HYPOTHESIS_PROFILE ?= check
 export HYPOTHESIS_PROFILE
 
 UNIT := tests/unit capture cdc_cli cdc_formats normalize docs README.md
@@ -40,7 +40,7 @@ demo: $(VENV)/installed ## replay recorded topics through a real Kafka and compa
 	$(BIN)/python -m demo
 
 check: $(VENV)/installed ## run lint, types, unit tests and doctests: no Java, no servers
-	$(MAKE) --jobs 3 lint types unit HYPOTHESIS_PROFILE=check
+	$(MAKE) --jobs 3 lint types unit
 
 test: $(VENV)/installed ## run lint, types, docs and all tests
 	$(MAKE) --jobs 2 connect lint types docs
@@ -107,7 +107,8 @@ bench-flink: $(VENV)/installed ## compare throughput with Apache Flink and code 
 bench-capture: $(VENV)/installed ## compare the capture of a MySQL table with Flink CDC (CAPTURE="--rows 10000000 --runs 3")
 	$(BIN)/python -m bench.capture $(CAPTURE)
 
-soak: fetch ## run the long tests, and a long catch-up that is killed repeatedly (SOAK="--messages 200000 --keys 20000 --batch 10000 --kill-every 5")
+soak: fetch ## run the long tests, all random examples, and a long catch-up that is killed repeatedly (SOAK="--messages 200000 --keys 20000 --batch 10000 --kill-every 5")
+	$(MAKE) unit HYPOTHESIS_PROFILE=dev
 	$(BIN)/python -m pytest -m soak $(PARALLEL)
 	$(BIN)/python -m bench.soak $(SOAK)
 

@@ -81,7 +81,7 @@ def test_five_tables_equal_their_source_after_alter_table(
     spark: SparkSession, kafka: LocalKafka, source: LocalSource, tmp_path: Path
 ) -> None:
     shop = Shop(source)
-    shop.write(150)
+    shop.write(100)
     changes = DebeziumSource(source, KEYS)
     prefix = f"verified.{tmp_path.name}"
     for table in TABLES:
@@ -99,16 +99,16 @@ def test_five_tables_equal_their_source_after_alter_table(
         format_options={"schema_include": True},
         target=DeltaDatabase(str(tmp_path / "lake")),
         schema_location=str(tmp_path / "schemas"),
-        options={"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": 100},
+        options={"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": 90},
     )
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         query.processAllAvailable()
-        shop.write(100)
+        shop.write(60)
         produce()
         shop.alter()
         changes.restart()
-        shop.write(200)
+        shop.write(100)
         produce()
         query.processAllAvailable()
         for table in TABLES:
