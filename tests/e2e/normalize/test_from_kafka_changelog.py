@@ -22,8 +22,11 @@ from tests.support.streams import debezium, new_topic, run_stream, servers, spel
 
 @pytest.fixture(scope="module")
 def history_topic(kafka):
+    # The timestamps go back: within a partition, only the offsets give the order.
     history = random_history(7, changes=800)
-    return history, new_topic(kafka, records_of(history), partitions=3)
+    stamp = 1_600_000_000_000
+    records = [ProducerRecord(*record, timestamp=stamp - number) for number, record in enumerate(records_of(history))]
+    return history, new_topic(kafka, records, partitions=3)
 
 
 ROCKSDB = {

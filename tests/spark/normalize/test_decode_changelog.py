@@ -88,6 +88,15 @@ def test_partitions_are_merged_by_timestamps(spark, tmp_path):
         decode_changelog(spark.read.parquet(str(tmp_path / "bronze")).drop("timestamp"), **TABLE).collect()
 
 
+def test_timestamps_that_go_back_do_not_change_the_order_of_a_partition(spark):
+    # Two tasks read the partition.
+    versions = [{"id": 1, "name": name, "qty": 1} for name in ("old", "new")]
+    records = [(b"1", debezium("c", None, row), "t", 0, at, BEGIN - timedelta(seconds=at)) for at, row in enumerate(versions)]
+    first, second = (spark.createDataFrame([record], RECORD).coalesce(1) for record in records)
+    rows = decode_changelog(first.union(second), **TABLE).collect()
+    assert [spell(row) for row in rows] == ["+I(1,old,1)", "-U(1,old,1)", "+U(1,new,1)"]
+
+
 def test_a_delete_without_any_row_is_that_of_its_kafka_key(spark):
     records = [(b'{"id": 1}', A0_MESSAGE), (b'{"id": 1}', b'{"op": "d", "before": null, "after": null}')]
     df = spark.createDataFrame(

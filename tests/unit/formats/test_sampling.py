@@ -164,6 +164,13 @@ def fails(error: Exception) -> Any:
     return hook
 
 
+def requires_shop(self: Any, record: Any) -> Evidence:
+    """Fail for a message that lacks only this field."""
+    if "act" in record.value.fields and "of" not in record.value.fields:
+        raise KeyError("of")
+    return Evidence()
+
+
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [
@@ -171,6 +178,7 @@ def fails(error: Exception) -> Any:
         ({"key_columns": lambda self, key, headers=(): ["id"]}, r"key_columns gives \['id'\], not a mapping"),
         ({"evidence": lambda self, record: True}, "evidence gives True, not an Evidence"),
         ({"evidence": fails(KeyError("act"))}, "raises KeyError, which is not a DecodeError"),
+        ({"evidence": requires_shop}, "raises KeyError, which is not a DecodeError: 'of'"),
         (
             {"detected_options": classmethod(lambda cls, records, options: {"dollar": 1})},
             "detected_options gives dollar, which are no",
