@@ -30,7 +30,7 @@ CHANGES = 20
 def test_files_are_rewritten_and_removed_beside_the_query(
     spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], tmp_path: Path, kind: str, rounds: int
 ) -> None:
-    sink, history = new_sink(kind), random_history(29, CHANGES * rounds)
+    sink, history = new_sink(kind), random_history(29, CHANGES * rounds)[: CHANGES * rounds]
     assert isinstance(sink.table, LakeTarget)
     apply_batch(changelog(spark, TABLE["schema"], [("+I", -1, "before", 0)]), sink.table, keys="id")
     table, topic = Maintained(spark, sink.table), new_topic(kafka, [])
@@ -45,11 +45,12 @@ def test_files_are_rewritten_and_removed_beside_the_query(
                 table.rewrite()
                 table.remove()
                 reading.result()
-            # Now no MERGE needs anything but the table's own files, also those that the query has read before.
-            table.rewrite()
-            table.remove(timedelta(0))
-            assert table.has_only_its_files()
-            assert table.is_rewritten()
+            if start + CHANGES < len(history):
+                # Now no MERGE needs anything but the table's own files, also those that the query has read before.
+                table.rewrite()
+                table.remove(timedelta(0))
+                assert table.has_only_its_files()
+        assert table.is_rewritten()
     finally:
         query.stop()
     expected = [(-1, "before", 0), *last_rows(history).values()]
