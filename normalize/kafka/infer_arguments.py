@@ -99,10 +99,8 @@ def arguments_text(
 ) -> str:
     """Return the inferred arguments as text to paste, with notes."""
     key, why = (primary_key, "as given") if primary_key else (found.primary_key, found.primary_key_reason)
-    noted: dict[str, list[str]] = {}
-    for each in found.evidence:
-        for note in [*each.notes, *(["guessed from its values"] if each.certainty == "values" else [])]:
-            noted.setdefault(note, []).append(each.column.name)
+    guessed = [each.column.name for each in found.evidence if each.certainty == "values"]
+    noted = {**found.noted_columns, **({"guessed from its values": guessed} if guessed else {})}
     return "\n".join(
         [
             f"Inferred from {found.records} records of {', '.join(topics)}, {found.rows} rows:",
@@ -110,7 +108,7 @@ def arguments_text(
             printable(f"primary_key={list(key)!r}  # {why}"),
             *([f"format_options={dict(inferred_options)!r}"] if inferred_options else []),
             *(printable(f"# {name}: {found.option_reasons[name]}") for name in inferred_options),
-            *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in found.noted_columns.items()),
+            *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in noted.items()),
             *(printable(f"# {note}") for note in found.notes),
             "Pass these arguments to pin them: another sample may lead to other results.",
         ]

@@ -40,6 +40,8 @@ _CONFLICT = re.compile(
     r"|ValidationException)\b|java\.lang\.(IllegalStateException): .*the table has been concurrently modified"
 )
 """Conflicts of commits, which wrote nothing: the exceptions of Delta (in Java and in delta-spark's Python) and of Iceberg."""
+_GONE = re.compile(r"(?:org\.apache\.iceberg\.exceptions\.NotFoundException:|.*\[FAILED_READ_FILE\.FILE_NOT_EXIST\]) (.*)")
+"""A file that the table had when the statement began: `VACUUM` or ``expire_snapshots`` removed it, and nothing was written."""
 _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
@@ -122,7 +124,8 @@ def provider_of(spark: SparkSession, name: str) -> str:
 
 def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> TableSpec:
     """Create the table or add columns, if needed and allowed, and return what is written."""
-    statements = needed(spark, table, spec)
+    with conflicts(spark, table):
+        statements = needed(spark, table, spec)
     try:
         with conflicts(spark, table):
             for statement in statements:
@@ -266,20 +269,29 @@ def append(rows: DataFrame, table: LakeTarget, spec: TableSpec, batch: Batch | N
 
 @contextmanager
 def conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
-    """Raise a commit's conflict with another writer as a `ConflictError`."""
+    """Raise a conflict with another writer, or with a job that removes files, as a `ConflictError`."""
     try:
         yield
     except _spark_errors(spark) as error:
         if _is_missing(error):
             # Delta sees a table that another writer is creating: it is not created again, and cannot be written yet.
             raise ConflictError(f"another writer is creating {table}, or dropped it") from None
-        conflict = next(filter(None, map(_CONFLICT.match, _chain(error))), None)
-        if conflict is None:
+        reason = _conflict(error, table)
+        if not reason:
             raise
         if table.provider == "iceberg":
-            # Its catalog caches tables.
             spark.catalog.refreshTable(table.sql_name)
-        raise ConflictError(f"another writer changed {table} at the same time ({conflict[1] or conflict[2]})") from None
+        raise ConflictError(reason) from None
+
+
+def _conflict(error: Any, table: LakeTarget) -> str:
+    """Return the conflict that caused an error; empty if it has another cause."""
+    for text in _chain(error):
+        if conflict := _CONFLICT.match(text):
+            return f"another writer changed {table} at the same time ({conflict[1] or conflict[2]})"
+        if gone := _GONE.match(text):
+            return f"another job removed a file of {table} at the same time: {gone[1][:300]}"
+    return ""
 
 
 def _spark_errors(spark: SparkSession) -> tuple[type[Exception], ...]:
@@ -327,6 +339,9 @@ def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
     from pyspark.errors import AnalysisException
 
     try:
+        if table.provider == "iceberg":
+            # Its catalog caches tables: another job may have rewritten this one, and removed its files.
+            spark.catalog.refreshTable(table.sql_name)
         return spark.table(table.sql_name).schema
     except AnalysisException as error:
         if _is_missing(error):

@@ -473,7 +473,8 @@ class TableSync:
             sink.prepare(changes.sparkSession, target, spec)
             self._prepared = schema
         if BASE_COLUMN in changes.columns and isinstance(target, LakeTarget):
-            changes = self._with_moved_rows(changes, target, spec)
+            with lake.conflicts(changes.sparkSession, target):
+                changes = self._with_moved_rows(changes, target, spec)
         sink.merge(changes, target, spec)
 
 

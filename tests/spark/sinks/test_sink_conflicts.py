@@ -6,16 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from normalize import DeltaTarget, IcebergTarget
 from normalize.sinks import lake
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.table_spec import TableSpec
 from normalize.sinks.targets import ConflictError
+from tests.support.maintenance import Maintained
 from tests.support.sinking import Sink, changelog, finish_all
 
 NewSink = Callable[[str], Sink]
@@ -98,6 +101,53 @@ def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSessi
         merging.result()
     assert len(conflicts) == 1
     assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
+
+
+def test_a_merge_is_repeated_after_vacuum_removed_its_files(spark: SparkSession, new_sink: NewSink, tmp_path: Path) -> None:
+    sink, go, began = new_sink("delta"), tmp_path / "go", tmp_path / "began"
+    assert isinstance(sink.table, DeltaTarget)
+    # A file for each row.
+    spark.range(0, 3, 1, 3).selectExpr("CAST(id AS INT) AS id", "0 AS v").write.format("delta").save(sink.table.name)
+    latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
+    slow, wanted = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
+    conflicts: list[str] = []
+
+    def merge() -> None:
+        try:
+            lake.merge(slow, sink.table, wanted)
+        except ConflictError as error:
+            conflicts.append(str(error))
+            raise
+
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(repeat_conflicts, merge)
+        while not began.exists() and not merging.done():
+            time.sleep(0.05)
+        try:
+            maintained = Maintained(spark, sink.table)
+            maintained.rewrite()
+            maintained.remove(timedelta(0))
+        finally:
+            go.touch()
+        merging.result()
+    assert [f"another job removed a file of {sink.table} at the same time: " in text for text in conflicts] == [True]
+    assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
+
+
+@pytest.mark.iceberg
+def test_a_table_that_the_session_read_before_its_files_were_removed(spark: SparkSession, new_sink: NewSink) -> None:
+    # Iceberg keeps the tables that a session has read.
+    sink = new_sink("iceberg")
+    assert isinstance(sink.table, IcebergTarget)
+    for value in range(2):
+        apply_batch(changelog(spark, "id INT, v INT", [("+U", value, value)]), sink.table, keys="id")
+    maintained = Maintained(spark, sink.table)
+    apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
+    maintained.rewrite()
+    maintained.remove(timedelta(0))
+    assert maintained.has_only_its_files()
+    apply_batch(changelog(spark, "id INT, v INT", [("+U", 0, 3)]), sink.table, keys="id")
+    assert sink.rows() == [(0, 3), (1, 2)]
 
 
 @pytest.mark.soak

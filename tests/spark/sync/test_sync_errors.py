@@ -99,6 +99,39 @@ def test_stopped_table_stays_stopped_and_the_others_go_on(sync: BoundedSync, cap
     assert rows_of(sync, ["orders", "items"]) == {"orders": [ORDER], "items": [{"id": 1}, {"id": 2}, {"id": 3}]}
 
 
+def test_target_of_a_table_without_records_since_the_restart_is_taken(sync: BoundedSync) -> None:
+    sync.produce("shop", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    sync.produce("shop2", [maxwell("orders", "insert", OTHER | {"note": "n"}, database="shop2")])
+    assert "shop2.orders: the target 'orders' is that of shop.orders and of shop2.orders: pass another template" in sync.error()
+    assert sync.rows("orders") == [ORDER]
+    sync.run(tables={"shop2.orders": TableOptions(name="others")})
+    assert rows_of(sync, ["orders", "others"]) == {"orders": [ORDER], "others": [OTHER | {"note": "n"}]}
+    sync.produce("shop", [maxwell("orders", "insert", OTHER)])
+    renamed = {"shop.orders": TableOptions(name="others_too"), "shop2.orders": TableOptions(name="others")}
+    assert "shop.orders: its rows are in the target 'orders', and its target is now 'others_too'" in sync.error(tables=renamed)
+    assert not (sync.folder / "lake" / "others_too").exists()
+
+
+def test_table_without_a_part_of_the_template_stops_alone(sync: BoundedSync) -> None:
+    message = b'{"table": "lost", "type": "insert", "ts": 1, "data": {"id": 1}}'
+    sync.produce("all", [maxwell("fine", "insert", ORDER), (None, message)])
+    sync.run(target=replace(sync.tables.database, table="{database}_{table}"), on_table_error="stop_table")
+    assert "the source table 'lost' has no database for the template '{database}_{table}': remove it" in sync.file("lost")["stopped"]
+    assert sync.rows("shop_fine") == [ORDER]
+
+
+def test_record_that_names_none_of_the_tables_of_its_topic_fails_the_query(sync: BoundedSync) -> None:
+    messages = [maxwell(table, "insert", ORDER) for table in ("orders", "items")]
+    sync.produce("all", [*messages, (None, b"not JSON")])
+    text = sync.error(on_table_error="stop_table")
+    assert text.startswith("[SYNC] [MALFORMED_MESSAGE]")
+    assert "Its topic has the tables shop.items, shop.orders, and the record names none of them: pass mode=DeadLetter(...)" in text
+    assert not (sync.folder / "schemas" / "shop.orders.json").exists()
+    sync.run(on_table_error="stop_table", mode="DROPMALFORMED")
+    assert rows_of(sync, ["orders", "items"]) == {"orders": [ORDER], "items": [ORDER]}
+
+
 def test_partial_rows_that_nothing_completes(sync: BoundedSync) -> None:
     rows = [{"id": number, "name": "a", "qty": 1} for number in (1, 2)]
     options = {

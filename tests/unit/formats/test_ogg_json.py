@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cdc_formats.base import NameDifference
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
+from cdc_formats.decoder import NameDifference
 from cdc_formats.errors import PartialImageError, TypeConversionError
 from cdc_formats.topics.inference.infer import infer_schema
 

@@ -1,0 +1,113 @@
+"""Jobs of other sessions that rewrite and remove the files of a table while a query writes it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from normalize.sinks import lake
+from normalize.sinks.targets import ConflictError, LakeTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEPT = timedelta(minutes=10)
+"""How long files stay beside a query that the table no longer has.
+
+It must exceed the time of a MERGE: it reads such files, and its own are not in the table before its commit.
+"""
+
+
+class Statements(NamedTuple):
+    """The maintenance of a kind of table.
+
+    Attributes
+    ----------
+    adding : str
+        The property by which each MERGE adds files.
+    rewrites : tuple of str
+        They write the table's rows to fewer files.
+    remove : str
+        Removes files that the table has not had for some hours, or since some time.
+    commits : str
+        Lists the commits.
+    operation : str
+        Names those of `rewrites`.
+    """
+
+    adding: str
+    rewrites: tuple[str, ...]
+    remove: str
+    commits: str
+    operation: str
+
+
+MAINTENANCE = {
+    "delta": Statements(
+        "'delta.enableDeletionVectors' = 'true'",
+        ("OPTIMIZE {table}",),
+        "VACUUM {table} RETAIN {hours:.4f} HOURS",
+        "DESCRIBE HISTORY {table}",
+        "OPTIMIZE",
+    ),
+    "iceberg": Statements(
+        "'write.merge.mode' = 'merge-on-read'",
+        (
+            "CALL lake.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))",
+            "CALL lake.system.rewrite_manifests(table => '{table}')",
+        ),
+        "CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '{until}', retain_last => 1)",
+        "SELECT operation FROM {table}.snapshots",
+        "replace",
+    ),
+}
+
+
+class Maintained:
+    """A table that other sessions maintain; each MERGE adds files to it.
+
+    Attributes
+    ----------
+    lost : int
+        How often the maintenance lost a commit to the query.
+    """
+
+    def __init__(self, spark: SparkSession, target: LakeTarget) -> None:
+        self._spark, self._target, self._statements, self.lost = spark, target, MAINTENANCE[target.provider], 0
+        spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ({self._statements.adding})")
+
+    def rewrite(self) -> None:
+        """Rewrite the files, unless the query commits at the same time."""
+        for statement in self._statements.rewrites:
+            self._run(statement)
+
+    def remove(self, kept: timedelta = KEPT) -> None:
+        """Remove files that the table has not had for a time."""
+        self._run(self._statements.remove, kept)
+
+    def is_rewritten(self) -> bool:
+        """Return whether a rewrite was committed."""
+        return self._statements.operation in {row["operation"] for row in self._run(self._statements.commits)}
+
+    def has_only_its_files(self) -> bool:
+        """Return whether nothing is left that the table no longer has."""
+        if self._target.provider == "iceberg":
+            return len(self._run("SELECT * FROM {table}.snapshots")) == 1
+        (detail,) = self._run("DESCRIBE DETAIL {table}")
+        return len(list(Path(self._target.name).glob("*.parquet"))) == int(detail["numFiles"])
+
+    def _run(self, statement: str, kept: timedelta = KEPT) -> list[Any]:
+        # As another job: Iceberg keeps the tables that a session has read.
+        other = self._spark.newSession()
+        other.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        # VACUUM would start 10,000 tasks, during which the query waits for a core.
+        other.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
+        until = datetime.now(timezone.utc) - kept
+        text = statement.format(table=self._target.sql_name, hours=kept / timedelta(hours=1), until=f"{until:%Y-%m-%d %H:%M:%S.%f}")
+        try:
+            with lake.conflicts(other, self._target):
+                return list(other.sql(text).collect())
+        except ConflictError:
+            self.lost += 1
+            return []
