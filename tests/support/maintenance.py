@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,16 +66,10 @@ MAINTENANCE = {
 
 
 class Maintained:
-    """A table that other sessions maintain; each MERGE adds files to it.
-
-    Attributes
-    ----------
-    lost : int
-        How often the maintenance lost a commit to the query.
-    """
+    """A table that other sessions maintain; each MERGE adds files to it. The maintenance may lose a commit to the query."""
 
     def __init__(self, spark: SparkSession, target: LakeTarget) -> None:
-        self._spark, self._target, self._statements, self.lost = spark, target, MAINTENANCE[target.provider], 0
+        self._spark, self._target, self._statements = spark, target, MAINTENANCE[target.provider]
         spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ({self._statements.adding})")
 
     def rewrite(self) -> None:
@@ -105,9 +100,6 @@ class Maintained:
         other.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
         until = datetime.now(timezone.utc) - kept
         text = statement.format(table=self._target.sql_name, hours=kept / timedelta(hours=1), until=f"{until:%Y-%m-%d %H:%M:%S.%f}")
-        try:
-            with lake.conflicts(other, self._target):
-                return list(other.sql(text).collect())
-        except ConflictError:
-            self.lost += 1
-            return []
+        with suppress(ConflictError), lake.conflicts(other, self._target):
+            return list(other.sql(text).collect())
+        return []

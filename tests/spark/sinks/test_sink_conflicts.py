@@ -75,17 +75,17 @@ def _waiting(df: DataFrame, go: Path, began: Path) -> DataFrame:
     return df.mapInArrow(wait_for_the_other, df.schema)
 
 
-def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSession, new_sink: NewSink, tmp_path: Path) -> None:
-    sink, go, began = new_sink("delta"), tmp_path / "go", tmp_path / "began"
-    # A file for each row.
+def _conflicts_of_a_merge(spark: SparkSession, sink: Sink, folder: Path, beside: Callable[[], object]) -> list[str]:
+    """Run `beside` while a MERGE into a table with a file for each row waits, and return the conflicts for which the MERGE was repeated."""
+    go, began = folder / "go", folder / "began"
     spark.range(0, 3, 1, 3).selectExpr("CAST(id AS INT) AS id", "0 AS v").write.format("delta").save(sink.table.name)
     latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
-    slow, wanted = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
+    slow, spec = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
     conflicts: list[str] = []
 
     def merge() -> None:
         try:
-            lake.merge(slow, sink.table, wanted)
+            lake.merge(slow, sink.table, spec)
         except ConflictError as error:
             conflicts.append(str(error))
             raise
@@ -95,42 +95,32 @@ def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSessi
         while not began.exists() and not merging.done():
             time.sleep(0.05)
         try:
-            spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
+            beside()
         finally:
             go.touch()
         merging.result()
+    return conflicts
+
+
+def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSession, new_sink: NewSink, tmp_path: Path) -> None:
+    sink = new_sink("delta")
+    conflicts = _conflicts_of_a_merge(spark, sink, tmp_path, lambda: spark.sql(f"OPTIMIZE {sink.sql_name}").collect())
     assert len(conflicts) == 1
     assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
 
 
 def test_a_merge_is_repeated_after_vacuum_removed_its_files(spark: SparkSession, new_sink: NewSink, tmp_path: Path) -> None:
-    sink, go, began = new_sink("delta"), tmp_path / "go", tmp_path / "began"
-    assert isinstance(sink.table, DeltaTarget)
-    # A file for each row.
-    spark.range(0, 3, 1, 3).selectExpr("CAST(id AS INT) AS id", "0 AS v").write.format("delta").save(sink.table.name)
-    latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
-    slow, wanted = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
-    conflicts: list[str] = []
+    sink = new_sink("delta")
+    table = sink.table
+    assert isinstance(table, DeltaTarget)
 
-    def merge() -> None:
-        try:
-            lake.merge(slow, sink.table, wanted)
-        except ConflictError as error:
-            conflicts.append(str(error))
-            raise
+    def rewrite_and_remove() -> None:
+        maintained = Maintained(spark, table)
+        maintained.rewrite()
+        maintained.remove(timedelta(0))
 
-    with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(repeat_conflicts, merge)
-        while not began.exists() and not merging.done():
-            time.sleep(0.05)
-        try:
-            maintained = Maintained(spark, sink.table)
-            maintained.rewrite()
-            maintained.remove(timedelta(0))
-        finally:
-            go.touch()
-        merging.result()
-    assert [f"another job removed a file of {sink.table} at the same time: " in text for text in conflicts] == [True]
+    conflicts = _conflicts_of_a_merge(spark, sink, tmp_path, rewrite_and_remove)
+    assert [f"another job removed a file of {table} at the same time: " in text for text in conflicts] == [True]
     assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
 
 
