@@ -331,12 +331,12 @@ class _Query:
     def _native(self, engine: NativeEngine, stage: Stage, prefix: str) -> DataFrame:
         options, records, output = self.request.options, self.request.records, self.request.source.output
         likely = records.split_partitions or records.topic is None or records.row_order != "log"
+
+        def decode(target: TargetMaker, ddl: str) -> DataFrame:
+            return observe_counts(self._decoded(target, ddl), DECODE_COUNTS, f"{prefix}_decode")
+
         repartition = engine.repartitions(likely=likely)
-        decoded = self._decoded(_last_changes(stage, repartition=repartition), LastChanges.ddl(output))
-        last = observe_counts(decoded, DECODE_COUNTS, f"{prefix}_decode")
-        if repartition:
-            last = merged(last, output, stage.row_order)
-        return normalize_native(last, stage, output, f"{prefix}_normalize", where=options.where)
+        return _native(decode, stage, output, f"{prefix}_normalize", repartition=repartition, where=options.where)
 
     def _decoded(self, target: TargetMaker, ddl: str) -> DataFrame:
         source = self.request.source
@@ -350,10 +350,16 @@ class _Query:
         return evaluate_where(self._decoded_as(FilterRows), self.request.options.where, self.request.source.columns)
 
 
-def _last_changes(stage: Stage, *, repartition: bool) -> partial[LastChanges]:
-    """Return the target of the first pass for the native engine."""
+def _native(
+    first_pass: Callable[[TargetMaker, str], DataFrame], stage: Stage, output: Output, metrics: str, *, repartition: bool, where: Any = None
+) -> DataFrame:
+    """Return the changelog of the native engine; `first_pass` is called with its target and the columns of the result."""
     partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
-    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
+    target = partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
+    last = first_pass(target, LastChanges.ddl(output))
+    if repartition:
+        last = merged(last, output, stage.row_order)
+    return normalize_native(last, stage, output, metrics, where=where)
 
 
 @dataclass(frozen=True)
@@ -458,11 +464,8 @@ class ChangelogNormalize(StageOptions):
                 f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out rows "
                 "without a row_kind"
             )
-        repartition = engine.repartitions(likely=True)
-        last = self._packed(rows, _last_changes(stage, repartition=repartition), LastChanges.ddl(output), output, stage)
-        if repartition:
-            last = merged(last, output, stage.row_order)
-        return normalize_native(last, stage, output, "changelog_normalize")
+        pack = partial(self._packed, rows, output=output, stage=stage)
+        return _native(pack, stage, output, "changelog_normalize", repartition=engine.repartitions(likely=True))
 
     def _packed(self, rows: DataFrame, target: TargetMaker, ddl: str, output: Output, stage: Stage) -> DataFrame:
         pack = partial(pack_pass, target=target, output=output, stage=stage, ignore_deletes=self.ignore_deletes)
