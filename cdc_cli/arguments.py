@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from cdc_formats.errors import ArgumentError, FormatOptionError
-from cdc_formats.format import Format
+from cdc_formats.format import Format, option_name
 from cdc_formats.registry import format_class, get_format, list_formats
 
 _VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)
@@ -70,11 +70,6 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def spelled(name: str) -> str:
-    """Return an option's name as a format declares it, with underscores in place of Flink's dots and dashes."""
-    return name.replace("-", "_").replace(".", "_")
-
-
 def complete_format(incomplete: str) -> list[str]:
     """Return the formats whose names begin with `incomplete`, for shell completion."""
     return [name for name in list_formats() if name.startswith(incomplete)]
@@ -90,7 +85,7 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
         When an option does not exist (the error suggests the nearest one), or its value is not valid.
     """
     types = {field.name: field.type for field in fields(format_class(identifier))}
-    texts = {spelled(name): text for name, text in options.items()}
+    texts = {option_name(name): text for name, text in options.items()}
     values = {name: _value(identifier, name, types.get(name, str), text) for name, text in texts.items()}
     try:
         return get_format(identifier, **values)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, columns as to_columns, quote
 
-from .arguments import names, spelled
+from .arguments import names
 from .connection import Connection
 from .reading import check_topic
 from .terminal import print_message, status_line
@@ -70,7 +70,7 @@ def table_of(
 
     with status_line("inferring the columns from a sample"):
         sampled = infer_schema(sample(), format=format, primary_key=names(primary_key))
-    inferred = {name: sampled.format_options[name] for name in sampled.option_reasons if name not in set(map(spelled, given))}
+    inferred = sampled.options_besides(given)
     print_message(_pasteable(sampled, inferred), "dim")
     return TableSchema(replace(format, **inferred), sampled.columns, sampled.primary_key)
 

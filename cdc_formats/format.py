@@ -153,12 +153,17 @@ class Format(MessageFormat):
             When an option does not exist (the text lists the existing ones), or its value cannot be used.
         """
         types = {field.name: field.type for field in fields(cls)}
-        values = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+        values = {option_name(name): value for name, value in options.items()}
         unknown = sorted(set(values) - set(types))
         if unknown:
             hint = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
             raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(types))}{hint}")
         return cls(**{name: _boolean(value) if types[name] in ("bool", bool) else value for name, value in values.items()})
+
+
+def option_name(name: str) -> str:
+    """Return an option's name as a format declares it, with underscores in place of Flink's dots and dashes."""
+    return name.replace("-", "_").replace(".", "_")
 
 
 def _boolean(value: Any) -> Any:

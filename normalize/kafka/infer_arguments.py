@@ -65,9 +65,7 @@ def infer_arguments(
     for topic in topics:
         records += sample_topic(servers, topic, sample=-(-sample // len(topics)), config=connection)
     found = infer_schema(key_values(records), format=format)
-    inferred_options = (
-        {} if given is None else {name: found.format_options[name] for name in found.option_reasons if name not in _names(given)}
-    )
+    inferred_options = {} if given is None else found.options_besides(given)
     print(arguments_text(found, topics, inferred_options, primary_key))
     return InferredArguments(replace(format, **inferred_options), found.ddl, primary_key or found.primary_key)
 
@@ -88,10 +86,6 @@ def _connection(options: Mapping[str, str]) -> dict[str, str]:
         return librdkafka_options(options)
     except ArgumentError as error:
         raise ArgumentError(f"without a schema, librdkafka samples the topic, but {error.args[0]}: pass schema") from None
-
-
-def _names(given: Mapping[str, Any]) -> set[str]:
-    return {name.replace("-", "_").replace(".", "_") for name in given}
 
 
 def arguments_text(

@@ -33,7 +33,7 @@ from cdc_formats.errors import (
     SchemaError,
     TruncateError,
 )
-from cdc_formats.format import Format
+from cdc_formats.format import Format, option_name
 from normalize.arguments import as_format, check_choice, names_of
 from normalize.connect import require_jvm
 from normalize.decode.check import check_readable
@@ -199,7 +199,7 @@ def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> f
     """Return the names of the format's options that the user set: of a `Format`, all."""
     if isinstance(format, Format):
         return frozenset(each.name for each in fields(format))
-    return frozenset(name.replace("-", "_").replace(".", "_") for name in format_options)
+    return frozenset(map(option_name, format_options))
 
 
 def _check_arguments(

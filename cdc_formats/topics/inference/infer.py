@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from cdc_formats.errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
-from cdc_formats.format import Format
+from cdc_formats.format import Format, option_name
 from cdc_formats.printable import printable
 from cdc_formats.registry import get_format
 from cdc_formats.values.schema import Column, quote, to_ddl
@@ -92,6 +92,11 @@ class InferredSchema:
             for note in each.notes:
                 noted.setdefault(note, []).append(each.column.name)
         return noted
+
+    def options_besides(self, named: Iterable[str]) -> dict[str, Any]:
+        """Return the inferred options without those that the user named, also with dots or dashes."""
+        names = set(map(option_name, named))
+        return {name: self.format_options[name] for name in self.option_reasons if name not in names}
 
     @property
     def ddl(self) -> str:

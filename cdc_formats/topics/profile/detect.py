@@ -20,7 +20,7 @@ from typing import Any
 from cdc_formats.decoding.other_messages import other_message
 from cdc_formats.errors import FormatOptionError, SchemaRegistryError
 from cdc_formats.events import Ignored
-from cdc_formats.format import Format
+from cdc_formats.format import Format, option_name
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
 from cdc_formats.topics.encodings import CONFLUENT, Encoded, InspectedRecord
 from cdc_formats.topics.inference.reading import AnyColumns
@@ -107,7 +107,7 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     SchemaRegistryError
         When the configured schema registry does not answer.
     """
-    values = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+    values = {option_name(name): value for name, value in options.items()}
     formats = {name: _known(name) for name in list_formats()}
     unknown = sorted(set(values) - {option for format in formats.values() if isinstance(format, Format) for option in _names(format)})
     if unknown:
