@@ -301,7 +301,7 @@ class Decoder:
         changes.append(KeyedChange(key, row, metadata, partial, moved_from=old if partial and moved else None))
 
     def _require_completion(self, event: Event, row: tuple[Any, ...], *, moved: bool) -> None:
-        """Raise if nobody can complete a partial row, since its key is new."""
+        """Raise an error for a partial row that no stored row of its key completes, since the key is new."""
         # Debezium writes a changed key as a delete and an insert.
         if not self._completes_moved and (moved or event.kind is _INSERT):
             raise self._moved(row, event.after_path)

@@ -229,9 +229,9 @@ def ignored_columns(columns: Sequence[Column], unique_key: Sequence[str], names:
     ArgumentError
         When one is not a column, or is part of the primary key.
     """
-    known = {column.name: index for index, column in enumerate(columns)}
+    places = {column.name: index for index, column in enumerate(columns)}
     for name in names:
-        if name not in known or name in unique_key:
-            what = "part of the primary key" if name in known else f"not one of {', '.join(known)}"
+        if name not in places or name in unique_key:
+            what = "part of the primary key" if name in places else f"not one of {', '.join(places)}"
             raise ArgumentError(f"ignore_columns has {name!r}, which is {what}")
-    return tuple(known[name] for name in names)
+    return tuple(places[name] for name in names)

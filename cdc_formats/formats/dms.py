@@ -171,8 +171,8 @@ class DmsJson(Format):
 
 def before_image_names(names: Collection[str]) -> list[str]:
     """Return the names with the documentation's prefix if a column without it is next to one: a before-image has no others."""
-    found = [name for name in names if name.startswith(USUAL_PREFIX)]
-    return found if any(name[len(USUAL_PREFIX) :] in names for name in found) else []
+    prefixed = [name for name in names if name.startswith(USUAL_PREFIX)]
+    return prefixed if any(name[len(USUAL_PREFIX) :] in names for name in prefixed) else []
 
 
 class _Metadata(msgspec.Struct, gc=False, rename="kebab"):

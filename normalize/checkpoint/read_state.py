@@ -267,9 +267,9 @@ def find_state(
 
 def _not_one_stage(checkpoint: str, operators: str, operator_id: int | None, *, several: bool) -> ArgumentError:
     """Return the error for a checkpoint without a keyed stage, or with several."""
-    asked = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
-    fix = "pass operator_id" if several else "none of them is a ChangelogNormalize" if not asked else "pass another operator_id"
-    return ArgumentError(f"{asked}the query in {checkpoint} has the stateful operators {operators}: {fix}")
+    refusal = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
+    fix = "pass operator_id" if several else "none of them is a ChangelogNormalize" if not refusal else "pass another operator_id"
+    return ArgumentError(f"{refusal}the query in {checkpoint} has the stateful operators {operators}: {fix}")
 
 
 def _exists(spark: SparkSession, path: str) -> bool:

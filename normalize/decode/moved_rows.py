@@ -73,11 +73,11 @@ def _followed(changes: pa.Table) -> pa.Table:
 
 def _last_rows(changes: pa.Table, rows: Sequence[FollowedRow], columns: int) -> pa.Table:
     """Return the last change of each row, with the values of the changes that have them."""
-    found = changes.take(pa.array([row.change for row in rows], pa.int64())).drop_columns([MOVED])
+    last = changes.take(pa.array([row.change for row in rows], pa.int64())).drop_columns([MOVED])
     for index in range(columns):
         # Where no change has a value, the last one has NULL.
         places = [row.places[index] if row.places and row.places[index] >= 0 else row.change for row in rows]
         values = changes.column(f"c{index}").take(pa.array(places, pa.int64()))
-        found = found.set_column(found.schema.get_field_index(f"c{index}"), f"c{index}", values)
+        last = last.set_column(last.schema.get_field_index(f"c{index}"), f"c{index}", values)
     flags = ["".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None for row in rows]
-    return found.set_column(found.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string()))
+    return last.set_column(last.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string()))

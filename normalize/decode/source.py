@@ -118,8 +118,8 @@ class DecodePlan:
     @property
     def output(self) -> Output:
         """The columns of the resulting DataFrame."""
-        known = self.format.metadata
-        types = {**{name: column.type for name, column in KAFKA_METADATA.items()}, **{name: known[name].sql_type for name in known}}
+        types = {name: column.type for name, column in KAFKA_METADATA.items()}
+        types |= {name: column.sql_type for name, column in self.format.metadata.items()}
         columns = [Column(column, types[name]) for column, name in self.metadata.items()]
         side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [SIDE_OUTPUTS[CONTROL_EVENT]] * bool(self.control_events)
         return Output(self.columns, tuple(columns), tuple(side_outputs))

@@ -80,13 +80,13 @@ def _is_kafka(node: Node, name: str) -> bool:
 def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
     """Return whether the rows are groups of a ``groupBy`` all of whose columns are among the keys."""
     names = {name.lower() for name in keys}
-    found = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
+    ids = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
     while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):
         if node.name == "Project":
-            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in found)
-            found = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
+            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in ids)
+            ids = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
         node = node.children[0]
-    return node.name == "Aggregate" and _shows_groups(node, found)
+    return node.name == "Aggregate" and _shows_groups(node, ids)
 
 
 def _shows_groups(node: Node, ids: set[int]) -> bool:

@@ -159,8 +159,8 @@ class TopicProfile:
 
 def _headline(profile: TopicProfile) -> str:
     """Return one line with the format and the sample's size."""
-    there = sum(each.end - each.begin for each in profile.partitions)
-    of = f" of {there:,}" if there > profile.records else ""
+    size = sum(each.end - each.begin for each in profile.partitions)
+    of = f" of {size:,}" if size > profile.records else ""
     return f"{profile.format or 'no format'}: {_count(profile.records, 'record')}{of} in {_count(len(profile.partitions), 'partition')}"
 
 

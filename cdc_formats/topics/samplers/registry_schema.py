@@ -24,7 +24,6 @@ def record_columns(registry: Registry, part: str, data: bytes, headers: Headers 
     data : bytes
     headers : sequence of (str, bytes or None)
 
-
     Raises
     ------
     WriterSchemaError
