@@ -339,9 +339,6 @@ def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
     from pyspark.errors import AnalysisException
 
     try:
-        if table.provider == "iceberg":
-            # Its catalog caches tables: another job may have rewritten this one, and removed its files.
-            spark.catalog.refreshTable(table.sql_name)
         return spark.table(table.sql_name).schema
     except AnalysisException as error:
         if _is_missing(error):
