@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -339,11 +339,11 @@ def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
     from pyspark.errors import AnalysisException
 
     try:
-        schema = spark.table(table.sql_name).schema
-        if table.provider != "iceberg" or provider_of(spark, table.sql_name) != "iceberg":
-            return schema
-        # Its catalog caches tables: another job may have rewritten this one, and removed its files.
-        spark.catalog.refreshTable(table.sql_name)
+        if table.provider == "iceberg":
+            # Its catalog caches tables: another job may have rewritten this one, and removed its files.
+            # Spark cannot refresh each table of another provider, which `needed` refuses.
+            with suppress(*_spark_errors(spark)):
+                spark.catalog.refreshTable(table.sql_name)
         return spark.table(table.sql_name).schema
     except AnalysisException as error:
         if _is_missing(error):
