@@ -162,12 +162,12 @@ class DatabaseTable:
                 raise TargetError(f"{self.target} does not exist")
             if isinstance(connection.dialect, MySql):
                 *schema, name = self.target.table.split(".")
-                found = connection.rows(_MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name)
-                columns = [_mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in found]
+                described = connection.rows(_MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name)
+                columns = [_mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
             else:
-                found = connection.rows(_POSTGRES_COLUMNS, connection.dialect.table(self.target.table))
-                columns = [_postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in found]
-        key = sorted((int(place), str(name)) for name, _, _, place in found if place is not None)
+                described = connection.rows(_POSTGRES_COLUMNS, connection.dialect.table(self.target.table))
+                columns = [_postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
+        key = sorted((int(place), str(name)) for name, _, _, place in described if place is not None)
         return tuple(columns), tuple(name for _, name in key)
 
     def _rows(self, connection: JdbcConnection, where: str, options: dict[str, str], predicates: list[str]) -> DataFrame:

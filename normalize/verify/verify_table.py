@@ -253,10 +253,10 @@ class Looks:
         unchanged_since = dict.fromkeys(pending, began)
         while pending:
             now = self.clock()
-            found, self.position = self.look(list(pending))
+            pairs, self.position = self.look(list(pending))
             seen = self.clock()
             for key, before in list(pending.items()):
-                pair = found[key]
+                pair = pairs[key]
                 if pair.source[:2] != before.source[:2]:
                     unchanged_since[key] = seen
                 if pair.is_equal:
@@ -311,13 +311,13 @@ class Comparison:
     def look(self, keys: Sequence[Key]) -> tuple[dict[Key, Pair], str]:
         """Return both tables' rows of some keys, and the source's position."""
         names = [column.target_name for name in self.keys for column in self.columns if column.name == name]
-        found = self.source.lookup(self.keys, keys)
-        source = self._rows_of(found.rows, keys, of_target=False)
+        snapshot = self.source.lookup(self.keys, keys)
+        source = self._rows_of(snapshot.rows, keys, of_target=False)
         target = self._rows_of(self.target.lookup(names, keys).rows, keys, of_target=True)
-        return {key: Pair(source.get(key, _NONE), target.get(key, _NONE)) for key in keys}, found.position
+        return {key: Pair(source.get(key, _NONE), target.get(key, _NONE)) for key in keys}, snapshot.position
 
     def result(self, scan: Scan, looks: Looks, limit: int, seconds: float) -> Verification:
-        """Return what was found."""
+        """Return the result of a scan and the looks after it."""
         counts = dict.fromkeys(KINDS, 0)
         for pair in looks.proven.values():
             counts[pair.kind] += 1
@@ -347,8 +347,8 @@ class Comparison:
 
         if of_target and self.target_where:
             rows = rows.where(self.target_where)
-        found = hashed(rows, self.columns, self.keys, of_target=of_target, detailed=detailed)
-        return found.withColumn(_RANGE, F.pmod(F.col(KEY_HASH), F.lit(RANGES)).cast("int"))
+        with_hashes = hashed(rows, self.columns, self.keys, of_target=of_target, detailed=detailed)
+        return with_hashes.withColumn(_RANGE, F.pmod(F.col(KEY_HASH), F.lit(RANGES)).cast("int"))
 
     def _differing(self, source: DataFrame, target: DataFrame) -> tuple[dict[Key, Pair], bool]:
         """Return the keys of some ranges that differ, and whether they are all."""
@@ -362,27 +362,27 @@ class Comparison:
         aggregates = zip(("source_count", "target_count", "source_hash", "target_hash"), [*counts, *sums], strict=True)
         compared = by_key.agg(*(value.alias(name) for name, value in aggregates))
         differ = compared.where("source_count <> target_count OR NOT source_hash <=> target_hash")
-        found = differ.orderBy(KEY_HASH).limit(MOST_KEYS + 1).collect()
+        differing = differ.orderBy(KEY_HASH).limit(MOST_KEYS + 1).collect()
         pairs = {
             tuple(row[name] for name in names): Pair(
                 RowsOfKey(row.source_count, int(row.source_hash or 0)), RowsOfKey(row.target_count, int(row.target_hash or 0))
             )
-            for row in found[:MOST_KEYS]
+            for row in differing[:MOST_KEYS]
         }
-        return pairs, len(found) <= MOST_KEYS
+        return pairs, len(differing) <= MOST_KEYS
 
     def _rows_of(self, rows: DataFrame, keys: Sequence[Key], *, of_target: bool) -> dict[Key, RowsOfKey]:
         from pyspark.sql import functions as F
 
         names = [f"k{index}" for index in range(len(self.keys))]
-        wanted = self.spark.createDataFrame([tuple(key) for key in keys], ", ".join(f"w{index} STRING" for index in range(len(names))))
-        found = self._hashed(rows, of_target=of_target, detailed=True)
-        is_wanted = [F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(names)]
+        listed = self.spark.createDataFrame([tuple(key) for key in keys], ", ".join(f"w{index} STRING" for index in range(len(names))))
+        with_hashes = self._hashed(rows, of_target=of_target, detailed=True)
+        is_listed = [F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(names)]
         of_keys: dict[Key, RowsOfKey] = {}
-        for row in found.join(F.broadcast(wanted), is_wanted, "left_semi").select(*names, ROW_HASH, HASHES).collect():
+        for row in with_hashes.join(F.broadcast(listed), is_listed, "left_semi").select(*names, ROW_HASH, HASHES).collect():
             key = tuple(row[name] for name in names)
-            known = of_keys.get(key, _NONE)
-            of_keys[key] = RowsOfKey(known.number + 1, known.total + row[ROW_HASH], tuple(row[HASHES]))
+            rows_before = of_keys.get(key, _NONE)
+            of_keys[key] = RowsOfKey(rows_before.number + 1, rows_before.total + row[ROW_HASH], tuple(row[HASHES]))
         return of_keys
 
     def _different_columns(self, pair: Pair) -> tuple[str, ...]:
@@ -397,8 +397,8 @@ def _ranges(side: DataFrame) -> dict[int, tuple[int, int]]:
     from pyspark.sql import functions as F
 
     total = F.sum(F.col(ROW_HASH).cast("decimal(20,0)")).alias(_SUM)
-    found = side.groupBy(_RANGE).agg(F.count("*").alias(_ROWS), total).collect()
-    return {row[_RANGE]: (row[_ROWS], int(row[_SUM])) for row in found}
+    ranges = side.groupBy(_RANGE).agg(F.count("*").alias(_ROWS), total).collect()
+    return {row[_RANGE]: (row[_ROWS], int(row[_SUM])) for row in ranges}
 
 
 # ------------------------------------------------------------------------------------------------------------- the arguments
@@ -416,20 +416,25 @@ def _comparison(
     read, copy = _source_table(spark, source), _target_table(spark, target)
     for table in (read, copy):
         _require_distinct_names(table)
-    fields = {field.name: field.dataType for field in read.schema.fields}
-    spelled = {field.name.lower(): field for field in copy.schema.fields}
     key = _key(read, keys, exclude)
-    compared = [name for name in fields if name not in exclude]
-    if absent := [name for name in compared if name.lower() not in spelled]:
+    columns = _compared_columns(read, copy, exclude)
+    of_source = {name.lower() for name in read.schema.fieldNames()}
+    only_target = [name for name in copy.schema.fieldNames() if name.lower() not in of_source]
+    return Comparison(spark, read, copy, columns, key, (*exclude, *only_target), target_where)
+
+
+def _compared_columns(read: ComparableTable, copy: ComparableTable, exclude: Sequence[str]) -> tuple[ComparedColumn, ...]:
+    fields = [field for field in read.schema.fields if field.name not in exclude]
+    copied = {field.name.lower(): field for field in copy.schema.fields}
+    if absent := [field.name for field in fields if field.name.lower() not in copied]:
         raise SchemaError(
             f"{copy.name} has no column {', '.join(map(backquoted, absent))}, which {read.name} has: add it to the target, or exclude it"
         )
-    columns = []
-    for name in compared:
-        copied = spelled[name.lower()]
-        columns.append(compared_column(name, fields[name], copied.name, copied.dataType, is_json=name in read.json_columns))
-    only_target = [field.name for field in copy.schema.fields if field.name.lower() not in {name.lower() for name in fields}]
-    return Comparison(spark, read, copy, tuple(columns), key, (*exclude, *only_target), target_where)
+    pairs = [(field, copied[field.name.lower()]) for field in fields]
+    return tuple(
+        compared_column(field.name, field.dataType, same.name, same.dataType, is_json=field.name in read.json_columns)
+        for field, same in pairs
+    )
 
 
 def _key(read: ComparableTable, keys: Sequence[str], exclude: Sequence[str]) -> tuple[str, ...]:
@@ -440,7 +445,7 @@ def _key(read: ComparableTable, keys: Sequence[str], exclude: Sequence[str]) -> 
     ArgumentError
         When there are none, or the arguments do not fit the source's columns.
     """
-    key, columns = tuple(keys) or read.primary_key, {field.name for field in read.schema.fields}
+    key, columns = tuple(keys) or read.primary_key, read.schema.fieldNames()
     if not key:
         raise ArgumentError(f"{read.name} has no primary key: pass keys=..., the columns that identify a row")
     for argument, names in (("keys", key), ("exclude", exclude)):
