@@ -96,11 +96,11 @@ class Tables:
         if isinstance(target, JdbcTarget):
             dialect = dialect_of(target.url)
             options = jdbc_options(target, dialect) | {"dbtable": dialect.table(target.table)}
-            found = self.spark.read.format("jdbc").options(**options).load()
+            frame = self.spark.read.format("jdbc").options(**options).load()
         else:
             assert isinstance(target, LakeTarget)
-            found = self.spark.table(target.sql_name)
-        rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in found.collect()]
+            frame = self.spark.table(target.sql_name)
+        rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in frame.collect()]
         return sorted(rows, key=repr)
 
 

@@ -81,5 +81,5 @@ def test_one_of_several_stages_is_selected_by_name(spark, kafka, tmp_path):
         spark.conf.unset(check)
     with pytest.raises(ArgumentError, match=r"0 \(applyInPandasWithState\), 1 \(applyInPandasWithState\): pass operator_id"):
         read_state(spark, str(tmp_path / "checkpoint"))
-    found = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]
-    assert sorted([row.asDict() for (row,) in found], key=repr) == list(rows)
+    states = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]
+    assert sorted([row.asDict() for (row,) in states], key=repr) == list(rows)

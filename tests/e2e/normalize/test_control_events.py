@@ -147,10 +147,10 @@ def test_a_format_reads_headers(spark, kafka, tmp_path):
             row = {"id": int(value), "said": repr(list(headers))}
             return [Event.delete(row) if names.get("op") == b"d" else Event.insert(row)]
 
-    given = [(("op", b"c"), ("op", None), ("é", b"\x00\xff")), (), (("op", b""),), (("op", b"d"),)]
-    records = [ProducerRecord(None, b"%d" % number, 0, WRITTEN, headers) for number, headers in enumerate(given)]
+    all_headers = [(("op", b"c"), ("op", None), ("é", b"\x00\xff")), (), (("op", b""),), (("op", b"d"),)]
+    records = [ProducerRecord(None, b"%d" % number, 0, WRITTEN, headers) for number, headers in enumerate(all_headers)]
     table = {"format": ByHeader(), "schema": "id INT, said STRING", "normalize": False}
     df = from_kafka_changelog(spark, new_topic(kafka, records), **table, options=servers(kafka))
     assert [tuple(row) for row in run_stream(df, tmp_path / "c").rows] == [
-        ("-D" if number == 3 else "+I", number, repr(list(headers))) for number, headers in enumerate(given)
+        ("-D" if number == 3 else "+I", number, repr(list(headers))) for number, headers in enumerate(all_headers)
     ]

@@ -53,11 +53,11 @@ def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafk
         assert letter.timestamp()[1] >= before
         headers = letter.headers()
         assert tuple(headers[: len(record.headers)]) == record.headers
-        told = dict(headers[len(record.headers) :])
-        text = told.pop("__connect.errors.exception.message").decode()
+        error_headers = dict(headers[len(record.headers) :])
+        text = error_headers.pop("__connect.errors.exception.message").decode()
         assert text.startswith(f"[{CONDITIONS[offset]}] ")
         assert f" in {topic}[0]@{offset}; it begins b'" in text
-        assert told == {
+        assert error_headers == {
             "__connect.errors.topic": topic.encode(),
             "__connect.errors.partition": b"0",
             "__connect.errors.offset": str(offset).encode(),
@@ -110,9 +110,9 @@ def test_rows_that_the_stage_cannot_complete_are_dead_letters_too(spark, kafka, 
     assert (letter.key(), letter.value()) == (f"{topic}[0]@2".encode(), toast(7).value)
     headers = letter.headers()
     assert headers[0] == ("of", b"7")
-    told = dict(headers)
-    assert told["__changelog.errors.condition"] == b"PARTIAL_IMAGE"
-    assert (told["__changelog.errors.key"], told["__changelog.errors.timestamp"]) == (b"7", str(WRITTEN).encode())
+    error_headers = dict(headers)
+    assert error_headers["__changelog.errors.condition"] == b"PARTIAL_IMAGE"
+    assert (error_headers["__changelog.errors.key"], error_headers["__changelog.errors.timestamp"]) == (b"7", str(WRITTEN).encode())
 
 
 # ------------------------------------------------------------------------------------------------------------- delivery

@@ -32,33 +32,33 @@ def job(kafka, tmp_path_factory) -> dict[tuple[str, bool], tuple[str, list[str],
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     results = {}
-    for read, told in zip(reads, json.loads(done.stdout.splitlines()[-1]), strict=True):
+    for read, result in zip(reads, json.loads(done.stdout.splitlines()[-1]), strict=True):
         topic = read["topic"]
         notices = [line for line in done.stderr.splitlines() if "topic " in line and topic in line]
-        results["bad" if "mode" in read["options"] else "undeclared", read["bounded"]] = topic, notices, told
+        results["bad" if "mode" in read["options"] else "undeclared", read["bounded"]] = topic, notices, result
     return results
 
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_undeclared_columns_are_logged_once(job, bounded):
-    topic, (absent, unknown), told = job["undeclared", bounded]
+    topic, (absent, unknown), result = job["undeclared", bounded]
     sampled = 20
     assert f"declared but missing from {sampled} of {sampled} sampled records (first: {topic}[0]@0): `weight`. " in absent
     assert f"in {sampled} of {sampled} sampled records (first: {topic}[0]@0) but not declared: `wieght`, `colour\\x1b[31m`. " in unknown
-    assert told["rows"] == 40
-    assert len(told["counts"]) == (1 if bounded else 2)
-    assert {(counts["ABSENT_COLUMNS"], counts["UNKNOWN_COLUMNS"]) for counts in told["counts"]} == {(sampled, sampled)}
+    assert result["rows"] == 40
+    assert len(result["counts"]) == (1 if bounded else 2)
+    assert {(counts["ABSENT_COLUMNS"], counts["UNKNOWN_COLUMNS"]) for counts in result["counts"]} == {(sampled, sampled)}
 
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_job_without_readable_records_logs_it_once(job, bounded):
-    topic, (notice,), told = job["bad", bounded]
+    topic, (notice,), result = job["bad", bounded]
     refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "20 of 20: UNKNOWN_OPERATION 20"
     assert f"every record that a task read is bad ({refused})" in notice
     assert (
         f"The first error: [UNKNOWN_OPERATION] op 'no such' is none of c, d, m, r, t, u - at `$.op` of the value in {topic}[0]@0" in notice
     )
-    assert told["rows"] == 0
+    assert result["rows"] == 0
 
 
 def test_the_driver_logs_notices_of_every_process(spark, kafka, caplog):

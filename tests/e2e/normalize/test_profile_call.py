@@ -29,11 +29,11 @@ def executed(call: str, spark: Any) -> Any:
 def test_the_call_reads_the_topic(spark: Any, kafka: Any, name: str, table: str | None, kinds: set[str]) -> None:
     topic = f"called-{name}"
     kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
-    found = profile_topic(kafka.bootstrap_servers, topic, sample=20_000, progress=False)
-    changes = executed(found.call(table), spark)
+    profile = profile_topic(kafka.bootstrap_servers, topic, sample=20_000, progress=False)
+    changes = executed(profile.call(table), spark)
     rows = changes.collect()
     assert {row["row_kind"] for row in rows} == kinds
-    declared = next(each for each in found.tables if table in (None, each.name))
+    declared = next(each for each in profile.tables if table in (None, each.name))
     assert declared.schema is not None
     assert changes.columns == ["row_kind", *(column.name for column in declared.schema.columns)]
     assert sum(row["row_kind"] == "+I" for row in rows) > 10

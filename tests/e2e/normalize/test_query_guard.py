@@ -103,16 +103,16 @@ def test_several_topics_without_a_stage_need_their_names_in_the_rows(spark, kafk
 
 
 def test_a_filter_or_the_key_resolves_several_tables(spark, kafka, tmp_path):
-    gone = (b"1", message(1, None, "customers"))
-    topic = new_topic(kafka, [CUSTOMER, PRODUCT, gone])
+    delete = (b"1", message(1, None, "customers"))
+    topic = new_topic(kafka, [CUSTOMER, PRODUCT, delete])
     one = read(spark, kafka, topic, format_options={"table_include": "products"}, bounded=True)
     assert spelled(one) == ["+I(1,bike)"]
     merged = read(spark, kafka, topic, format_options={"table_include": "products|customers"})
     assert run_stream(merged, tmp_path / "2").changelog == ["+I(1,Ann)", "-U(1,Ann)", "+U(1,bike)", "-D(1,bike)"]
     apart = {"metadata": ["source.table"], "primary_key": ["id", "source.table"]}
-    wanted = ["+I(1,Ann,customers)", "+I(1,bike,products)", "-D(1,Ann,customers)"]
-    assert sorted(run_stream(read(spark, kafka, topic, **apart), tmp_path / "3").changelog) == wanted
-    assert sorted(spelled(read(spark, kafka, topic, **apart, bounded=True))) == wanted
+    expected = ["+I(1,Ann,customers)", "+I(1,bike,products)", "-D(1,Ann,customers)"]
+    assert sorted(run_stream(read(spark, kafka, topic, **apart), tmp_path / "3").changelog) == expected
+    assert sorted(spelled(read(spark, kafka, topic, **apart, bounded=True))) == expected
     databases = new_topic(kafka, [CUSTOMER, (b"1", message(1, "x", "customers", "other"))])
     customers = read(spark, kafka, databases, format_options={"table_include": "customers"}, bounded=True)
     refuses(customers, tmp_path / "4", "SEVERAL_TABLES", "shop.*other.*database_include")

@@ -21,6 +21,7 @@ from tests.support.commands import quick
 from tests.support.servers.local_databases import LocalPostgres
 from tests.support.servers.local_source import LocalSource
 from tests.support.sinking import table_name
+from tests.support.threads import meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +117,7 @@ def verify(spark: SparkSession, source: JdbcSource, target: Any, **options: Any)
     return verify_table(spark, source, target, **{"max_lag_seconds": 0, **options})
 
 
-def found(result: Verification) -> list[tuple[str, str | None, tuple[str, ...]]]:
+def differences(result: Verification) -> list[tuple[str, str | None, tuple[str, ...]]]:
     return [(each.kind, each.key[0][1], each.columns) for each in result.differences]
 
 
@@ -152,9 +153,9 @@ def test_changed_missing_extra_and_duplicate_rows_are_found(
     spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), ({rows}), (NULL)")
     result = verify(spark, database.source(source), target)
     changed = [("different", str(number), (column,)) for number, column in enumerate(CHANGED, 1)]
-    assert [each for each in found(result) if each[0] == "different"] == changed
+    assert [each for each in differences(result) if each[0] == "different"] == changed
     kinds = [("missing", str(missing), ()), ("extra", "77", ()), ("duplicate", str(rows), ()), ("extra", None, ())]
-    assert sorted(found(result), key=str) == sorted([*changed, *kinds], key=str)
+    assert sorted(differences(result), key=str) == sorted([*changed, *kinds], key=str)
     assert (result.equal, result.is_complete) == (False, True)
     assert result.counts == {"different": len(CHANGED), "missing": 1, "extra": 2, "duplicate": 1}
     assert "`id` = 77" in str(result)
@@ -170,7 +171,7 @@ def test_null_and_empty_text_differ_also_if_they_move(spark: SparkSession, datab
     spark.sql(f"CREATE TABLE {target.sql_name} (id INT, a STRING, b STRING) USING delta")
     spark.sql(f"INSERT INTO {target.sql_name} VALUES (1, NULL, 'x'), (2, 'x', NULL), (3, 'a', 'bc'), (4, 'same', NULL)")
     result = verify(spark, database.source(name), target)
-    assert found(result) == [("different", "1", ("a",)), ("different", "2", ("a", "b")), ("different", "3", ("a", "b"))]
+    assert differences(result) == [("different", "1", ("a",)), ("different", "2", ("a", "b")), ("different", "3", ("a", "b"))]
 
 
 def test_database_targets(spark: SparkSession, database: Database, maria: Database, postgresql: Database) -> None:
@@ -184,7 +185,7 @@ def test_database_targets(spark: SparkSession, database: Database, maria: Databa
             )
         assert verify(spark, database.source(name), target).equal
         other.run(f"UPDATE {target.table} SET name = '' WHERE id = 1", f"DELETE FROM {target.table} WHERE id = 3")
-        assert found(verify(spark, database.source(name), target)) == [("different", "1", ("name",)), ("missing", "3", ())]
+        assert differences(verify(spark, database.source(name), target)) == [("different", "1", ("name",)), ("missing", "3", ())]
 
 
 @pytest.mark.iceberg
@@ -193,7 +194,7 @@ def test_iceberg_target(spark: SparkSession, maria: Database, delta: Callable[..
     spark.sql(f"CREATE TABLE {target.sql_name} USING iceberg AS SELECT * FROM {delta().sql_name}")
     assert verify(spark, source, target.name).equal
     spark.sql(f"UPDATE {target.sql_name} SET name = '' WHERE id = 1")
-    assert found(verify(spark, source, target)) == [("different", "1", ("name",))]
+    assert differences(verify(spark, source, target)) == [("different", "1", ("name",))]
 
 
 def test_keys_of_text_bytes_and_times(spark: SparkSession, database: Database, tmp_path: Path) -> None:
@@ -247,25 +248,13 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     assert all(result.equal for result in results), "\n".join(map(str, results))
     assert results[-1].rechecked
     database.run(f"INSERT INTO {target} VALUES (999999, 1)")
-    assert found(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
+    assert differences(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
 
 
 def test_a_key_whose_source_keeps_changing_is_unsettled(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
-    source, done = maria.table(), threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not done.wait(0.01):
-            number += 1
-            maria.run(f"UPDATE {source} SET price = {number} WHERE id = 1")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    source = maria.table()
+    with meanwhile(lambda number: maria.run(f"UPDATE {source} SET price = {number} WHERE id = 1"), pause=0.01):
         result = verify(spark, maria.source(source), delta(), max_lag_seconds=0.5)
-    finally:
-        done.set()
-        writer.join()
     assert (result.equal, result.unsettled, result.differences) == (None, 1, ())
     assert "not known" in str(result)
     assert not result
@@ -310,19 +299,19 @@ def test_no_error_or_repr_has_the_password(spark: SparkSession, database: Databa
 
 def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
     source, target = maria.table(), delta()
-    given = ["verify", maria.server.url, source, target.name, "--user", maria.server.user, "--max-lag", "0"]
+    command = ["verify", maria.server.url, source, target.name, "--user", maria.server.user, "--max-lag", "0"]
     password = {"CDC_SOURCE_PASSWORD": maria.server.password}
-    done = quick(*given, **password)
+    done = quick(*command, **password)
     assert (done.code, done.out.splitlines()[0].startswith("equal: ")) == (0, True), done.err
     spark.sql(f"UPDATE {target.sql_name} SET name = 'x' WHERE id = 1")
-    done = quick(*given, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password)
+    done = quick(*command, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password)
     assert done.code == 1, done.err
     result = json.loads(done.out)
     assert (result["equal"], result["counts"]["different"]) == (False, 1)
     assert result["differences"] == [{"kind": "different", "key": {"id": "1"}, "columns": ["name"]}]
-    done = quick(*given, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
+    done = quick(*command, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
     assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (2, True, False)
-    done = quick(*given[:3], "nothing_there", *given[4:], **password)
+    done = quick(*command[:3], "nothing_there", *command[4:], **password)
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
@@ -343,4 +332,4 @@ def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
     source, target = (maria.source(name) for name in names)
     assert verify(spark, source, target.as_target()).equal
     maria.run(f"UPDATE {names[1]} SET bits = b'1'")
-    assert found(verify(spark, source, target.as_target())) == [("different", "1", ("bits",))]
+    assert differences(verify(spark, source, target.as_target())) == [("different", "1", ("bits",))]

@@ -24,10 +24,10 @@ def table(source: LocalSource, name: str, columns: str = "id INT PRIMARY KEY, v 
 
 def declared_with(options: dict[str, str], *added: tuple[str, pa.DataType]) -> pa.Schema:
     """Return the current schema with further columns after the table's own."""
-    found = inferred(read_options(options))
+    schema = inferred(read_options(options))
     for name, kind in added:
-        found = found.insert(len(found) - 4, pa.field(name, kind))
-    return found
+        schema = schema.insert(len(schema) - 4, pa.field(name, kind))
+    return schema
 
 
 def brief(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
@@ -122,8 +122,8 @@ def test_declared_types_that_differ_from_the_table_raise_an_error(source: LocalS
 
 def test_declared_columns_may_be_fewer_and_in_another_order(source: LocalSource) -> None:
     options = table(source, "fewer", "id INT PRIMARY KEY, a INT DEFAULT 1, v INT")
-    found = inferred(read_options(options))
-    stream = Stream(options, declared=pa.schema([found.field(name) for name in ("database", "v", "row_kind", "id")]))
+    schema = inferred(read_options(options))
+    stream = Stream(options, declared=pa.schema([schema.field(name) for name in ("database", "v", "row_kind", "id")]))
     assert list(stream.batch()[0].items()) == [("database", "test"), ("v", 0), ("row_kind", "+I"), ("id", 1)]
 
 

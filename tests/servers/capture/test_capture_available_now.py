@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from capture.spark_versions import ReadAllAvailable
 from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream
+from tests.support.threads import meanwhile
 
 JOINING = SMALL | {"scan.newly-added-table.enabled": "true"}
 LATEST = {"scan.startup.mode": "latest-offset"}
@@ -36,27 +34,13 @@ def started(options: dict[str, str], start: dict[str, Any] | None = None) -> Str
     return Stream(options, start, available_now=True)
 
 
-@contextmanager
-def writing(source: LocalSource, table: str) -> Iterator[None]:
-    done = threading.Event()
-
-    def write() -> None:
-        dice = random.Random(1)
-        while not done.wait(0.01):
-            key = dice.randint(1, 70)
-            source.run(
-                f"UPDATE {table} SET v = v + 1 WHERE id BETWEEN {key} AND {key + 5}",
-                f"DELETE FROM {table} WHERE id = {key}",
-                f"INSERT IGNORE INTO {table} VALUES ({dice.randint(1, 70)}, 0)",
-            )
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
+def write(source: LocalSource, dice: random.Random) -> None:
+    key = dice.randint(1, 70)
+    source.run(
+        f"UPDATE busy SET v = v + 1 WHERE id BETWEEN {key} AND {key + 5}",
+        f"DELETE FROM busy WHERE id = {key}",
+        f"INSERT IGNORE INTO busy VALUES ({dice.randint(1, 70)}, 0)",
+    )
 
 
 def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> None:
@@ -85,17 +69,17 @@ def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> No
 
 def test_runs_end_while_a_writer_is_active_and_neither_lose_nor_repeat_a_row(source: LocalSource) -> None:
     options, replica, batches = made(source, "busy"), Replica("id"), 0
-    start = None
-    with writing(source, "busy"):
+    start, dice = None, random.Random(1)
+    with meanwhile(lambda _: write(source, dice), pause=0.01):
         for stops in (2, 1, 50, 50, 50):
             stream = started(options, start)
-            found = []
-            while (end := stream.latest()) != stream.start and len(found) < stops:  # the first runs are stopped within the snapshot
-                found.append(list(stream.between(stream.start, end)))
+            rows = []
+            while (end := stream.latest()) != stream.start and len(rows) < stops:  # the first runs are stopped within the snapshot
+                rows.append(list(stream.between(stream.start, end)))
                 stream.start = end
-            for batch in found:
+            for batch in rows:
                 replica.apply(batch)
-            start, batches = stream.start, batches + len(found)
+            start, batches = stream.start, batches + len(rows)
             stream.reader.stop()
     for batch in run(started(options, start)):
         replica.apply(batch)

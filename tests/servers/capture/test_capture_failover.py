@@ -94,8 +94,8 @@ def log_of(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def places_of(rows: Sequence[dict[str, Any]]) -> list[tuple[str, int | None]]:
     """Return the positions of changes as a reader of a topic compares them."""
-    found = [position_of({"connector": "mysql"} | row["position"]) for row in rows if not row["position"]["snapshot"]]
-    return [(place.history, place.high) for place in found if place is not None]
+    places = [position_of({"connector": "mysql"} | row["position"]) for row in rows if not row["position"]["snapshot"]]
+    return [(place.history, place.high) for place in places if place is not None]
 
 
 @pytest.mark.parametrize("batches", [1, 2, 5], ids=["in the snapshot", "later in the snapshot", "in the log"])

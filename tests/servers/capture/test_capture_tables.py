@@ -32,7 +32,7 @@ def make(source: LocalSource, *names: str, columns: str = "id INT PRIMARY KEY, v
         source.run(f"CREATE TABLE {name} ({columns})", f"INSERT INTO {name} (id, v) VALUES (1, 1), (2, 2)")
 
 
-def found(source: LocalSource, database: str, table: str) -> list[str]:
+def selected(source: LocalSource, database: str, table: str) -> list[str]:
     options = read_options(source.options(table) | {"database-name": database})
     return [f"{each.database}.{each.name}" for each in run_query(options, lambda server: find_tables(server, options))]
 
@@ -43,18 +43,18 @@ def test_existing_name_takes_precedence_over_a_regular_expression(source: LocalS
         "CREATE VIEW price_view AS SELECT * FROM price",
         "CREATE TABLE `pri``ce` (id INT PRIMARY KEY)",
     )
-    assert found(source, "test", "a.b") == ["test.a.b"]
-    assert found(source, "test", "a[.x]b") == ["test.a.b", "test.axb"]
-    assert found(source, "test", "price$") == ["test.price$"]
-    assert found(source, "te.t", "price.*|axb") == ["test.axb", "test.price", "test.price$"]
-    assert found(source, "test", "o(pen") == ["test.o(pen"]
-    assert found(source, "test|mysql", "Case.|user|pri`ce") == ["test.Cased", "test.pri`ce"]
+    assert selected(source, "test", "a.b") == ["test.a.b"]
+    assert selected(source, "test", "a[.x]b") == ["test.a.b", "test.axb"]
+    assert selected(source, "test", "price$") == ["test.price$"]
+    assert selected(source, "te.t", "price.*|axb") == ["test.axb", "test.price", "test.price$"]
+    assert selected(source, "test", "o(pen") == ["test.o(pen"]
+    assert selected(source, "test|mysql", "Case.|user|pri`ce") == ["test.Cased", "test.pri`ce"]
     with pytest.raises(
         ServerNotReadyError, match=r"no table matches te\.t\.cased, by name or as a regular expression.*GRANT SELECT ON \*\.\*"
     ):
-        found(source, "te.t", "cased")
+        selected(source, "te.t", "cased")
     with pytest.raises(ArgumentError, match="option 'table-name' is 'a\\(', which is neither an existing name nor a valid regular expr"):
-        found(source, "test", "a(")
+        selected(source, "test", "a(")
     stream = Stream(source.options("a.b", **SMALL))
     assert stream.batch() == []
     source.run("INSERT INTO `a.b` VALUES (1)", "INSERT INTO axb VALUES (2)")

@@ -166,6 +166,6 @@ def test_replayed_first_batch_loses_nothing_after_a_crash(source: LocalSource, m
     again = list(stream.between(stream.reader.initialOffset(), end))
     assert again == rows
     replica = Replica("id")
-    for found in (rows, stream.batch()):
-        replica.apply(found)
+    for batch_rows in (rows, stream.batch()):
+        replica.apply(batch_rows)
     assert replica.contents() == ({(3,)} if mode == "latest-offset" else {(1,), (2,), (3,)})

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient
 
 from cdc_formats.errors import ArgumentError, UnknownTopicError
 from cdc_formats.topics.kafka import profile_topic
-from normalize.local_kafka import ProducerRecord
 from tests.support.paths import RECORDS
 from tests.support.streams import new_topic
 
@@ -29,9 +28,9 @@ def topics(kafka: Any) -> dict[str, str]:
 def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     before = {group.group_id for group in admin.list_consumer_groups().result().valid}
-    found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], progress=False)
-    assert (found.topic, found.format, found.records) == (topics[MAXWELL], "maxwell-json", 1000)
-    (partition,) = found.partitions
+    profile = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], progress=False)
+    assert (profile.topic, profile.format, profile.records) == (topics[MAXWELL], "maxwell-json", 1000)
+    (partition,) = profile.partitions
     assert (partition.begin, partition.records) == (0, 1000)
     assert partition.end > 1000
     assert partition.missing == 0
@@ -41,9 +40,9 @@ def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict
 
 def test_sample_format_and_options_are_used(kafka: Any, topics: dict[str, str]) -> None:
     options = {"table_include": "customers", "config": {"client.id": "me"}}
-    found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], sample=100, format="maxwell-json", progress=False, **options)
-    assert (found.records, found.reason, found.connection) == (100, "as given", ("client.id",))
-    assert {each.name for each in found.tables} <= {"inventory.customers"}
+    profile = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], sample=100, format="maxwell-json", progress=False, **options)
+    assert (profile.records, profile.reason, profile.connection) == (100, "as given", ("client.id",))
+    assert {each.name for each in profile.tables} <= {"inventory.customers"}
 
 
 def test_a_progress_bar_names_the_topic(kafka: Any, topics: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -64,23 +63,13 @@ def test_offsets_without_a_record_are_counted(kafka: Any) -> None:
         producer.begin_transaction()
         producer.produce(topic, key=b"%d" % number, value=json.dumps({"id": number}))
         producer.commit_transaction()
-    found = profile_topic(kafka.bootstrap_servers, topic, progress=False)
-    (partition,) = found.partitions
+    profile = profile_topic(kafka.bootstrap_servers, topic, progress=False)
+    (partition,) = profile.partitions
     assert (partition.begin, partition.end, partition.records, partition.missing) == (0, 8, 4, 4)
 
 
 def test_a_topic_that_cannot_be_sampled_is_an_error(kafka: Any) -> None:
-    with pytest.raises(UnknownTopicError, match="topic 'nowhere' does not exist"):
+    with pytest.raises(UnknownTopicError, match=r"^\[UNKNOWN_TOPIC\] topic 'nowhere' does not exist, or this user may not see it"):
         profile_topic(kafka.bootstrap_servers, "nowhere", progress=False)
     with pytest.raises(ArgumentError, match=r"enable\.auto\.commit"):
         profile_topic(kafka.bootstrap_servers, "nowhere", config={"enable.auto.commit": True})
-
-
-def test_hostile_bytes_of_a_real_record_are_text(kafka: Any) -> None:
-    topic = new_topic(kafka, [])
-    value = b'{"type": "insert", "database": "<b>", "table": "\\u001b[31m", "data": {"</td><script>": 1}}'
-    kafka.produce(topic, [ProducerRecord(b"\xff\x1b[2J", value, 0, 1_700_000_000_000, (("<i>\u202e", b"\x1b"),))])
-    found = profile_topic(kafka.bootstrap_servers, topic, progress=False)
-    assert found.headers == {"<i>\u202e": 1}
-    assert not any(bad in found._repr_html_() for bad in ("<b>", "<script", "<i>", "\x1b", "\u202e"))
-    assert "\x1b" not in str(found)

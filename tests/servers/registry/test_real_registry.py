@@ -54,8 +54,8 @@ def test_a_schema_has_one_id_under_all_subjects(registry: LocalRegistry) -> None
 def test_the_newest_schemas_of_a_topics_subjects_describe_its_table(registry: LocalRegistry) -> None:
     format = get_format("debezium-avro-confluent", url=registry.url).for_topic("said")
     format.encoder("id INT NOT NULL, price DECIMAL(6,2)", unique_key=["id"]).encode(C, (1, "2.50"))
-    found = infer_subject("said-value", format=format)
-    assert (found.ddl, found.primary_key) == ("id INT NOT NULL, price DECIMAL(6,2)", ("id",))
+    inferred = infer_subject("said-value", format=format)
+    assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, price DECIMAL(6,2)", ("id",))
     with pytest.raises(InferenceError, match="has no subject 'unsaid-value'"):
         infer_subject("unsaid-value", format=format)
 

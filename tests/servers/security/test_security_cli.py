@@ -55,16 +55,11 @@ def test_a_topic_is_followed_with_a_file_of_properties(secured: Secured, topic: 
 def test_a_password_comes_from_the_environment(secured: Secured, topic: str) -> None:
     config: dict[str, Any] = librdkafka_options(secured.scram())
     password = config.pop("sasl.password")
-    given = [part for name, value in config.items() for part in ("-X", f"{name}={value}")]
-    run = ("tail", topic, *TAIL, "-v", *given, "-X", "sasl.password=env:ORDERS_PASSWORD")
+    properties = [part for name, value in config.items() for part in ("-X", f"{name}={value}")]
+    run = ("tail", topic, *TAIL, "-v", *properties, "-X", "sasl.password=env:ORDERS_PASSWORD")
     done = cdc(*run, ORDERS_PASSWORD=password)
     assert rows(done) == ROWS
     assert "sasl.password=***" in done.stderr
-
-
-def test_a_topic_is_profiled(secured: Secured, topic: str, tmp_path: Path) -> None:
-    done = cdc("profile", topic, "-F", in_a_file(tmp_path, librdkafka_options(secured.scram())), "--json")
-    assert (json.loads(done.stdout)["format"], json.loads(done.stdout)["records"]) == ("debezium-json", 2)
 
 
 @pytest.mark.parametrize("command", ["tail", "profile"])

@@ -20,8 +20,8 @@ def main(options: str, folder: str) -> None:
     changes = spark.readStream.format("mysql-changelog").options(**json.loads(options)).load()
     writer = changes.writeStream.format("parquet").option("path", f"{folder}/rows").option("checkpointLocation", f"{folder}/checkpoint")
     writer.trigger(availableNow=True).start().awaitTermination()
-    found = spark.read.parquet(f"{folder}/rows").selectExpr("row_kind", "id", "CAST(CAST(at AS DECIMAL(20,3)) AS DOUBLE)").collect()
-    print(json.dumps(sorted((list(row) for row in found), key=lambda row: row[1])))
+    rows = spark.read.parquet(f"{folder}/rows").selectExpr("row_kind", "id", "CAST(CAST(at AS DECIMAL(20,3)) AS DOUBLE)").collect()
+    print(json.dumps(sorted((list(row) for row in rows), key=lambda row: row[1])))
     spark.stop()
 
 

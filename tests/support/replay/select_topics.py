@@ -120,11 +120,11 @@ def _pack(path: Path, data: bytes) -> None:
 
 
 def _of_tables(lines: Iterator[str], tables: tuple[str, ...]) -> Iterator[str]:
-    others = 0
+    skipped = 0
     for line in lines:
         message = json.loads(base64.b64decode(json.loads(line)["value_base64"]))
-        others += message["table"] not in tables
-        if message["table"] in tables or others % NOISE == 0:
+        skipped += message["table"] not in tables
+        if message["table"] in tables or skipped % NOISE == 0:
             yield line
 
 

@@ -16,21 +16,17 @@ import os
 import platform
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from xml.sax.saxutils import quoteattr
 
-from normalize import local_kafka
+from tests.support.servers.downloads import unpacked
+from tests.support.servers.server import Server
 
-START_TIMEOUT = 120.0  # seconds
 PASSWORD = "it's a s3cret-Passwort"
 
 
@@ -40,12 +36,6 @@ class Artifact(NamedTuple):
     organisation: str
     name: str
     version: str
-
-    @property
-    def home(self) -> Path:
-        """The folder to unpack it into."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
-        return cache / f"{self.name}-{self.version}"
 
 
 _MACHINES = {
@@ -67,40 +57,7 @@ def artifacts() -> tuple[Artifact, Artifact]:
     )
 
 
-class _Server:
-    """A server process under the guard of local_kafka, which ends it with this process."""
-
-    def __init__(self) -> None:
-        self._scratch = Path(tempfile.mkdtemp(prefix=f"{type(self).__name__.lower()}-"))
-        self._log = self._scratch / "server.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-
-    def __exit__(self, *exc_info: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _start(self, command: list[str]) -> None:
-        guard = [sys.executable, "-I", local_kafka.__file__, "--guard", str(self._scratch), *command]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(guard, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch)
-
-    def _wait(self, answers: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        while not answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{type(self).__name__} did not start; its log:\n{self._log.read_text(errors='replace')[-3000:]}")
-            time.sleep(0.05)
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-
-class LocalPostgres(_Server):
+class LocalPostgres(Server):
     """An empty PostgreSQL on a free port of 127.0.0.1."""
 
     user, password = "postgres", PASSWORD
@@ -121,12 +78,12 @@ class LocalPostgres(_Server):
         settings |= {"shared_buffers": "16MB", "max_connections": "40", "timezone": "Asia/Tokyo"}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._start(_as_nobody([str(home / "bin" / "postgres"), "-D", data, *flags]))
-        self._wait(lambda: "ready to accept connections" in self._log.read_text(errors="replace"))
+        self._wait(lambda: "ready to accept connections" in self.log)
         self.url = f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
         return self
 
 
-class LocalMariaDb(_Server):
+class LocalMariaDb(Server):
     """An empty MariaDB on a free port of 127.0.0.1."""
 
     user, password = "writer", PASSWORD
@@ -176,33 +133,13 @@ def _run(command: list[str], folder: Path) -> None:
 
 def home_of(artifact: Artifact) -> Path:
     """Return the folder of a server; fetch it if the user's cache does not have it."""
-    home = artifact.home
-    if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        print(f"Fetching {artifact.name} {artifact.version} into {home}", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(prefix="fetching-", dir=home.parent) as work:
-            _unpack(_fetch(artifact, Path(work)), Path(work) / "home")
-            # Renamed when complete, so that a partial download is never used.
-            (Path(work) / "home").rename(home)
-    return home
-
-
-def _fetch(artifact: Artifact, work: Path) -> Path:
-    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
-    root = f"root={quoteattr(repository)}" if repository else ""
-    (work / "settings.xml").write_text(local_kafka.IVY_SETTINGS.format(root=root))
-    (work / "ivy.xml").write_text(
+    module = (
         '<ivy-module version="2.0"><info organisation="local" module="database"/><dependencies>'
         f'<dependency org="{artifact.organisation}" name="{artifact.name}" rev="{artifact.version}" transitive="false">'
         f'<artifact name="{artifact.name}" type="jar" ext="jar"/></dependency></dependencies></ivy-module>'
     )
-    files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
-    ivy = [local_kafka.find_java(), "-jar", str(local_kafka.find_ivy())]
-    done = subprocess.run([*ivy, *files, "-retrieve", f"{work}/[artifact].[ext]"], capture_output=True, text=True)
-    jar = work / f"{artifact.name}.jar"
-    if done.returncode != 0 or not jar.exists():
-        raise RuntimeError(f"cannot fetch {artifact.name} {artifact.version}:\n{(done.stdout + done.stderr)[-2000:]}")
-    return jar
+    folder = f"{artifact.name}-{artifact.version}"
+    return unpacked(folder, module, f"{artifact.name} {artifact.version}", "once", _unpack)
 
 
 def _unpack(jar: Path, home: Path) -> None:

@@ -57,10 +57,10 @@ class LocalSource(LocalMariaDb):
 
     def kill_others(self) -> set[str]:
         """Kill the user's other connections; return their commands."""
-        others = self.others()
+        connections = self.others()
         killed = set()
         with self.connect() as connection, connection.cursor() as cursor:
-            for number, command in others:
+            for number, command in connections:
                 with suppress(pymysql.err.OperationalError):  # a connection that ended meanwhile
                     cursor.execute(f"KILL {number}")
                     killed.add(str(command))
@@ -77,8 +77,8 @@ class LocalSource(LocalMariaDb):
 
     def options(self, table: str, **more: str) -> dict[str, str]:
         """Return the options of a reader."""
-        given = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
-        return given | {"database-name": "test", "table-name": table} | more
+        login = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
+        return login | {"database-name": "test", "table-name": table} | more
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         with self.connect() as connection, connection.cursor() as cursor:
@@ -168,8 +168,8 @@ def everything(stream: Stream) -> list[dict[str, Any]]:
 
 
 def _through_json(offset: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(offset))
-    return found
+    decoded: dict[str, Any] = json.loads(json.dumps(offset))
+    return decoded
 
 
 METADATA = ("row_kind", "database", "table", "op_ts", "position")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cdc_formats
+from tests.support.imports import imported
 
 PACKAGE = Path(cdc_formats.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -69,16 +70,6 @@ def test_getting_a_format_imports_only_that_one() -> None:
         "print([n for n in sys.modules if n.startswith('cdc_formats.formats.')])"
     )
     assert run(script) == "['cdc_formats.formats.ogg']"
-
-
-def imported(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add((node.module or "").partition(".")[0])
-    return names
 
 
 @pytest.mark.parametrize("path", MODULES, ids=room)
