@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from .changelog_mode import ChangelogMode
 from .decoding.rows import RowConverter
+from .decoding.scalar_reader import ScalarReader
+from .decoding.tables import TableFilter
 from .decoding.validation import packaged_schema
 from .errors import FormatOptionError
 from .events import ControlEvent, Event, Headers, Ignored, Reader
@@ -22,6 +24,10 @@ from .values.schema import Column, SqlType, columns as to_columns
 
 if TYPE_CHECKING:
     from .decoding.envelope import Envelope
+
+
+_READING = {"envelope", "metadata", "position", "read", "reader", "table_identity", "table_reader"}
+"""The members of a format that decide what is read of a message."""
 
 
 class RowNames(NamedTuple):
@@ -135,10 +141,10 @@ class MessageFormat(ABC):
         DecodeError
             When the record is not valid in this format. No input may raise another exception.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines neither read() nor reader()")
+        raise NotImplementedError(f"{type(self).__name__} defines none of read(), envelope() and reader()")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return `read` compiled for one table; override it for speed.
+        """Return `read` compiled for one table: `read` itself, or if there is none, the reader of `envelope`.
 
         Parameters
         ----------
@@ -147,7 +153,8 @@ class MessageFormat(ABC):
         keyed : bool
             Whether only the key's columns of a before-image are used (`Decoder.upserts`).
         """
-        return self.read
+        envelope = None if type(self).read is not MessageFormat.read else self.envelope(rows)
+        return self.read if envelope is None else ScalarReader(envelope, rows, self.table_filter, keyed=keyed).guarded()
 
     def untyped_reader(self) -> Reader:
         """Return the reader of records whose columns are unknown: images are mappings with all names and the producer's values.
@@ -161,9 +168,10 @@ class MessageFormat(ABC):
         return self.reader(RowConverter((Column('"', SqlType("STRING")),), self.handling), keyed=True)
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows in messages, so that many messages are decoded together.
+        """Return the places of the operation and the rows in messages, from which their readers are made; None: `read` reads them.
 
-        None: each message is decoded alone, by `read`. The rows are the same. Only the formats of this library are asked.
+        Many messages are decoded together. The rows are those of each message alone. A subclass that reads messages differently declares
+        them again; otherwise its messages are read alone (`reads_as_declared`).
 
         Parameters
         ----------
@@ -175,6 +183,19 @@ class MessageFormat(ABC):
             Whether `position` is called for each message.
         """
         return None
+
+    @classmethod
+    def reads_as_declared(cls) -> bool:
+        """Whether the class that declares the `envelope` also decides all else that is read of a message."""
+        decisive = next(members for of in cls.__mro__ if _READING & (members := vars(of).keys()))
+        return "envelope" in decisive
+
+    @property
+    def table_filter(self) -> TableFilter:
+        """The filter of messages by their table, from the options in `table_identity`."""
+        columns = [name for name, option in self.table_identity.items() if option]
+        options = {option: getattr(self, option) for option in self.table_identity.values() if option}
+        return TableFilter(options, columns, self.table_reader(columns))
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the columns of an event's row, or None if the format has no column names.

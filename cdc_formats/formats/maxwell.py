@@ -58,11 +58,10 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
-from cdc_formats.decoding.rows import RowConverter, message_reader
-from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, digits, file_number, integer, malformed
@@ -72,9 +71,15 @@ from cdc_formats.values.schema import Column
 
 # Member lookup on an Enum is slow up to Python 3.11.
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-_KINDS = {"insert": _INSERT, "bootstrap-insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
-_IGNORED = {"bootstrap-start": Ignored.SNAPSHOT_MARK, "bootstrap-complete": Ignored.SNAPSHOT_MARK}
-_DDL = {f"{what}-{action}" for what in ("table", "database") for action in ("create", "alter", "drop")}
+_KINDS: dict[str, RowKind | Ignored] = {
+    "insert": _INSERT,
+    "bootstrap-insert": _INSERT,
+    "update": _UPDATE,
+    "delete": _DELETE,
+    "bootstrap-start": Ignored.SNAPSHOT_MARK,
+    "bootstrap-complete": Ignored.SNAPSHOT_MARK,
+}
+_DDL = {f"{what}-{action}": Ignored.DDL for what in ("table", "database") for action in ("create", "alter", "drop")}
 _LAST_OF_TRANSACTION = 2**32 - 1
 
 
@@ -127,34 +132,23 @@ class MaxwellJson(Format):
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", "old")
-        tables = TableFilter(self.database_include, self.table_include)
-        partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            return _events(message(value), value, tables, partial, unique_key)
-
-        return tables.guard(read, (("database",), ("table",)))
-
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""
         partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
-            fields=_Plain,
+            fields=_Message,
             operation=("type",),
-            kinds={**_KINDS, **_IGNORED},
+            kinds=_KINDS,
+            without_table=_DDL,
             after="data",
             before="old",
             before_has="changed columns",
             deleted="data",
             missing_is_null=self.binlog_row_image == "FULL",
             lacks_nulls=lambda message, kind, row, old: partial.nulls(kind, row, old, _key_names(message, ())),
+            adjust=lambda event, value, _, keyed: _mark_partial(event, value, partial, rows.unique_key if keyed else ()),
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
-            tables=TableFilter(self.database_include, self.table_include),
         )
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
@@ -198,47 +192,20 @@ class _Message(msgspec.Struct, gc=False):
     server_id: Any = None
 
 
-class _Plain(_Message, gc=False):
-    type: str | None = None
-    database: str | None = None
-    table: str | None = None
-
-
-def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:
-    if not isinstance(message.type, str):
-        raise MissingFieldError("`type` is missing or not a string", "$.type")
-    if message.type in _DDL:
-        return Ignored.DDL
-    if tables.set and not tables.match(message.database, message.table, "$"):
-        return Ignored.OTHER_TABLE
-    if message.type in _IGNORED:
-        return _IGNORED[message.type]
-    kind = _KINDS.get(message.type)
-    if kind is None:
-        known = f"is none of {', '.join(sorted({*_KINDS, *_IGNORED, *_DDL}))}"
-        raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
-    if message.data is None:
-        raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
-    if kind is _INSERT:
-        return [Event(_INSERT, None, message.data, message, "", "$.data")]
-    sparse = _is_partial(message, value, partial, unique_key)
-    if kind is _DELETE:
-        return [Event(_DELETE, message.data, None, message, "$.data", sparse=sparse)]
-    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
-
-
-def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> bool:
-    key = _key_names(message, unique_key)
+def _mark_partial(event: Event, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
+    """Mark an event whose missing columns are unchanged, not NULL."""
+    key = _key_names(event.message, unique_key)
 
     def names(field: str) -> Collection[str]:
         found: Mapping[str, Any] = read_object(value)[field]
         return found
 
-    if message.type == "delete":
-        return partial.delete(message.data, key, names)
-    if message.old is None and partial.row_image != "FULL":
-        _require_key(key, unique_key)
-    return partial.update(message.data, message.old, key, names)
+    if event.kind is _DELETE:
+        event.sparse = partial.delete(event.before, key, names)
+    elif event.kind is _UPDATE:
+        if event.before is None and partial.row_image != "FULL":
+            _require_key(key, unique_key)
+        event.sparse = partial.update(event.after, event.before, key, names)
 
 
 def _key_names(message: Any, unique_key: Sequence[str]) -> Sequence[str]:

@@ -57,9 +57,7 @@ from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry, SchemaId, framed, number_of, schema_id
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.metadata import member
 from cdc_formats.decoding.rows import RowConverter, key_indices
-from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import refuse_filters
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
@@ -171,14 +169,13 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
         reader, whole_source = _Reader(self, rows), "source.properties" in metadata
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
         return envelope_of(
-            fields=_FieldsWithSource if whole_source else fields,
+            strict=_FieldsWithSource if whole_source else fields,
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
             frame=FRAME_SIZE,
             frame_header=VALUE_HEADER,
             by_block=reader.rows_of,
             writer_schema=reader.schema_of,
-            tables=reader.tables,
         )
 
     def for_topic(self, topic: str) -> DebeziumAvro:
@@ -198,7 +195,7 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
 
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any columns; images keep the writer's values."""
-        tables, registry = TableFilter(self.database_include, self.table_include), self.registry
+        tables, registry = self.table_filter, self.registry
 
         def read(key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
@@ -207,10 +204,9 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
                 raise MalformedMessageError("expected a record", "$")
             if "op" not in message:
                 return without_op(message, "$")
-            source = message.get("source")
-            if tables.set and not tables.match(member(source, "db"), member(source, "table"), "$.source"):
+            found = _Message(message.get("source"), message.get("ts_ms"))
+            if not tables.match(found, "$.source"):
                 return Ignored.OTHER_TABLE
-            found = _Message(source, message.get("ts_ms"))
             return events_of(message["op"], message.get("before"), message.get("after"), found, "$", None)
 
         return read
@@ -252,7 +248,7 @@ class _Reader:
 
     def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
         self.format, self.rows = format, rows
-        self.tables = TableFilter(format.database_include, format.table_include)
+        self.tables = format.table_filter
         self.compiled: dict[SchemaId, _Envelope] = {}
 
     def __call__(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
@@ -265,10 +261,9 @@ class _Reader:
             raise MissingFieldError("the envelope is null", "$")
         if envelope.rows is None:
             return without_op(message, "$")
-        source = message.get("source")
-        if self.tables.set and not self.tables.match(member(source, "db"), member(source, "table"), "$.source"):
+        found = _Message(message.get("source"), message.get("ts_ms"))
+        if not self.tables.match(found, "$.source"):
             return Ignored.OTHER_TABLE
-        found = _Message(source, message.get("ts_ms"))
         return events_of(message["op"], message.get("before"), message.get("after"), found, "$", envelope.rows)
 
     def rows_of(self, frame: bytes) -> RowConverter | None:

@@ -59,7 +59,6 @@ from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_objec
 from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import refuse_filters, writes_iso
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import (
@@ -172,16 +171,15 @@ class DebeziumFlatJson(DebeziumJson):
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
         if self.schema_include is True:
             return None
-        prefix, tables = self.add_fields_prefix, TableFilter(self.database_include, self.table_include)
+        prefix = self.add_fields_prefix
         return Envelope(
-            fields=_plain_shape(prefix),
+            strict=_plain_shape(prefix),
             operation=("op", "deleted"),
             kinds={(op, text): RowKind.DELETE if gone else kind for op, kind in _KINDS.items() for text, gone in _DELETED.items()},
             missing_is_null=True,
             # A record without a row names no table, and cannot be filtered by it. Its key may have other columns, too.
-            key=None if tables.set or self.keyless else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
+            key=None if self.table_filter.set or self.keyless else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
             deletes=(None, b"null"),
-            tables=tables,
             message=lambda added, value: _Message(added, value, prefix),
         )
 
@@ -329,7 +327,7 @@ class _Reader:
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.bare = {complete: _Images.of(rows, how) for complete, how in self.handling.items()}
-        self.tables = TableFilter(format.database_include, format.table_include)
+        self.tables = format.table_filter
         self.described: dict[tuple[bytes, bool], _Images] = {}
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
@@ -378,7 +376,8 @@ class _Reader:
         return found
 
     def _row(self, added: Any, value: bytes, images: _Images, path: str) -> Sequence[Event] | Ignored:
-        if self.tables.set and not self.tables.match(either(added.db, added.source_db), either(added.table, added.source_table), path):
+        message = _Message(added, value, self.prefix)
+        if not self.tables.match(message, path):
             return Ignored.OTHER_TABLE
         if added.op == "t":
             return Ignored.TRUNCATE
@@ -386,7 +385,7 @@ class _Reader:
         if kind is None:
             known = "is none of c, d, r, t, u"
             raise UnknownOperationError(f"op {str(added.op)[:40]!r} {known}", f"{path}.{self.prefix}op", bare=f"op {known}")
-        image, message = images.read(value, path), _Message(added, value, self.prefix)
+        image = images.read(value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
         if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
@@ -406,7 +405,7 @@ class _Reader:
     def _delete(self, key: bytes | None) -> Sequence[Event] | Ignored:
         """Return the delete of a record without a row."""
         if self.tables.set:
-            self.tables.match(None, None, "")
+            self.tables.match_names((None, None), "")
         if key is None:
             reason = "the Kafka key is null, and so is the value: the deleted row is unknown"
             hint = ". For a table without a primary key, rewrite deletes (delete.tombstone.handling.mode=rewrite) and set keyless=True"

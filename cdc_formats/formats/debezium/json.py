@@ -57,7 +57,6 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
-from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
@@ -186,7 +185,7 @@ class DebeziumJson(DebeziumEnvelope):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
-        return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
+        return reader.tables.guard(reader.read, names, [("payload", *name) for name in names])
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; a missing column is NULL."""
@@ -195,13 +194,12 @@ class DebeziumJson(DebeziumEnvelope):
         else:
             fields = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
-            fields=fields,
+            strict=fields,
             attributes={} if fields is _Plain else ATTRIBUTES,
             position=None if fields is _Plain else position_of_struct,
             block=("schema", "payload"),
             bare=self.schema_include is not True,
             by_block=partial(_rows_by_block, self, rows),
-            tables=TableFilter(self.database_include, self.table_include),
         )
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
@@ -315,7 +313,7 @@ class _Reader:
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
         self.keyed = keyed
-        self.tables = TableFilter(format.database_include, format.table_include)
+        self.tables = format.table_filter
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
         self.key = KafkaKey(rows, format.handling, with_schema=with_schema) if reads_key else None
@@ -364,7 +362,7 @@ class _Reader:
         op, before, after = message.op, message.before, message.after
         if op is None:
             return without_op(read_object(value), root)
-        if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
+        if not self.tables.match(message, f"{root}.source"):
             return Ignored.OTHER_TABLE
         if op == "d" and before is None and key is not None and self.key is not None:
             return [self.key.delete(key, message)]

@@ -47,7 +47,6 @@ from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_reader, read_json, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import (
     DecodeError,
@@ -127,7 +126,7 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one collection's messages."""
         reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "collection"))
-        return reader.tables.guard(reader, names, (("payload", *names[0]), ("payload", *names[1])))
+        return reader.tables.guard(reader, names, [("payload", *name) for name in names])
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the fields of the document, which can lack fields of its collection."""
@@ -181,7 +180,7 @@ class _Reader:
         self.schema_include, self.keyed = format.schema_include, keyed
         self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, names_only=rows.names_only)
         self.document = json_reader(self.rows.shape, spelled=rows.spelled)
-        self.tables = TableFilter(format.database_include, format.table_include)
+        self.tables = format.table_filter
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
@@ -208,7 +207,7 @@ class _Reader:
         op = message.op
         if op is None:
             return without_op(read_object(value), root)
-        if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "collection"), f"{root}.source"):
+        if not self.tables.match(message, f"{root}.source"):
             return Ignored.OTHER_TABLE
         if op == "c" or op == "r":
             after = self._image(message.after, f"{root}.after")
