@@ -131,7 +131,7 @@ class ScalarReader:
         name, many = self.envelope.names.get(field, field), self.envelope.rows
         value, path = getattr(message, field), f"{root}.{name}"
         if value is None and field == self.envelope.before:
-            raise MissingBeforeImageError(f"`{name}` of a delete is null: {self.envelope.remedy}", path)
+            raise MissingBeforeImageError(f"`{name}` of a delete is null. {self.envelope.remedy}", path)
         if value is None:
             raise MissingFieldError(f"`{name}` is missing or null, and {self.label} is {operation!r}", path)
         if many == "array of one" and (len(value) != 1 or value[0] is None):
@@ -149,7 +149,8 @@ class ScalarReader:
         name = self.envelope.names.get(self.before, self.before)
         if self.envelope.rows == "one":
             return [(getattr(message, self.before), f"{root}.{name}")]
-        if len(getattr(message, self.before) or ()) != len(images):
+        befores = getattr(message, self.before)
+        if befores is None or len(befores) != len(images):
             reason = f"`{name}` must have an element for each of `{self.envelope.after}` when {self.label} is {operation!r}"
             raise MissingFieldError(reason, f"{root}.{name}")
         return self._images(message, self.before, operation, root)

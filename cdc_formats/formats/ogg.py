@@ -120,7 +120,7 @@ class OggJson(Format):
             after="after",
             before="before",
             deleted="before",
-            remedy="configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
+            remedy="Configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
             missing_mark=_MISSING,
             # A column can have the name of a field that says whether another is missing.
             together=not any(name + _MISSING in rows.names for name in rows.names),

@@ -58,6 +58,8 @@ from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry,
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.decoding.scalar_reader import ScalarReader
+from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import refuse_filters
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
@@ -75,7 +77,6 @@ from .envelope import (
     DebeziumEnvelope,
     control_event_of,
     envelope_of,
-    events_of,
     refuse_cells,
     without_op,
 )
@@ -162,11 +163,11 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages; it fetches each schema from the registry on first use."""
-        return _Reader(self, rows)
+        return _Reader(_Schemas(self, rows), self.envelope(rows), rows, self.table_filter)
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
         """Return the places of the operation and the rows; a missing column is NULL."""
-        reader, whole_source = _Reader(self, rows), "source.properties" in metadata
+        schemas, whole_source = _Schemas(self, rows), "source.properties" in metadata
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
         return envelope_of(
             strict=_FieldsWithSource if whole_source else fields,
@@ -174,8 +175,8 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
             position=None if whole_source else position_of_struct,
             frame=FRAME_SIZE,
             frame_header=VALUE_HEADER,
-            by_block=reader.rows_of,
-            writer_schema=reader.schema_of,
+            by_block=schemas.rows_of,
+            writer_schema=schemas.schema_of,
         )
 
     def for_topic(self, topic: str) -> DebeziumAvro:
@@ -195,7 +196,8 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
 
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any columns; images keep the writer's values."""
-        tables, registry = self.table_filter, self.registry
+        rows, registry = RowConverter((), self.handling), self.registry
+        reader = ScalarReader(self.envelope(rows), rows, self.table_filter, keyed=True)
 
         def read(key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
@@ -204,19 +206,23 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
                 raise MalformedMessageError("expected a record", "$")
             if "op" not in message:
                 return without_op(message, "$")
-            found = _Message(message.get("source"), message.get("ts_ms"))
-            if not tables.match(found, "$.source"):
-                return Ignored.OTHER_TABLE
-            return events_of(message["op"], message.get("before"), message.get("after"), found, "$", None)
+            return reader.events(_Message.of(message), value)
 
         return read
 
 
 class _Message(NamedTuple):
-    """The source of a message's metadata."""
+    """The fields of an envelope."""
 
+    op: Any
+    before: Any
+    after: Any
     source: Any
     ts_ms: Any
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> _Message:
+        return cls(*map(message.get, cls._fields))
 
 
 class _Fields(msgspec.Struct, gc=False):
@@ -243,41 +249,46 @@ class _FieldsWithSource(msgspec.Struct, gc=False):
     source: Any = None
 
 
-class _Reader:
-    """Reads the messages of one table; compiled once for each writer's schema."""
+class _Reader(ScalarReader):
+    """Reads the messages of one table."""
 
-    def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
-        self.format, self.rows = format, rows
-        self.tables = format.table_filter
-        self.compiled: dict[SchemaId, _Envelope] = {}
+    def __init__(self, schemas: _Schemas, envelope: Envelope, rows: RowConverter, tables: TableFilter) -> None:
+        super().__init__(envelope, rows, tables, keyed=False)
+        self.schemas = schemas
 
-    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
+    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         data = bytes(value)
         name, at = schema_id("value", data, headers)
-        envelope = self._envelope(name)
-        message = envelope.schema.read(data, at)
+        written = self.schemas.of(name)
+        message = written.schema.read(data, at)
         if message is None:
             raise MissingFieldError("the envelope is null", "$")
-        if envelope.rows is None:
+        if written.rows is None:
             return without_op(message, "$")
-        found = _Message(message.get("source"), message.get("ts_ms"))
-        if not self.tables.match(found, "$.source"):
-            return Ignored.OTHER_TABLE
-        return events_of(message["op"], message.get("before"), message.get("after"), found, "$", envelope.rows)
+        return self.events(_Message.of(message), data, rows=written.rows)
+
+
+class _Schemas:
+    """The writers' schemas of one table's messages, each compiled once."""
+
+    def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
+        self.format, self.rows = format, rows
+        self.compiled: dict[SchemaId, _Envelope] = {}
 
     def rows_of(self, frame: bytes) -> RowConverter | None:
         """Return the converter of the rows of messages with a frame; None if they have none, or it is no frame."""
         number = number_of(frame)
-        return None if number is None else self._envelope(number).rows
+        return None if number is None else self.of(number).rows
 
     def schema_of(self, frame: bytes) -> AvroSchema:
         """Return the writer's schema of messages with a frame."""
         number = number_of(frame)
         assert number is not None
-        return self._envelope(number).schema
+        return self.of(number).schema
 
-    def _envelope(self, name: SchemaId) -> _Envelope:
+    def of(self, name: SchemaId) -> _Envelope:
+        """Return a schema and the converter of its rows."""
         return self.compiled.get(name) or self._compile(name)
 
     def _compile(self, name: SchemaId) -> _Envelope:

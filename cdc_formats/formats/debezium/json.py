@@ -56,10 +56,11 @@ from cdc_formats.decoding.connect_schema import described, schema_of, struct_sch
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
-from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
+from cdc_formats.decoding.rows import RowConverter, undeclared
+from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.errors import FormatOptionError, SchemaError
+from cdc_formats.events import Event, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position
@@ -73,10 +74,8 @@ from .envelope import (
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
-    control_event_of,
+    WrappedReader,
     envelope_of,
-    events_of,
-    payload_of,
     refuse_cells,
     without_op,
 )
@@ -184,16 +183,16 @@ class DebeziumJson(DebeziumEnvelope):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
-        return reader.tables.guard(reader.read, names, [("payload", *name) for name in names])
+        return _Reader(self, rows, keyed).guarded((), ("payload",))
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
         """Return the places of the operation and the rows; a missing column is NULL."""
         if "source.properties" in metadata:
             fields: type[msgspec.Struct] = _Plain
         else:
             fields = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
+            fields=_Message,
             strict=fields,
             attributes={} if fields is _Plain else ATTRIBUTES,
             position=None if fields is _Plain else position_of_struct,
@@ -205,10 +204,6 @@ class DebeziumJson(DebeziumEnvelope):
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block if `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
-
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the control event of a schema change, transaction mark, truncate or logical message."""
-        return control_event_of(payload_of(value), reason, self.handling)
 
 
 def _properties(source: Any) -> list[Any] | None:
@@ -303,70 +298,43 @@ def _described_rows(rows: RowConverter, handling: Handling, block: bytes) -> Row
     return RowConverter(rows.columns, how, rows.unique_key)
 
 
-class _Reader:
+class _Reader(WrappedReader, ScalarReader):
     """Reads the messages of one table. Converters are compiled once for each schema block."""
 
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
-        self.format, self.rows = format, rows
-        self.message = message_reader(rows, _Message, "after", "before", key_before=keyed)
+        ScalarReader.__init__(self, format.envelope(rows), rows, format.table_filter, keyed=keyed)
+        self.schema_include = format.schema_include
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
-        self.keyed = keyed
-        self.tables = format.table_filter
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
         self.key = KafkaKey(rows, format.handling, with_schema=with_schema) if reads_key else None
 
-    def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-        """Return the events of one message."""
-        assert value is not None  # reads_tombstones is False
-        message = self.message(value)
-        if message.op is None and message.payload and (message.schema or self.format.schema_include is not True):
-            return self._wrapped(key, message.schema, message.payload)
-        if self.format.schema_include is True:
-            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._events(key, message, value, self.complete if self._is_complete(message) else None, "$")
+    def of_message(self, key: bytes | None, message: Any, value: bytes, root: str) -> Sequence[Event] | Ignored:
+        """Return the events of a message; a ``d`` without ``before`` has its row's key in the Kafka key."""
+        if message.op is None:
+            return without_op(read_object(value), root)
+        only_key = message.op == "d" and message.before is None and key is not None
+        if only_key and self.key is not None and self.tables.match(message, f"{root}.source"):
+            return [self.key.delete(key, message)]
+        return self.events(message, value, root, self._rows(bytes(message.schema), complete=self._is_complete(message)))
 
     def _is_complete(self, message: Any) -> bool:
         """Whether the placeholder's text in a message is ordinary data."""
         images = [message.after] if self.keyed else [message.after, message.before]
-        found = any(image is not None and self.rows.has_placeholder(image) for image in images)
-        return found and member(message.source, "connector") in COMPLETE_CONNECTORS
+        placed = any(image is not None and self.rows.has_placeholder(image) for image in images)
+        return placed and member(message.source, "connector") in COMPLETE_CONNECTORS
 
-    def _wrapped(self, key: bytes | None, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
-        if self.format.schema_include is False and schema:
-            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
-        if bytes(payload) == b"null":
-            return Ignored.TOMBSTONE
-        try:
-            message = self.message(bytes(payload))
-            complete = self._is_complete(message)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
-        message.schema = schema
-        rows = self.complete if complete else None
-        if message.op is not None and bytes(schema) not in _NO_BLOCK:
-            rows = self._described(bytes(schema), complete)
-        return self._events(key, message, bytes(payload), rows, "$.payload")
-
-    def _described(self, schema: bytes, complete: bool) -> RowConverter:
+    def _rows(self, schema: bytes, *, complete: bool) -> RowConverter | None:
+        """Return the converter of the rows of messages with a schema block; None: as declared."""
+        if schema in _NO_BLOCK and not complete:
+            return None
         rows = self.described.get((schema, complete))
         if rows is None:
             if len(self.described) >= SCHEMAS_KEPT:
                 self.described.clear()
             rows = self.described[schema, complete] = _described_rows(self.rows, self.handling[complete], schema)
         return rows
-
-    def _events(self, key: bytes | None, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
-        op, before, after = message.op, message.before, message.after
-        if op is None:
-            return without_op(read_object(value), root)
-        if not self.tables.match(message, f"{root}.source"):
-            return Ignored.OTHER_TABLE
-        if op == "d" and before is None and key is not None and self.key is not None:
-            return [self.key.delete(key, message)]
-        return events_of(op, before, after, message, root, rows)
 
 
 # ----------------------------------------------------------------------------------------------------------------- encoding

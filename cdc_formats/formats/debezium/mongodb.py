@@ -57,13 +57,13 @@ from cdc_formats.errors import (
     SchemaError,
     UnknownOperationError,
 )
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.events import Event, Ignored, Reader
 from cdc_formats.message_format import MetadataColumn, RowNames
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
-from .envelope import DebeziumEnvelope, control_event_of, payload_of, without_op
+from .envelope import DebeziumEnvelope, WrappedReader, without_op
 from .extended_json import document_converter
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -133,10 +133,6 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         found = super().row_names(event)
         return found and found._replace(whole=False)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the control event of a transaction mark, schema change or truncate."""
-        return control_event_of(payload_of(value), reason, self.handling)
-
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any fields, without the paths to parts of fields that an update may have."""
         read = super().untyped_reader()
@@ -170,40 +166,18 @@ class _Message(msgspec.Struct, gc=False):
     payload: msgspec.Raw = msgspec.Raw(b"")
 
 
-_message = json_reader(_Message)
-
-
-class _Reader:
+class _Reader(WrappedReader):
     """Reads the messages of one collection."""
 
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
         self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, names_only=rows.names_only)
+        self.message = json_reader(_Message)
         self.document = json_reader(self.rows.shape, spelled=rows.spelled)
         self.tables = format.table_filter
 
-    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-        assert value is not None  # reads_tombstones is False
-        message = _message(value)
-        if message.op is None and message.payload and (message.schema or self.schema_include is not True):
-            return self._wrapped(key, message)
-        if self.schema_include is True:
-            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._events(key, message, value, "$")
-
-    def _wrapped(self, key: bytes | None, outer: _Message) -> Sequence[Event] | Ignored:
-        if self.schema_include is False and outer.schema:
-            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
-        payload = bytes(outer.payload)
-        if payload == b"null":
-            return Ignored.TOMBSTONE
-        try:
-            message = _message(payload)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
-        return self._events(key, message, payload, "$.payload")
-
-    def _events(self, key: bytes | None, message: _Message, value: bytes, root: str) -> Sequence[Event] | Ignored:
+    def of_message(self, key: bytes | None, message: Any, value: bytes, root: str) -> Sequence[Event] | Ignored:
+        """Return the events of a message."""
         op = message.op
         if op is None:
             return without_op(read_object(value), root)

@@ -299,7 +299,7 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     class Watched(DebeziumJson):
         def reader(self, rows, *, keyed=False):
             read = super().reader(rows, keyed=keyed)
-            readers.append(read.__self__)
+            readers.append(read)
             return read
 
     decoder = Watched().decoder("v TIMESTAMP_NTZ")
