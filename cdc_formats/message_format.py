@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from .changelog_mode import ChangelogMode
 from .decoding.rows import RowConverter
@@ -19,15 +19,37 @@ from .decoding.validation import packaged_schema
 from .errors import FormatOptionError
 from .events import ControlEvent, Event, Headers, Ignored, Reader
 from .position import Position
-from .values.handling import ROUNDING, Handling
+from .values.handling import Handling
 from .values.schema import Column, SqlType, columns as to_columns
 
 if TYPE_CHECKING:
     from .decoding.envelope import Envelope
 
 
+_CHOICES = "choices"
+
+
+def choice(default: C, *others: C) -> Any:
+    """Return the dataclass field of an option that has one of some values.
+
+    Parameters
+    ----------
+    default, *others
+        True and False can also be given as text.
+    """
+    return field(default=default, metadata={_CHOICES: (default, *others)})
+
+
+def as_boolean(value: Any) -> Any:
+    """Return the boolean that text names, and any other value as it is."""
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+
+
 _READING = {"envelope", "metadata", "position", "read", "reader", "table_identity", "table_reader"}
 """The members of a format that decide what is read of a message."""
+
+
+C = TypeVar("C")
 
 
 class RowNames(NamedTuple):
@@ -121,12 +143,18 @@ class MessageFormat(ABC):
 
     error_excerpt: bool = True
     validate: bool = False
-    rounding: Literal["error", "half_up"] = "error"
-    unknown_columns: Literal["ignore", "fail"] = "ignore"
+    rounding: Literal["error", "half_up"] = choice("error", "half_up")
+    unknown_columns: Literal["ignore", "fail"] = choice("ignore", "fail")
 
     def __post_init__(self) -> None:
-        self._check_choice("rounding", ROUNDING)
-        self._check_choice("unknown_columns", ("ignore", "fail"))
+        for option in fields(self):
+            choices, value = option.metadata.get(_CHOICES, ()), getattr(self, option.name)
+            if True in choices:
+                value = as_boolean(value)
+                object.__setattr__(self, option.name, value)
+            if choices and value not in choices:
+                listed = ", ".join(map(repr, choices))
+                raise FormatOptionError(f"{self.identifier}: {option.name} is {value!r}; it is one of {listed}")
 
     @classmethod
     def json_schema(cls) -> dict[str, Any] | None:
@@ -274,8 +302,8 @@ class MessageFormat(ABC):
 
     @property
     def encodings(self) -> Handling:
-        """The producer's value encodings; override it in formats with options for them."""
-        return Handling()
+        """The producer's value encodings, by default text and numbers, and base64; override it in formats with options for them."""
+        return Handling(time_zone=getattr(self, "time_zone", None))
 
     @property
     def handling(self) -> Handling:
@@ -290,9 +318,3 @@ class MessageFormat(ABC):
         SchemaError, FormatOptionError
         """
         return None
-
-    def _check_choice(self, name: str, choices: Sequence[Any]) -> None:
-        value = getattr(self, name)
-        if value not in choices:
-            listed = ", ".join(repr(choice) for choice in choices)
-            raise FormatOptionError(f"{self.identifier}: {name} is {value!r}; it is one of {listed}")

@@ -79,8 +79,8 @@ class ScalarReader:
             As of `Event`.
         """
         envelope, operation = self.envelope, self._operation(message, root)
-        if operation in envelope.without_table:
-            return envelope.without_table[operation]
+        if reason := envelope.without_table.get(operation or ""):
+            return reason
         if not self.tables.match(message, _place(root, self.table_outer)):
             return Ignored.OTHER_TABLE
         kind = envelope.kinds.get(operation)

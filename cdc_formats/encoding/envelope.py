@@ -16,8 +16,6 @@ from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 Row = tuple[Any, ...]
-TIMESTAMP_STANDARDS = ("SQL", "ISO-8601")
-"""The values of Flink's option ``timestamp-format.standard``."""
 
 
 class EnvelopeEncoder(Encoder):

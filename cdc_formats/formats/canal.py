@@ -53,13 +53,13 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
-from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, Names, PartialRows
+from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
@@ -74,10 +74,10 @@ _WITHOUT_ROWS = {**_DDL, "TRUNCATE": Ignored.TRUNCATE, "QUERY": Ignored.MESSAGE}
 class CanalFormat(Format):
     """The common parts of Canal's and TiCDC's formats."""
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     database_include: str | None = None
     table_include: str | None = None
-    binary_handling_mode: str = "latin1"
+    binary_handling_mode: str = choice("latin1", "base64")
     time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -89,11 +89,6 @@ class CanalFormat(Format):
         "event-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("binary_handling_mode", ("latin1", "base64"))
 
     @property
     def encodings(self) -> Handling:
@@ -136,11 +131,7 @@ class CanalJson(CanalFormat):
     )
     whole_rows = WHOLE_ROWS
 
-    binlog_row_image: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("binlog_row_image", ROW_IMAGES)
+    binlog_row_image: str | None = choice(None, "FULL", "MINIMAL", "NOBLOB")
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""

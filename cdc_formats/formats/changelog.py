@@ -41,14 +41,14 @@ import msgspec
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, writes_iso
+from cdc_formats.encoding.envelope import writes_iso
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import KeyValue
 from cdc_formats.format import Encoder, Format
+from cdc_formats.message_format import choice
 from cdc_formats.position import Position
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .debezium.position import position_of
@@ -72,17 +72,8 @@ class ChangelogJson(Format):
     sampler = "cdc_formats.topics.samplers.changelog:ChangelogSampler"
     positions = ""
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     time_zone: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the row; a missing column is NULL."""

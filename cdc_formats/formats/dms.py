@@ -53,7 +53,7 @@ from cdc_formats.decoding.rows import RowConverter, row_shape
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Format
-from cdc_formats.message_format import MetadataColumn, RowNames
+from cdc_formats.message_format import MetadataColumn, RowNames, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 
@@ -88,7 +88,7 @@ class DmsJson(Format):
 
     before_image_field: str | None = None
     before_image_prefix: str | None = None
-    before_image_column_filter: str = "pk-only"
+    before_image_column_filter: str = choice("pk-only", "non-lob", "all")
     include_null_and_empty: bool = False
     schema_include: str | None = None
     table_include: str | None = None
@@ -107,7 +107,6 @@ class DmsJson(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_choice("before_image_column_filter", ("pk-only", "non-lob", "all"))
         if self.before_image_field in ("data", "metadata", "control", ""):
             raise FormatOptionError(f"dms-json: before_image_field is {self.before_image_field!r}; it must name a separate field")
         if self.before_image_prefix == "":

@@ -57,16 +57,15 @@ import msgspec
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
-from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
+from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position, digits, file_number, integer, malformed
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
 # Member lookup on an Enum is slow up to Python 3.11.
@@ -106,10 +105,10 @@ class MaxwellJson(Format):
     whole_rows = WHOLE_ROWS
     sampler = "cdc_formats.topics.samplers.maxwell:MaxwellSampler"
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     database_include: str | None = None
     table_include: str | None = None
-    binlog_row_image: str | None = None
+    binlog_row_image: str | None = choice(None, "FULL", "MINIMAL", "NOBLOB")
     time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -121,16 +120,6 @@ class MaxwellJson(Format):
         "xid": MetadataColumn("BIGINT", lambda message: bigint(unraw(message.xid), "$.xid")),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("binlog_row_image", ROW_IMAGES)
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""

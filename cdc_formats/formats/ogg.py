@@ -53,14 +53,13 @@ from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unr
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
 from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position, digits, malformed
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
 _MISSING = "_isMissing"
@@ -85,7 +84,7 @@ class OggJson(Format):
     sampler = "cdc_formats.topics.samplers.ogg:OggSampler"
     whole_rows = "configure GoldenGate to write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     table_include: str | None = None
     time_zone: str | None = None
 
@@ -97,15 +96,6 @@ class OggJson(Format):
         "position": MetadataColumn("STRING", lambda message: text(message.pos)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""

@@ -14,7 +14,6 @@ Converter = Callable[[Any], Any]
 DECIMAL_MODES = ("precise", "string", "double")
 TIME_MODES = ("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds")
 BINARY_MODES = ("bytes", "base64", "base64-url-safe", "hex")
-ROUNDING = ("error", "half_up")
 Rounding = Literal["error", "half_up"]
 
 

@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -64,7 +64,7 @@ from cdc_formats.encoding.envelope import refuse_filters
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import BINARY_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
@@ -121,8 +121,8 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
     subject: str | None = None
     key_subject: str | None = None
     auto_register_schemas: bool = True
-    binary_handling_mode: str = "bytes"
-    bigint_unsigned_handling_mode: str | None = None
+    binary_handling_mode: str = choice(*BINARY_MODES)
+    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(None, "long", "precise")
     unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
     time_zone: str | None = None
     database_include: str | None = None
@@ -135,8 +135,6 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         RegistryOptions.__post_init__(self)
-        self._check_choice("binary_handling_mode", BINARY_MODES)
-        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
         if not self.unavailable_value_placeholder:
             raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
@@ -152,7 +150,7 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
             time="isostring",
             decimal="string",
             binary=self.binary_handling_mode,
-            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            bigint_unsigned=self.bigint_unsigned_handling_mode,
             time_zone=self.time_zone,
             placeholder=self.unavailable_value_placeholder,
         )

@@ -167,16 +167,15 @@ class DebeziumFlatJson(DebeziumJson):
         places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
         return reader.tables.guard(reader, *places)
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
-        if self.schema_include is True:
-            return None
         prefix = self.add_fields_prefix
         return Envelope(
             strict=_plain_shape(prefix),
             operation=("op", "deleted"),
             kinds={(op, text): RowKind.DELETE if gone else kind for op, kind in _KINDS.items() for text, gone in _DELETED.items()},
             missing_is_null=True,
+            together=self.schema_include is not True,
             # A record without a row names no table, and cannot be filtered by it. Its key may have other columns, too.
             key=None if self.table_filter.set or self.keyless else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
             deletes=(None, b"null"),

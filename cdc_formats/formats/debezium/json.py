@@ -58,11 +58,11 @@ from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, SchemaError
 from cdc_formats.events import Event, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
@@ -122,12 +122,12 @@ class DebeziumJson(DebeziumEnvelope):
     uses_key = True
     whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
 
-    timestamp_format_standard: str = "SQL"
-    schema_include: Literal["auto"] | bool = "auto"
-    decimal_handling_mode: str | None = None
-    time_precision_mode: str | None = None
-    binary_handling_mode: str = "bytes"
-    bigint_unsigned_handling_mode: str | None = None
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
+    schema_include: Literal["auto"] | bool = choice("auto", True, False)
+    decimal_handling_mode: Literal["precise", "string", "double"] | None = choice(None, *DECIMAL_MODES)
+    time_precision_mode: str | None = choice(None, *TIME_MODES)
+    binary_handling_mode: str = choice(*BINARY_MODES)
+    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(None, "long", "precise")
     unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
     time_zone: str | None = None
     database_include: str | None = None
@@ -150,14 +150,6 @@ class DebeziumJson(DebeziumEnvelope):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
-            object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("schema_include", ("auto", True, False))
-        self._check_choice("decimal_handling_mode", (None, *DECIMAL_MODES))
-        self._check_choice("time_precision_mode", (None, *TIME_MODES))
-        self._check_choice("binary_handling_mode", BINARY_MODES)
-        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
         if not self.unavailable_value_placeholder:
             raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
@@ -165,10 +157,10 @@ class DebeziumJson(DebeziumEnvelope):
     def encodings(self) -> Handling:
         """The declared handling of a message without a schema block."""
         return Handling(
-            decimal=self.decimal_handling_mode,  # type: ignore[arg-type]
+            decimal=self.decimal_handling_mode,
             time=self.time_precision_mode,
             binary=self.binary_handling_mode,
-            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            bigint_unsigned=self.bigint_unsigned_handling_mode,
             time_zone=self.time_zone,
             placeholder=self.unavailable_value_placeholder,
         )
@@ -314,8 +306,8 @@ class _Reader(WrappedReader, ScalarReader):
         """Return the events of a message; a ``d`` without ``before`` has its row's key in the Kafka key."""
         if message.op is None:
             return without_op(read_object(value), root)
-        only_key = message.op == "d" and message.before is None and key is not None
-        if only_key and self.key is not None and self.tables.match(message, f"{root}.source"):
+        has_row = message.op != "d" or message.before is not None
+        if self.key is not None and key is not None and not has_row and self.tables.match(message, f"{root}.source"):
             return [self.key.delete(key, message)]
         return self.events(message, value, root, self._rows(bytes(message.schema), complete=self._is_complete(message)))
 

@@ -58,7 +58,7 @@ from cdc_formats.errors import (
     UnknownOperationError,
 )
 from cdc_formats.events import Event, Ignored, Reader
-from cdc_formats.message_format import MetadataColumn, RowNames
+from cdc_formats.message_format import MetadataColumn, RowNames, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
@@ -93,7 +93,7 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     sampler = "cdc_formats.topics.samplers.debezium_mongodb:DebeziumMongodbSampler"
     whole_rows = "set the connector's capture.mode=change_streams_update_full_with_pre_image"
 
-    schema_include: Literal["auto"] | bool = "auto"
+    schema_include: Literal["auto"] | bool = choice("auto", True, False)
     time_zone: str | None = None
     database_include: str | None = None
     table_include: str | None = None
@@ -106,17 +106,6 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: text_map(message.source)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"source.database": "database_include", "source.collection": "table_include"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
-            object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
-        self._check_choice("schema_include", ("auto", True, False))
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers; documents have separate converters."""
-        return Handling(time_zone=self.time_zone)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
         """Raise if the primary key is not that of the Kafka key."""
