@@ -55,7 +55,7 @@ from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
+from cdc_formats.encoding.envelope import EnvelopeEncoder
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
@@ -209,15 +209,6 @@ def _require_key(event: Event, rows: RowConverter, unique_key: Sequence[str], na
 
 
 class _Encoder(EnvelopeEncoder):
-    def insert(self, row: Row) -> dict[str, Any]:
-        return self._message("INSERT", row, None)
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return self._message("UPDATE", row, [self.rows.changed(before, row, "$.old[0]")])
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return self._message("DELETE", row, None)
-
-    def _message(self, kind: str, row: Row, old: list[dict[str, Any]] | None) -> dict[str, Any]:
-        data = [self.rows.image(row, "$.data[0]")]
-        return {"data": data, "old": old, "type": kind, "isDdl": False, "pkNames": list(self.rows.key_names) or None}
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
+        old = None if before is None else [before]
+        return {"data": [after], "old": old, "type": operation, "isDdl": False, "pkNames": list(self.rows.key_names) or None}

@@ -59,7 +59,7 @@ from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
+from cdc_formats.encoding.envelope import EnvelopeEncoder
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
@@ -251,15 +251,6 @@ def binlog_position(position: Any, xoffset: Any, *, last: bool, server_id: Any, 
 
 
 class _Encoder(EnvelopeEncoder):
-    def insert(self, row: Row) -> dict[str, Any]:
-        return self._message("insert", row)
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return {**self._message("update", row), "old": self.rows.changed(before, row)}
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return self._message("delete", row)
-
-    def _message(self, kind: str, row: Row) -> dict[str, Any]:
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
         key = {"primary_key_columns": list(self.rows.key_names)} if self.rows.key_names else {}
-        return {"type": kind, **key, "data": self.rows.image(row, "$.data")}
+        return {"type": operation, **key, "data": after, **({} if before is None else {"old": before})}

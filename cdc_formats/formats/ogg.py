@@ -53,7 +53,7 @@ from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unr
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
+from cdc_formats.encoding.envelope import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
 from cdc_formats.format import Encoder, Format
@@ -198,15 +198,6 @@ def trail_position(pos: Any, clock_ms: int | None) -> Position:
 
 
 class _Encoder(EnvelopeEncoder):
-    def insert(self, row: Row) -> dict[str, Any]:
-        return self._message("I", None, self.rows.image(row, "$.after"))
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return self._message("U", self.rows.image(before, "$.before"), self.rows.image(row, "$.after"))
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return self._message("D", self.rows.image(row, "$.before"), None)
-
-    def _message(self, op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any]:
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
         key = {"primary_keys": list(self.rows.key_names)} if self.rows.key_names else {}
-        return {"op_type": op, **key, "before": before, "after": after}
+        return {"op_type": operation, **key, "before": before, "after": after}

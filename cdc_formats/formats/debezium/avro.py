@@ -60,7 +60,7 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import refuse_filters
+from cdc_formats.encoding.envelope import ImageWriter, refuse_filters
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
@@ -348,6 +348,7 @@ class _Encoder(Encoder):
         if format.subject is None:
             raise FormatOptionError(f"{format.identifier} cannot be written without subject, for example 'orders-value'")
         refuse_filters(format)
+        self.images = ImageWriter(format.envelope(RowConverter(columns, format.handling, unique_key)))
         self.registry, self.register = format.registry, format.auto_register_schemas
         self.subject, self.key_subject = format.subject, format.key_subject
         self.numbers: dict[str, int] = {}
@@ -373,12 +374,8 @@ class _Encoder(Encoder):
         SchemaRegistryError
             When the schema cannot be registered.
         """
-        if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
-            envelope = {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
-        elif kind is RowKind.INSERT or before is None:
-            envelope = {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
-        else:
-            envelope = {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
+        operation, before_image, after = self.images.write(self.rows, kind, row, before)
+        envelope = {"before": before_image, "after": after, "op": operation}
         return self._key(row), framed(self._number(self.subject, self.schema), self.write(envelope))
 
     def _key(self, row: tuple[Any, ...]) -> bytes | None:

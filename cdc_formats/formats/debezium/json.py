@@ -335,14 +335,8 @@ class _Reader(WrappedReader, ScalarReader):
 class _Encoder(EnvelopeEncoder):
     writes_source = True
 
-    def insert(self, row: Row) -> dict[str, Any]:
-        return {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
+        return {"before": before, "after": after, "op": operation}
 
 
 class _SchemaEncoder(_Encoder):
