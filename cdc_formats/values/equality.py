@@ -81,7 +81,7 @@ def row_unifier(columns: Sequence[Column]) -> Callable[[Sequence[Any]], tuple[An
 
 def key_getter(columns: Sequence[Column], indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Return the function from a row to its key, the values at these indices; equal keys give the same tuple."""
-    pick = _picker(indices)
+    pick = picker(indices)
     unify = row_unifier([columns[index] for index in indices])
     return pick if unify is None else lambda row: unify(pick(row))
 
@@ -92,7 +92,8 @@ def sorted_entries(entries: Iterable[list[Any]]) -> list[list[Any]]:
     return sorted(found, key=_text_key if all(type(entry[0]) is str for entry in found) else _any_key)
 
 
-def _picker(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+def picker(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from a row to the tuple of its values at these indices."""
     if len(indices) == 1:
         (only,) = indices
         return lambda row: (row[only],)

@@ -47,6 +47,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
@@ -272,7 +273,7 @@ class _Schemas:
 
     def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
         self.format, self.rows = format, rows
-        self.compiled: dict[SchemaId, _Envelope] = {}
+        self.of = lru_cache(SCHEMAS_KEPT)(self._of)
 
     def rows_of(self, frame: bytes) -> RowConverter | None:
         """Return the converter of the rows of messages with a frame; None if they have none, or it is no frame."""
@@ -285,19 +286,13 @@ class _Schemas:
         assert number is not None
         return self.of(number).schema
 
-    def of(self, name: SchemaId) -> _Envelope:
+    def _of(self, name: SchemaId) -> _Envelope:
         """Return a schema and the converter of its rows."""
-        return self.compiled.get(name) or self._compile(name)
-
-    def _compile(self, name: SchemaId) -> _Envelope:
-        if len(self.compiled) >= SCHEMAS_KEPT:
-            self.compiled.clear()
         schema = self.format.registry.client.schema(name)
         try:
-            envelope = self.compiled[name] = _Envelope(schema, self._rows(schema))
+            return _Envelope(schema, self._rows(schema))
         except WriterSchemaError as error:
             raise WriterSchemaError(f"schema {name}: {error.reason}") from None
-        return envelope
 
     def _rows(self, schema: AvroSchema) -> RowConverter | None:
         record = schema.record_of(schema.top)

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -298,7 +298,7 @@ class _Reader(WrappedReader, ScalarReader):
         self.schema_include = format.schema_include
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.described: dict[tuple[bytes, bool], RowConverter] = {}
+        self.described = lru_cache(SCHEMAS_KEPT)(self._described)
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
         self.key = KafkaKey(rows, format.handling, with_schema=with_schema) if reads_key else None
 
@@ -309,7 +309,7 @@ class _Reader(WrappedReader, ScalarReader):
         has_row = message.op != "d" or message.before is not None
         if self.key is not None and key is not None and not has_row and self.tables.match(message, f"{root}.source"):
             return [self.key.delete(key, message)]
-        return self.events(message, value, root, self._rows(bytes(message.schema), complete=self._is_complete(message)))
+        return self.events(message, value, root, self._rows(bytes(message.schema), self._is_complete(message)))
 
     def _is_complete(self, message: Any) -> bool:
         """Whether the placeholder's text in a message is ordinary data."""
@@ -317,16 +317,12 @@ class _Reader(WrappedReader, ScalarReader):
         placed = any(image is not None and self.rows.has_placeholder(image) for image in images)
         return placed and member(message.source, "connector") in COMPLETE_CONNECTORS
 
-    def _rows(self, schema: bytes, *, complete: bool) -> RowConverter | None:
+    def _rows(self, schema: bytes, complete: bool) -> RowConverter | None:
         """Return the converter of the rows of messages with a schema block; None: as declared."""
-        if schema in _NO_BLOCK and not complete:
-            return None
-        rows = self.described.get((schema, complete))
-        if rows is None:
-            if len(self.described) >= SCHEMAS_KEPT:
-                self.described.clear()
-            rows = self.described[schema, complete] = _described_rows(self.rows, self.handling[complete], schema)
-        return rows
+        return None if schema in _NO_BLOCK and not complete else self.described(schema, complete)
+
+    def _described(self, schema: bytes, complete: bool) -> RowConverter:
+        return _described_rows(self.rows, self.handling[complete], schema)
 
 
 # ----------------------------------------------------------------------------------------------------------------- encoding
