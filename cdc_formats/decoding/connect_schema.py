@@ -191,5 +191,5 @@ def _described_parts(field: dict[str, Any], declared: Handling) -> dict[str, Han
 
 def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     fields = schema.get("fields")
-    found = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
-    return {name: field for field in found if isinstance(name := field.get("field"), str)}
+    described = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return {name: field for field in described if isinstance(name := field.get("field"), str)}

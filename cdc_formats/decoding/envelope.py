@@ -188,9 +188,9 @@ class Envelope:
         """Return the path in the message of a field, ``outer.inner`` if it is within another."""
         struct, path = self.strict_fields, list[str]()
         for part in name.split("."):
-            found = next(field for field in msgspec.structs.fields(struct) if field.name == part)
-            path.append(found.encode_name)
-            struct = found.type
+            each = next(field for field in msgspec.structs.fields(struct) if field.name == part)
+            path.append(each.encode_name)
+            struct = each.type
         return tuple(path)
 
     def can_hold(self, rows: RowConverter) -> bool:
@@ -283,10 +283,10 @@ def image_shape(
         integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
         value = canonical_type(sql_type) | None if integer else Any
         fields.append((f"c{index}", value, missing))
-    others = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
+    absent = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
     rename = {f"c{index}": names[index] for index in indices}
     if missing_mark:
         # A mark has no value that this type accepts.
         fields += [(f"m{index}", None, None) for index in indices]
         rename |= {f"m{index}": names[index] + missing_mark for index in indices}
-    return msgspec.defstruct("Row", fields, bases=(base,), namespace=others, rename=rename, gc=False)
+    return msgspec.defstruct("Row", fields, bases=(base,), namespace=absent, rename=rename, gc=False)

@@ -114,14 +114,14 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
 
     def read(texts: Sequence[bytes | None]) -> tuple[list[T], list[int]]:
         values: list[T] = []
-        others: list[int] = []
-        found = map(decode, texts)  # type: ignore[arg-type]
+        unread: list[int] = []
+        decoded = map(decode, texts)  # type: ignore[arg-type]
         while True:
             try:
-                values.extend(found)
-                return values, others
+                values.extend(decoded)
+                return values, unread
             except (*_FAILURES, TypeError):  # TypeError: None is no text
-                others.append(len(values) + len(others))
+                unread.append(len(values) + len(unread))
 
     return read
 

@@ -191,8 +191,8 @@ def _names_in(value: bytes, index: int) -> Names:
     """Return the function from ``data`` or ``old`` to all names in its row at an index."""
 
     def names(field: str) -> Collection[str]:
-        found: Mapping[str, Any] = read_object(value)[field][index]
-        return found
+        image: Mapping[str, Any] = read_object(value)[field][index]
+        return image
 
     return names
 

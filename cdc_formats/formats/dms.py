@@ -145,15 +145,15 @@ class DmsJson(Format):
 
         Without options of before-images, names with the documentation's prefix are those of one if a column without it is next to one.
         """
-        found = super().row_names(event)
-        if found is None:
+        row = super().row_names(event)
+        if row is None:
             return None
         prefix = self.before_image_prefix
         if prefix is None:
-            added = [] if self.before_image_field else before_image_names(found.names)
+            added = [] if self.before_image_field else before_image_names(row.names)
         else:
-            added = [name for name in found.names if name.startswith(prefix)]
-        return RowNames(found.names, found.whole and self.include_null_and_empty, added)
+            added = [name for name in row.names if name.startswith(prefix)]
+        return RowNames(row.names, row.whole and self.include_null_and_empty, added)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the schema and table; the statement is the operation and, if present, the table's new definition."""

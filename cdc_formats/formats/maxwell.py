@@ -186,8 +186,8 @@ def _mark_partial(event: Event, value: bytes, partial: PartialRows, unique_key: 
     key = _key_names(event.message, unique_key)
 
     def names(field: str) -> Collection[str]:
-        found: Mapping[str, Any] = read_object(value)[field]
-        return found
+        image: Mapping[str, Any] = read_object(value)[field]
+        return image
 
     if event.kind is _DELETE:
         event.sparse = partial.delete(event.before, key, names)

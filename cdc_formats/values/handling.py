@@ -64,8 +64,8 @@ class Handling:
 
     def of_part(self, name: str) -> Handling:
         """Return the handling of a nested column's part; the placeholder only replaces whole columns."""
-        found = (self.parts or {}).get(name)
-        return replace(self, placeholder=None, parts=None) if found is None else replace(found, placeholder=None)
+        part = (self.parts or {}).get(name)
+        return replace(self, placeholder=None, parts=None) if part is None else replace(part, placeholder=None)
 
 
 def null_or(convert: Converter) -> Converter:

@@ -173,7 +173,7 @@ class DebeziumFlatJson(DebeziumJson):
         return Envelope(
             strict=_plain_shape(prefix),
             operation=("op", "deleted"),
-            kinds={(op, text): RowKind.DELETE if gone else kind for op, kind in _KINDS.items() for text, gone in _DELETED.items()},
+            kinds={(op, text): RowKind.DELETE if deletes else kind for op, kind in _KINDS.items() for text, deletes in _DELETED.items()},
             missing_is_null=True,
             together=self.schema_include is not True,
             # A record without a row names no table, and cannot be filtered by it. Its key may have other columns, too.
@@ -184,10 +184,10 @@ class DebeziumFlatJson(DebeziumJson):
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the names in the row; None for a tombstone, which has only the key."""
-        found = super().row_names(event)
-        if found is None or event.message.value is None:
+        row = super().row_names(event)
+        if row is None or event.message.value is None:
             return None
-        return found._replace(added=[name for name in found.names if self.is_added(name)])
+        return row._replace(added=[name for name in row.names if self.is_added(name)])
 
     def untyped_reader(self) -> Reader:
         """Return the reader of rows with any columns, without messages that would be rows of another producer's fields."""
@@ -286,10 +286,10 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
             first, second = (msgspec.structs.asdict(reader(value)) for reader in readers)
         except MalformedMessageError as error:
             raise TypeConversionError(error.reason, error.path) from None
-        found = [*first.items(), *second.items()]
+        fields = [*first.items(), *second.items()]
         # PostgreSQL's incremental snapshots have a null.
-        null = {"lsn": None} if ("lsn", None) in found else {}
-        return Source(**null | {name: value for name, value in found if value is not None and value is not msgspec.UNSET})
+        null = {"lsn": None} if ("lsn", None) in fields else {}
+        return Source(**null | {name: value for name, value in fields if value is not None and value is not msgspec.UNSET})
 
     return read
 
@@ -364,15 +364,15 @@ class _Reader:
         return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
 
     def _images(self, block: bytes, complete: bool) -> _Images:
-        found = self.described.get((block, complete))
-        if found is None:
+        images = self.described.get((block, complete))
+        if images is None:
             if len(self.described) >= SCHEMAS_KEPT:
                 self.described.clear()
             for each, declared in self.handling.items():
                 how = declared if block in (b"", b"null") else described(as_image(schema_of(block)), self.columns, declared)
                 self.described[block, each] = _Images.of(self.rows, how)
-            found = self.described[block, complete]
-        return found
+            images = self.described[block, complete]
+        return images
 
     def _row(self, added: Any, value: bytes, images: _Images, path: str) -> Sequence[Event] | Ignored:
         message = _Message(added, value, self.prefix)
@@ -382,8 +382,8 @@ class _Reader:
             return Ignored.TRUNCATE
         kind = _KINDS.get(added.op) if added.op is None or isinstance(added.op, str) else None
         if kind is None:
-            known = "is none of c, d, r, t, u"
-            raise UnknownOperationError(f"op {str(added.op)[:40]!r} {known}", f"{path}.{self.prefix}op", bare=f"op {known}")
+            reason = "is none of c, d, r, t, u"
+            raise UnknownOperationError(f"op {str(added.op)[:40]!r} {reason}", f"{path}.{self.prefix}op", bare=f"op {reason}")
         image = images.read(value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
@@ -420,12 +420,12 @@ def _complete(added: Any) -> bool:
 
 
 def _is_deleted(deleted: Any, path: str) -> bool:
-    found = _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
-    if found is None:
-        known = "is neither 'true' nor 'false'"
+    is_deleted = _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
+    if is_deleted is None:
+        reason = "is neither 'true' nor 'false'"
         place = f"{path}.{_DELETED_FIELD}"
-        raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {known}", place, bare=f"{_DELETED_FIELD} {known}")
-    return found
+        raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {reason}", place, bare=f"{_DELETED_FIELD} {reason}")
+    return is_deleted
 
 
 class _Encoder(Encoder):

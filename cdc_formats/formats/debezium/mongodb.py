@@ -119,8 +119,8 @@ class DebeziumMongodbJson(DebeziumEnvelope):
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the fields of the document, which can lack fields of its collection."""
-        found = super().row_names(event)
-        return found and found._replace(whole=False)
+        row = super().row_names(event)
+        return row and row._replace(whole=False)
 
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any fields, without the paths to parts of fields that an update may have."""
@@ -181,8 +181,8 @@ class _Reader(WrappedReader):
             return [self._update(key, message, root)]
         if op == "d":
             return [self._delete(key, message, root)]
-        known = "is none of c, d, r, u"
-        raise UnknownOperationError(f"op {str(op)[:40]!r} {known}", f"{root}.op", bare=f"op {known}")
+        reason = "is none of c, d, r, u"
+        raise UnknownOperationError(f"op {str(op)[:40]!r} {reason}", f"{root}.op", bare=f"op {reason}")
 
     def _update(self, key: bytes | None, message: _Message, root: str) -> Event:
         before_path, after_path = f"{root}.before", f"{root}.after"

@@ -132,13 +132,13 @@ class RowFormat(ABC):
 
         def read(rows: Sequence[bytes | None]) -> tuple[list[Any], list[int]]:
             images: list[Any] = []
-            others: list[int] = []
+            unread: list[int] = []
             for index, data in enumerate(rows):
                 try:
                     images.append(image(*self.values(data)))  # type: ignore[arg-type]
                 except (DecodeError, TypeError):  # TypeError: None is no row
-                    others.append(index)
-            return images, others
+                    unread.append(index)
+            return images, unread
 
         return read
 

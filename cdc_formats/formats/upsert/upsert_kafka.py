@@ -258,8 +258,8 @@ class _Reader:
             return [Event(_DELETE, self._with_key(key_values, [None] * self.width), None, None, "$", "", rows=self.rows)]
         values = self.parts.value.read(value, headers)
         row: list[Any] = [None] * self.width
-        for index, found in zip(self.parts.value_indices, values, strict=True):
-            row[index] = None if found is ABSENT else found
+        for index, part in zip(self.parts.value_indices, values, strict=True):
+            row[index] = None if part is ABSENT else part
         return [Event(_UPDATE, None, self._with_key(key_values, row), None, "", "$", rows=self.rows)]
 
     def _key(self, key: bytes | None, headers: Headers) -> Row:
