@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from cdc_formats.decoding.json_reader import read_object
-from cdc_formats.errors import MalformedMessageError
+from cdc_formats.decoding.json_reader import read_object, read_part
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.times import epoch_unit
@@ -130,10 +129,7 @@ def schema_of(schema: bytes) -> dict[str, Any]:
     MalformedMessageError
         When it is not a JSON object.
     """
-    try:
-        return read_object(schema)
-    except MalformedMessageError as error:
-        raise MalformedMessageError(error.reason, f"$.schema{error.path[1:]}") from None
+    return read_part(read_object, schema, "$.schema")
 
 
 def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handling) -> list[Handling]:

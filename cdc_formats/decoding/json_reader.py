@@ -176,6 +176,26 @@ def read_object(text: bytes) -> dict[str, Any]:
     return value
 
 
+def read_part(read: Callable[[bytes], T], text: bytes, path: str) -> T:
+    """Read text that is a part of a message.
+
+    Parameters
+    ----------
+    read : callable
+    text : bytes
+    path : str
+        The part's path in the message, with which the path of an error begins.
+
+    Raises
+    ------
+    MalformedMessageError
+    """
+    try:
+        return read(text)
+    except MalformedMessageError as error:
+        raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+
+
 def json_bytes(value: Any) -> bytes:
     """Return compact JSON text; a ``Decimal`` becomes a number, ``msgspec.Raw`` is kept unchanged."""
     return _encoder.encode(value)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_text, read_object
+from cdc_formats.decoding.json_reader import json_text, read_object, read_part
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.errors import MalformedMessageError, MissingFieldError
@@ -142,10 +142,7 @@ class WrappedReader:
         payload = bytes(outer.payload)
         if payload == b"null":
             return Ignored.TOMBSTONE
-        try:
-            message = self.message(payload)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
+        message = read_part(self.message, payload, "$.payload")
         message.schema = outer.schema
         return self.of_message(key, message, payload, "$.payload")
 

@@ -55,7 +55,7 @@ from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
+from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object, read_part
 from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
@@ -306,10 +306,7 @@ class _Images(NamedTuple):
         return cls(rows, json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
-        try:
-            return self.image(value)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+        return read_part(self.image, value, path)
 
 
 class _Reader:
@@ -357,10 +354,7 @@ class _Reader:
         payload = bytes(outer.payload)
         if payload == b"null":
             return self._delete(key)
-        try:
-            added = self.added(payload)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
+        added = read_part(self.added, payload, "$.payload")
         return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
 
     def _images(self, block: bytes, complete: bool) -> _Images:

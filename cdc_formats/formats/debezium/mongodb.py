@@ -44,13 +44,12 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_reader, read_json, read_object
+from cdc_formats.decoding.json_reader import json_reader, read_json, read_object, read_part
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import (
     DecodeError,
-    MalformedMessageError,
     MissingBeforeImageError,
     MissingFieldError,
     PartialImageError,
@@ -212,23 +211,14 @@ class _Reader(WrappedReader):
         return image
 
     def _image(self, document: str | None, path: str) -> Any:
-        if document is None:
-            return None
-        try:
-            return self.document(document.encode())
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+        return None if document is None else read_part(self.document, document.encode(), path)
 
     def _changed(self, description: _Description | None, root: str) -> dict[str, Any]:
         """Return the columns that an update set, and NULL for those that it removed."""
         if description is None:
             reason = "`after` and updateDescription are missing (the `patch` of Debezium 1.x's oplog mode is not supported)"
             raise MissingFieldError(reason, f"{root}.after")
-        path = f"{root}.{_UPDATED}"
-        try:
-            updated = read_object((description.updated_fields or "{}").encode())
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+        updated = read_part(read_object, (description.updated_fields or "{}").encode(), f"{root}.{_UPDATED}")
         arrays = [str(member(array, "field")) for array in description.truncated_arrays or ()]
         removed = description.removed_fields or ()
         self._refuse_parts((*(name for name in (*updated, *removed) if "." in name), *arrays), root)
@@ -260,10 +250,7 @@ class _Reader(WrappedReader):
         identifier = message.get("id")
         if not isinstance(identifier, str):
             raise MissingFieldError("`id` is missing or not a string", "$.id")
-        try:
-            value = read_json(identifier.encode())
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.id{error.path[1:]}") from None
+        value = read_part(read_json, identifier.encode(), "$.id")
         if value is None:
             raise MissingFieldError("`id` is null", "$.id")
         return value
