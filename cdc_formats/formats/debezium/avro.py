@@ -48,7 +48,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -65,17 +65,16 @@ from cdc_formats.encoding.envelope import ImageWriter, refuse_filters
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn, choice
+from cdc_formats.message_format import MetadataColumn
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import BINARY_MODES, Handling
+from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
     CELL_CONNECTORS,
     COMPLETE_CONNECTORS,
     SCHEMAS_KEPT,
-    UNAVAILABLE_VALUE_PLACEHOLDER,
-    DebeziumEnvelope,
+    RowEnvelope,
     control_event_of,
     envelope_of,
     refuse_cells,
@@ -87,7 +86,7 @@ _COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COM
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
+class DebeziumAvro(RowEnvelope, RegistryOptions):
     """Debezium's envelope in Avro, through a schema registry.
 
     Parameters
@@ -115,19 +114,12 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
     """
 
     identifier = "debezium-avro-confluent"
-    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_headers = True
     sampler = "cdc_formats.topics.samplers.debezium_avro:DebeziumAvroSampler"
 
     subject: str | None = None
     key_subject: str | None = None
     auto_register_schemas: bool = True
-    binary_handling_mode: str = choice(*BINARY_MODES)
-    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(None, "long", "precise")
-    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
 
     # Those of debezium-json without the schema block.
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
@@ -136,8 +128,6 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         RegistryOptions.__post_init__(self)
-        if not self.unavailable_value_placeholder:
-            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
     @property
     def registry(self) -> Registry:

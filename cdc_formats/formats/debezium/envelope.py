@@ -9,19 +9,20 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object, read_part
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.wrappers import key_fields
-from cdc_formats.errors import MalformedMessageError, MissingFieldError
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Format
+from cdc_formats.message_format import choice
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.types import converter
 
@@ -45,10 +46,15 @@ _REMEDY = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
 class DebeziumEnvelope(Format):
     """A format of Debezium's envelope, whose ``source`` has the position in the log."""
 
     positions = ""
+
+    time_zone: str | None = None
+    database_include: str | None = None
+    table_include: str | None = None
 
     def position(self, message: Any) -> Position | None:
         """Return the change's position from ``source``.
@@ -69,6 +75,22 @@ class DebeziumEnvelope(Format):
     def previous_key(self, headers: Headers) -> Mapping[str, Any]:
         """Return the fields of the header ``__debezium.oldkey``."""
         return key_fields(dict(headers).get("__debezium.oldkey"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowEnvelope(DebeziumEnvelope):
+    """A format of Debezium's envelope around the rows of tables with columns."""
+
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
+
+    binary_handling_mode: str = choice(*BINARY_MODES)
+    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(None, "long", "precise")
+    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.unavailable_value_placeholder:
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
 
 def envelope_of(**more: Any) -> Envelope:

@@ -120,7 +120,6 @@ class DebeziumFlatJson(DebeziumJson):
 
     identifier = "debezium-flat-json"
     sampler = "cdc_formats.topics.samplers.debezium_flat:DebeziumFlatSampler"
-    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_key = True
     reads_tombstones = True
 

@@ -59,21 +59,20 @@ from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
-from cdc_formats.errors import FormatOptionError, SchemaError
+from cdc_formats.errors import SchemaError
 from cdc_formats.events import Event, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
+from cdc_formats.values.handling import DECIMAL_MODES, TIME_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
     COMPLETE_CONNECTORS,
     ROW_CONNECTORS,
     SCHEMAS_KEPT,
-    UNAVAILABLE_VALUE_PLACEHOLDER,
-    DebeziumEnvelope,
+    RowEnvelope,
     WrappedReader,
     envelope_of,
     refuse_cells,
@@ -86,7 +85,7 @@ _SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.t
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumJson(DebeziumEnvelope):
+class DebeziumJson(RowEnvelope):
     """Debezium's envelope in JSON.
 
     Parameters
@@ -120,18 +119,11 @@ class DebeziumJson(DebeziumEnvelope):
     identifier = "debezium-json"
     sampler = "cdc_formats.topics.samplers.debezium:DebeziumSampler"
     uses_key = True
-    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
     schema_include: Literal["auto"] | bool = choice("auto", True, False)
     decimal_handling_mode: Literal["precise", "string", "double"] | None = choice(None, *DECIMAL_MODES)
     time_precision_mode: str | None = choice(None, *TIME_MODES)
-    binary_handling_mode: str = choice(*BINARY_MODES)
-    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(None, "long", "precise")
-    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "schema": MetadataColumn("STRING", lambda message: text(message.schema) if message.schema else None),
@@ -147,11 +139,6 @@ class DebeziumJson(DebeziumEnvelope):
         "source.schema": "",
         "source.table": "table_include",
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.unavailable_value_placeholder:
-            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
     @property
     def encodings(self) -> Handling:

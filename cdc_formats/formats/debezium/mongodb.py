@@ -93,9 +93,6 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     whole_rows = "set the connector's capture.mode=change_streams_update_full_with_pre_image"
 
     schema_include: Literal["auto"] | bool = choice("auto", True, False)
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts_ms, "$.ts_ms")),
