@@ -312,7 +312,7 @@ class _Reader:
     """Reads the records of one table. A reader is compiled once for each schema block."""
 
     def __init__(self, format: DebeziumFlatJson, rows: RowConverter, keyed: bool) -> None:
-        self.format, self.rows, self.columns = format, rows, rows.columns
+        self.format, self.rows = format, rows
         self.refuses_updates = format.keyless and not keyed
         self.prefix = format.add_fields_prefix
         shape = _added_shape(self.prefix)
@@ -321,9 +321,8 @@ class _Reader:
         self.parts = json_reader(dict[str, msgspec.Raw])
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.bare = {complete: _Images.of(rows, how) for complete, how in self.handling.items()}
+        self.images = lru_cache(2 * SCHEMAS_KEPT)(self._images)
         self.tables = format.table_filter
-        self.described: dict[tuple[bytes, bool], _Images] = {}
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
@@ -336,38 +335,28 @@ class _Reader:
             return self._described(key, added)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._row(added, value, self.bare[_complete(added)], "$")
+        return self._row(added, value, b"", "$")
 
     def _wrapped(self, added: Any, value: bytes) -> bool:
         """Whether a message with the field ``payload`` is the wrapper of a row, not a row."""
-        if not added.block:
-            wraps = "payload" not in self.rows.names and bytes(added.payload)[:1] in (b"{", b"n") and len(self.parts(value)) == 1
-            return wraps and self.format.schema_include is not True
-        if self.format.schema_include is False:
+        if self.format.schema_include is (not added.block):  # a block is required and missing, or there and refused
             return False
-        if (bytes(added.block), False) in self.described:
-            return True
-        return bytes(added.block)[:1] in (b"{", b"n") and len(self.parts(value)) == 2
+        marked = bytes(added.block or added.payload)[:1] in (b"{", b"n") and ("payload" not in self.rows.names or added.block)
+        return bool(marked) and len(self.parts(value)) == (2 if added.block else 1)
 
     def _described(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
         payload = bytes(outer.payload)
         if payload == b"null":
             return self._delete(key)
         added = read_part(self.added, payload, "$.payload")
-        return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
+        return self._row(added, payload, bytes(outer.block), "$.payload")
 
     def _images(self, block: bytes, complete: bool) -> _Images:
-        images = self.described.get((block, complete))
-        if images is None:
-            if len(self.described) >= SCHEMAS_KEPT:
-                self.described.clear()
-            for each, declared in self.handling.items():
-                how = declared if block in (b"", b"null") else described(as_image(schema_of(block)), self.columns, declared)
-                self.described[block, each] = _Images.of(self.rows, how)
-            images = self.described[block, complete]
-        return images
+        declared = self.handling[complete]
+        how = declared if block in (b"", b"null") else described(as_image(schema_of(block)), self.rows.columns, declared)
+        return _Images.of(self.rows, how)
 
-    def _row(self, added: Any, value: bytes, images: _Images, path: str) -> Sequence[Event] | Ignored:
+    def _row(self, added: Any, value: bytes, block: bytes, path: str) -> Sequence[Event] | Ignored:
         message = _Message(added, value, self.prefix)
         if not self.tables.match(message, path):
             return Ignored.OTHER_TABLE
@@ -377,6 +366,7 @@ class _Reader:
         if kind is None:
             reason = "is none of c, d, r, t, u"
             raise UnknownOperationError(f"op {str(added.op)[:40]!r} {reason}", f"{path}.{self.prefix}op", bare=f"op {reason}")
+        images = self.images(block, either(added.connector, added.source_connector) in COMPLETE_CONNECTORS)
         image = images.read(value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
@@ -406,10 +396,6 @@ class _Reader:
         if self.refuses_updates:
             raise MissingBeforeImageError("the delete has only the Kafka key, and keyless is set: set a primary_key instead", "", "key")
         return [event]
-
-
-def _complete(added: Any) -> bool:
-    return either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
 
 
 def _is_deleted(deleted: Any, path: str) -> bool:
