@@ -9,6 +9,7 @@ network.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from .decoding.images import ABSENT, absent_as_null, complete
@@ -94,7 +95,6 @@ class Decoder:
         self._read_keyed = _with_headers(format, format.reader(self._rows, keyed=True))
         self._key_of = key_getter(columns, self._rows.key_indices)
         self._unified_key = row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
-        self._read_names: Reader | None = None
         self._tombstones = format.reads_tombstones
         self._readers = tuple(format.metadata[name].read for name in metadata)
         self._position_of: Callable[[Any], Position | None] = format.position if positions else lambda message: None
@@ -180,9 +180,6 @@ class Decoder:
         """
         if not value and not self._tombstones:
             return None
-        if self._read_names is None:
-            rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
-            self._read_names = _with_headers(self.format, self.format.reader(rows, keyed=True))
         events = self._read_names(key, value, headers)
         row = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
         if row is None:
@@ -190,6 +187,11 @@ class Decoder:
         absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
         unknown = [name for name in row.names if name not in self._rows.names and name not in row.added]
         return NameDifference(tuple(absent), tuple(unknown))
+
+    @cached_property
+    def _read_names(self) -> Reader:
+        rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
+        return _with_headers(self.format, self.format.reader(rows, keyed=True))
 
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
         if not self.format.error_excerpt:
@@ -215,7 +217,7 @@ class Decoder:
         return row, partial
 
     def _changes(self, event: Event, changes: list[Change]) -> None:
-        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        rows, metadata = event.rows or self._rows, self._metadata(event)
         if event.after is None:
             changes.append(Change(event.kind, self._removed(event, rows), metadata))
             return
@@ -278,7 +280,7 @@ class Decoder:
         )
 
     def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
-        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        rows, metadata = event.rows or self._rows, self._metadata(event)
         if event.after is None:
             if event.kind is _DELETE:
                 key = self._checked(rows.key(event.before, event.before_path), event.before_path)
@@ -286,24 +288,17 @@ class Decoder:
             return
         row, partial = self._after(event, rows)
         key = self._key_of(row)
-        if None in key or (partial and ABSENT in key):
+        if None in key or ABSENT in key:
             raise self._no_key(key, event.after_path)
-        old = key
-        if event.before is not None:
-            old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
+        old = key if event.before is None else self._unified_key(complete(rows.key(event.before, event.before_path), key))
         moved = old != key
-        if partial:
-            self._require_completion(event, row, moved=moved)
+        # Debezium writes a changed key as a delete and an insert: no stored row of the new key completes a partial one.
+        if partial and not self._completes_moved and (moved or event.kind is _INSERT):
+            raise self._moved(row, event.after_path)
         removed = [self._checked(old, event.before_path)] if moved else []
         position = self._position_of(event.message)
         changes += [KeyedChange(each, None, metadata, position=position) for each in removed]
         changes.append(KeyedChange(key, row, metadata, partial, position, old if partial and moved else None))
-
-    def _require_completion(self, event: Event, row: tuple[Any, ...], *, moved: bool) -> None:
-        """Raise an error for a partial row that no stored row of its key completes, since the key is new."""
-        # Debezium writes a changed key as a delete and an insert.
-        if not self._completes_moved and (moved or event.kind is _INSERT):
-            raise self._moved(row, event.after_path)
 
     def _check_key(self, row: tuple[Any, ...], path: str) -> None:
         if self._require_key:

@@ -148,9 +148,13 @@ class AvroSchema:
         """Return the types of a union."""
         return [self.resolve(branch) for branch in union["branches"]]
 
+    def not_null(self, avro: Type) -> list[Type]:
+        """Return the types of a union but null; of another type, the type itself."""
+        return [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+
     def record_of(self, avro: Type) -> Type | None:
         """Return the type if it is a record, or the record of a union of null and one record; otherwise None."""
-        branches = [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+        branches = self.not_null(avro)
         return branches[0] if len(branches) == 1 and branches[0]["type"] == "record" else None
 
     def _weigh(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
@@ -250,7 +254,7 @@ def _same(value: Any) -> Any:
 
 def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
     """Return the converter of a union's values, by the Python type of each branch."""
-    branches = [branch for branch in schema.branches(union) if branch["type"] != "null"]
+    branches = schema.not_null(union)
     converters = [of(branch) for branch in branches]
     if len(branches) == 1:
         return converters[0]
@@ -326,7 +330,7 @@ def row_converter(
 
 def _is_direct(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> bool:
     """Whether the canonical values of a column are the writer's, except a placeholder and numbers out of range."""
-    types = [branch for branch in schema.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+    types = schema.not_null(avro)
     if len(types) != 1 or types[0]["type"] in ("array", "map", "record"):
         return False
     integers = types[0]["type"] in ("int", "long") and sql_type.name in INTEGER_BITS
