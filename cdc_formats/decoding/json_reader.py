@@ -83,13 +83,9 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
     decode = msgspec.json.Decoder(shape, float_hook=_spelled if spelled else _decimal).decode
 
     def read(text: bytes) -> T:
+        data = memoryview(text)
         try:
-            return decode(text)
-        except _FAILURES as error:
-            if bytes(memoryview(text)[:3]) != _BOM:
-                raise _malformed(error) from None
-        try:
-            return decode(memoryview(text)[3:])
+            return decode(data[3:] if data[:3] == _BOM else data)
         except _FAILURES as error:
             raise _malformed(error) from None
 
