@@ -166,15 +166,13 @@ class DebeziumJson(RowEnvelope):
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
         """Return the places of the operation and the rows; a missing column is NULL."""
-        if "source.properties" in metadata:
-            fields: type[msgspec.Struct] = _Plain
-        else:
-            fields = _PlainWithPosition if positions else _PlainWithSource
+        whole_source = "source.properties" in metadata
+        with_source = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
             fields=_Message,
-            strict=fields,
-            attributes={} if fields is _Plain else ATTRIBUTES,
-            position=None if fields is _Plain else position_of_struct,
+            strict=None if whole_source else with_source,
+            attributes={} if whole_source else ATTRIBUTES,
+            position=None if whole_source else position_of_struct,
             block=("schema", "payload"),
             bare=self.schema_include is not True,
             by_block=partial(_rows_by_block, self, rows),
@@ -204,10 +202,6 @@ class _Envelope(msgspec.Struct, gc=False):
 
 class _Message(_Envelope, gc=False):
     source: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Plain(_Message, gc=False):
-    op: str | None = None
 
 
 class SourceFields(msgspec.Struct, gc=False):
