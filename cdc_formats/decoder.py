@@ -295,9 +295,11 @@ class Decoder:
         # Debezium writes a changed key as a delete and an insert: no stored row of the new key completes a partial one.
         if partial and not self._completes_moved and (moved or event.kind is _INSERT):
             raise self._moved(row, event.after_path)
-        removed = [self._checked(old, event.before_path)] if moved else []
+        if moved:
+            old = self._checked(old, event.before_path)
         position = self._position_of(event.message)
-        changes += [KeyedChange(each, None, metadata, position=position) for each in removed]
+        if moved:
+            changes.append(KeyedChange(old, None, metadata, position=position))
         changes.append(KeyedChange(key, row, metadata, partial, position, old if partial and moved else None))
 
     def _check_key(self, row: tuple[Any, ...], path: str) -> None:

@@ -14,7 +14,8 @@ from .envelope import Envelope
 from .rows import RowConverter, message_reader
 from .tables import Path, TableFilter
 
-_REMOVED = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+# Member lookup on an Enum is slow up to Python 3.11.
+_INSERT, _UPDATE_BEFORE, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.DELETE
 
 
 class ScalarReader:
@@ -38,13 +39,15 @@ class ScalarReader:
         self.table_outer = self.table_paths[-1][:-1] if self.table_paths else ()
         # A row before an update with some columns only shows whether the key changed.
         self.before = envelope.before if keyed or envelope.before_has != "some columns" else ""
+        self.changed_only = envelope.before_has == "changed columns"
+        self.single = _UPDATE_BEFORE in envelope.kinds.values()
         self.sparse = not envelope.missing_is_null and envelope.lacks_nulls is None
         self.message = message_reader(
             rows,
             envelope.fields,
             envelope.after,
             self.before,
-            key_before=keyed and bool(self.before) and envelope.before_has != "changed columns",
+            key_before=keyed and bool(self.before) and not self.changed_only,
             sparse=self.sparse,
             many=envelope.rows != "one",
             names=envelope.names,
@@ -81,7 +84,7 @@ class ScalarReader:
         envelope, operation = self.envelope, self._operation(message, root)
         if reason := envelope.without_table.get(operation or ""):
             return reason
-        if not self.tables.match(message, _place(root, self.table_outer)):
+        if self.tables.set and not self.tables.match(message, _place(root, self.table_outer)):
             return Ignored.OTHER_TABLE
         kind = envelope.kinds.get(operation)
         kind = (envelope.inspect(message, kind) if envelope.inspect is not None else None) or kind
@@ -113,16 +116,14 @@ class ScalarReader:
 
     def _events(self, message: Any, kind: RowKind, operation: str | None, root: str, rows: RowConverter | None) -> list[Event]:
         envelope = self.envelope
-        if kind in _REMOVED:
+        if kind is _DELETE or kind is _UPDATE_BEFORE:
             images = self._images(message, envelope.deleted, operation, root)
             return [Event(kind, image, None, message, path, "", rows=rows) for image, path in images]
         images = self._images(message, envelope.after, operation, root)
-        single = RowKind.UPDATE_BEFORE in envelope.kinds.values()
-        if kind is RowKind.INSERT or single:
-            return [Event(kind, None, image, message, "", path, rows=rows, single=single) for image, path in images]
-        changed_only = envelope.before_has == "changed columns"
+        if kind is _INSERT or self.single:
+            return [Event(kind, None, image, message, "", path, rows=rows, single=self.single) for image, path in images]
         return [
-            Event(kind, before, after, message, before_path, path, changed_only, self.sparse, rows)
+            Event(kind, before, after, message, before_path, path, self.changed_only, self.sparse, rows)
             for (after, path), (before, before_path) in zip(images, self._befores(message, images, operation, root), strict=True)
         ]
 
