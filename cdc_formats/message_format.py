@@ -182,7 +182,11 @@ class MessageFormat(ABC):
             Whether only the key's columns of a before-image are used (`Decoder.upserts`).
         """
         envelope = None if type(self).read is not MessageFormat.read else self.envelope(rows)
-        return self.read if envelope is None else ScalarReader(envelope, rows, self.table_filter, keyed=keyed).guarded()
+        if envelope is None:
+            return self.read
+        if not envelope.is_plain:
+            raise NotImplementedError(f"{type(self).__name__} needs read() or reader(): its messages have blocks, frames or keys to read")
+        return ScalarReader(envelope, rows, self.table_filter, keyed=keyed).guarded()
 
     def untyped_reader(self) -> Reader:
         """Return the reader of records whose columns are unknown: images are mappings with all names and the producer's values.

@@ -161,6 +161,11 @@ class Envelope:
     NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}
     """The `kinds` of a format without operations."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each message is a JSON object with one operation and a field of its row, so that `scalar_reader` reads it whole."""
+        return bool(self.after) and len(self.operation) == 1 and not (self.block or self.frame or self.key is not None)
+
     @cached_property
     def strict_fields(self) -> type[msgspec.Struct]:
         """The struct of the fields other than the rows of messages that are decoded together."""

@@ -24,7 +24,6 @@ class ScalarReader:
     Parameters
     ----------
     envelope : Envelope
-        Its `after` is not empty.
     rows : RowConverter
     tables : TableFilter
     keyed : bool
@@ -32,8 +31,6 @@ class ScalarReader:
     """
 
     def __init__(self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool) -> None:
-        if not envelope.after:
-            raise NotImplementedError("a format whose messages have no field with the row needs read() or reader()")
         self.envelope, self.rows, self.tables, self.keyed = envelope, rows, tables, keyed
         self.table_paths = [envelope.path(envelope.attributes[name][0]) for name in tables.columns if name in envelope.attributes]
         self.table_outer = self.table_paths[-1][:-1] if self.table_paths else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,15 @@ def test_a_subclass_that_reads_metadata_differently_is_decoded_alone(module: Any
     plan = source("louder-json", {"meta_shop": "shop"})
     assert ColumnarDecoder.of(plan) is None
     assert "'m0': 'A'" in repr(outcome(plan, RECORDS[:1], columnar=together).changes)
+
+
+def test_a_declaration_that_the_generic_reader_cannot_follow_needs_a_reader(module: Any) -> None:
+    class Wrapped(module.Declared):
+        def envelope(self, rows, metadata=(), *, positions=False):
+            return replace(super().envelope(rows), block=("schema", "payload"))
+
+    with pytest.raises(NotImplementedError, match=r"Wrapped needs read\(\) or reader\(\)"):
+        Wrapped().decoder(SCHEMA)
 
 
 def test_it_keeps_the_contract_of_formats(module: Any) -> None:
