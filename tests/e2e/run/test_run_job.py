@@ -71,7 +71,8 @@ def test_sigterm_ends_the_command(kafka: LocalKafka, tmp_path: Path, job_file) -
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as job:
         deadline = time.monotonic() + 120
         while not list((tmp_path / "checkpoint").glob("commits/0")):
-            assert job.poll() is None and time.monotonic() < deadline
+            assert job.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.2)
         job.send_signal(signal.SIGTERM)
         assert job.wait(60) == 0, job.stderr.read()

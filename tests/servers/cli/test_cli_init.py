@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,9 @@ def test_topics_without_a_common_format(kafka: LocalKafka, tmp_path: Path) -> No
     plain = new_topic(kafka, [(None, b"\x00\x01 no message")])
     done = quick("init", plain, "-b", kafka.bootstrap_servers, "--output", tmp_path / "job.yaml")
     assert f"the format of {plain} is not known" in done.err
-    canal = (
-        b'{"data":[{"id":"1"}],"old":null,"type":"INSERT","database":"shop","table":"orders","isDdl":false,"pkNames":["id"],"es":1,"ts":1}'
-    )
-    other = new_topic(kafka, [(None, canal)])
+    canal = {"type": "INSERT", "database": "shop", "table": "orders", "isDdl": False, "data": [{"id": "1"}], "old": None}
+    canal |= {"pkNames": ["id"], "es": 1, "ts": 1}
+    other = new_topic(kafka, [(None, json.dumps(canal).encode())])
     done = quick("init", orders, other, "-b", kafka.bootstrap_servers, "--output", tmp_path / "job.yaml")
     assert f"the topics have several ({orders}: maxwell-json, {other}: canal-json)" in done.err
     assert not (tmp_path / "job.yaml").exists()
