@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from .formats import formats
+from .job import init, run
 from .profile import profile
 from .status import status
 from .tail import tail
@@ -62,6 +63,8 @@ app.command()(profile)
 app.command()(tail)
 app.command()(verify)
 app.command()(status)
+app.command()(init)
+app.command()(run)
 
 
 def _print_version(requested: bool) -> None:

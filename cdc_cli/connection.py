@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cdc_formats.errors import ArgumentError
+from cdc_formats.topics.environment import from_environment
 
-from .arguments import from_environment, pairs
+from .arguments import pairs
 from .errors import FileError
 from .terminal import print_message
 

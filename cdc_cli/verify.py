@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdc_formats.errors import ChangelogError
+from cdc_formats.topics.environment import from_environment
 
-from .arguments import from_environment, names, pairs
+from .arguments import names, pairs
 from .options import Json, WhichColor
 from .terminal import Color, print_message, print_result, status_line
 
