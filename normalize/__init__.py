@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .sinks.databases import DeltaDatabase, IcebergDatabase, JdbcDatabase
     from .sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
     from .sync.sync_database import sync_database
-    from .verify.verify_table import JdbcSource, verify_table
+    from .verify.source import JdbcSource
+from .verify.verify_table import verify_table
 
 _HOME = {
     "ChangelogNormalize": "query",

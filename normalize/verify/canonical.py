@@ -46,7 +46,7 @@ _UTC = (
 )
 _SHORTEST = "CAST(CAST(CAST({0} AS FLOAT) AS STRING) AS DOUBLE)"
 """The number that the shortest text of a FLOAT is, such as 1.1; the FLOAT itself is 1.10000002384185791015625."""
-KEY_HASH, ROW_HASH, HASHES = "key_hash", "row_hash", "hashes"
+KEY_HASH, ROW_HASH, HASHES, ROW = "key_hash", "row_hash", "hashes", "row"
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,19 @@ def _values(source: str, source_type: str, target: str, target_type: str) -> tup
         text, copied = _as_text_of(source, source_type, target_type), _as_text_of(target, target_type, source_type)
         return (text, copied) if text and copied else None
     return None
+
+
+def converted(column: str, kind: str, copied: str) -> str:
+    """Return the SQL expression of a source's value in the type of its copy; a timestamp without a zone is in UTC.
+
+    Examples
+    --------
+    >>> converted("`at`", "timestamp_ntz", "timestamp"), converted("`price`", "decimal(10,2)", "decimal(12,2)")
+    ("CAST(CONCAT(CAST(`at` AS STRING), 'Z') AS timestamp)", 'CAST(`price` AS decimal(12,2))')
+    """
+    if (kind, copied) == ("timestamp_ntz", "timestamp"):
+        return f"CAST(CONCAT(CAST({column} AS STRING), 'Z') AS timestamp)"
+    return _in_utc(column, kind) if copied == "timestamp_ntz" else f"CAST({column} AS {copied})"
 
 
 def _in_utc(column: str, kind: str) -> str:
@@ -213,7 +226,7 @@ def hashed(
         The names of key columns in the source.
     of_target : bool
     detailed : bool
-        Whether to add ``hashes``, a hash of each column.
+        Whether to add ``hashes``, a hash of each column, and ``row``, the row itself.
     """
     from pyspark.sql import functions as F
 
@@ -232,6 +245,7 @@ def hashed(
         for index, (each, kind) in enumerate(zip(key, kinds, strict=True))
     ]
     hashes = [F.xxhash64(is_null(column), value(column)) for column in columns]
-    with_hashes = rows.select(*texts, F.xxhash64(*hashes).alias(ROW_HASH), *([F.array(*hashes).alias(HASHES)] if detailed else []))
+    details = [F.array(*hashes).alias(HASHES), F.struct("*").alias(ROW)] if detailed else []
+    with_hashes = rows.select(*texts, F.xxhash64(*hashes).alias(ROW_HASH), *details)
     flags = [part for index in range(len(keys)) for part in (F.col(f"k{index}").isNull(), F.col(f"k{index}"))]
     return with_hashes.withColumn(KEY_HASH, F.xxhash64(*flags))

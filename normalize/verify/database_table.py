@@ -144,10 +144,10 @@ class DatabaseTable:
 
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
         with JdbcConnection.open(self.spark, self.target) as connection:
-            where = _having(connection, [self._column(name) for name in names], keys)
+            where = keys_condition(connection, [self.column(name) for name in names], keys)
             return Snapshot(self._rows(connection, f" WHERE {where}", {}, []), _position(connection))
 
-    def _column(self, name: str) -> DatabaseColumn:
+    def column(self, name: str) -> DatabaseColumn:
         return next(column for column in self._columns if column.name == name)
 
     @property
@@ -254,7 +254,7 @@ def _position(connection: JdbcConnection) -> str:
 # ------------------------------------------------------------------------------------------------------------------- lookups
 
 
-def _having(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]) -> str:
+def keys_condition(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]) -> str:
     """Return the condition of rows that have one of the keys."""
     names = [connection.dialect.name(column.name) for column in columns]
     if isinstance(connection.dialect, MySql):

@@ -65,6 +65,8 @@ class Verification:
         The keys that differed in the first comparison and were compared again.
     rechecked_position : str or None
         The position at which they were compared last.
+    repaired : int
+        The keys that differed and were merged into the target, or that a signal named.
     is_complete : bool
         False if more keys differed than are compared again. The counts of differences are then the least possible ones.
     seconds : float
@@ -82,6 +84,7 @@ class Verification:
     differences: tuple[Difference, ...]
     rechecked: int
     rechecked_position: str | None
+    repaired: int
     is_complete: bool
     seconds: float
 
@@ -118,6 +121,7 @@ class Verification:
             "columns": f"{len(self.columns)} compared",
             "not compared": ", ".join(backquoted(printable(name)) for name in self.not_compared),
             "compared again": f"{self.rechecked:,} keys, because they differed at first{at}" if self.rechecked else "",
+            "repaired": f"{self.repaired:,} keys" if self.repaired else "",
             "differences": ", ".join(f"{least}{count:,} {kind}" for kind, count in self.counts.items() if count),
             "unsettled": unsettled if self.unsettled else "",
             "incomplete": "" if self.is_complete or self.equal is False else incomplete,

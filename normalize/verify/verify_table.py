@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
@@ -34,6 +34,8 @@ from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
 
 from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, compared_column, hashed
 from .database_table import DatabaseTable
+from .repair import DebeziumSignal, check_repair, merge_source_rows
+from .source import JdbcSource
 from .tables import ComparableTable, Key, LakeTable
 from .verification import KINDS, Difference, Kind, Verification
 
@@ -51,40 +53,6 @@ _PATIENCE = 5
 _SCANS = 3
 
 
-@dataclass(frozen=True)
-class JdbcSource:
-    """A source table of PostgreSQL, MySQL or MariaDB.
-
-    Parameters
-    ----------
-    url : str
-        ``jdbc:postgresql://host:5432/database``, ``jdbc:mysql://host:3306/database`` or ``jdbc:mariadb://...``; without a password.
-    table : str
-        ``table`` or ``schema.table``, spelled as in the database.
-    user, password : str or None
-        The password never appears in reprs, plans or errors.
-    options : mapping
-        PostgreSQL: options of the JDBC driver (``sslmode``, ...). MySQL and MariaDB: options of ``mysql-changelog`` (``ssl.ca``, ...). They
-        may contain secrets, and so are not shown.
-    """
-
-    url: str
-    table: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-
-    def __post_init__(self) -> None:
-        try:
-            self.as_target()
-        except ArgumentError as error:
-            raise ArgumentError(str(error.args[0]).replace("JdbcTarget", "JdbcSource")) from None
-
-    def as_target(self) -> JdbcTarget:
-        """Return the same connection and table as a `JdbcTarget`."""
-        return JdbcTarget(self.url, self.table, self.user, self.password, self.options)
-
-
 def verify_table(
     spark: SparkSession,
     source: JdbcSource,
@@ -95,6 +63,7 @@ def verify_table(
     target_where: str = "",
     max_lag_seconds: float = 60.0,
     limit: int = 20,
+    repair: Literal["merge"] | DebeziumSignal | None = None,
 ) -> Verification:
     """Return whether a target table equals its source table at one position of the source's log.
 
@@ -119,6 +88,10 @@ def verify_table(
         in that time, is a difference. 0 is right only if the writes are paused and the target has applied all changes.
     limit : int
         The most differences that the result lists.
+    repair : "merge", DebeziumSignal or None
+        What happens to the rows that differ. ``"merge"`` writes the source's rows of these keys to the target, deletes those that only
+        the target has, and compares them again: the result has what still differs. A `DebeziumSignal` asks the connector of the source
+        table to read these rows again.
 
     Returns
     -------
@@ -147,6 +120,8 @@ def verify_table(
         raise ArgumentError("max_lag_seconds and limit must not be negative")
     began = time.monotonic()
     comparison = _comparison(spark, source, target, names_of(keys), names_of(exclude), target_where)
+    if repair is not None:
+        check_repair(repair, comparison)
     scan = comparison.scan()
     for attempt in range(_SCANS):
         looks = Looks(comparison.look, max_lag_seconds)
@@ -154,7 +129,16 @@ def verify_table(
         if scan.is_complete or looks.proven or attempt == _SCANS - 1:
             break
         scan = comparison.scan()
-    return comparison.result(scan, looks, limit, time.monotonic() - began)
+    repaired = 0
+    if repair is not None and looks.proven:
+        kinds = {key: pair.kind for key, pair in looks.proven.items()}
+        if isinstance(repair, DebeziumSignal):
+            repaired = repair.send(spark, source, comparison.keys, kinds)
+        else:
+            merge_source_rows(comparison, target, kinds)
+            looks.run(looks.take_proven())
+            repaired = len(kinds) - len(looks.proven) - len(looks.unsettled)
+    return comparison.result(scan, looks, limit, time.monotonic() - began, repaired)
 
 
 # ------------------------------------------------------------------------------------------------------------- what differs
@@ -247,6 +231,11 @@ class Looks:
         self.unsettled: dict[Key, Pair] = {}
         self.position: str | None = None
 
+    def take_proven(self) -> dict[Key, Pair]:
+        """Return the keys that are proven different, to look at them again."""
+        proven, self.proven = self.proven, {}
+        return proven
+
     def run(self, differing: Mapping[Key, Pair]) -> None:
         """Look at keys until nothing more can be found out; sets `proven` and `unsettled`."""
         pending, began = dict(differing), self.clock()
@@ -267,7 +256,7 @@ class Looks:
                 else:
                     pending[key] = pair
             if pending and now - began > _PATIENCE * self.max_lag:
-                self.unsettled = pending
+                self.unsettled |= pending
                 return
             if pending:
                 self.sleep(self.max_lag / _LOOKS_PER_LAG)
@@ -287,6 +276,11 @@ class Comparison:
     keys: tuple[str, ...]
     not_compared: tuple[str, ...]
     target_where: str
+
+    @property
+    def target_keys(self) -> tuple[str, ...]:
+        """The target's names of the key columns."""
+        return tuple(column.target_name for name in self.keys for column in self.columns if column.name == name)
 
     def scan(self) -> Scan:
         """Compare all rows."""
@@ -310,13 +304,12 @@ class Comparison:
 
     def look(self, keys: Sequence[Key]) -> tuple[dict[Key, Pair], str]:
         """Return both tables' rows of some keys, and the source's position."""
-        names = [column.target_name for name in self.keys for column in self.columns if column.name == name]
-        snapshot = self.source.lookup(self.keys, keys)
-        source = self._rows_of(snapshot.rows, keys, of_target=False)
-        target = self._rows_of(self.target.lookup(names, keys).rows, keys, of_target=True)
-        return {key: Pair(source.get(key, _NONE), target.get(key, _NONE)) for key in keys}, snapshot.position
+        rows, position = self.rows_of_keys(keys, of_target=False)
+        source = self._of_keys(rows)
+        target = self._of_keys(self.rows_of_keys(keys, of_target=True)[0])
+        return {key: Pair(source.get(key, _NONE), target.get(key, _NONE)) for key in keys}, position
 
-    def result(self, scan: Scan, looks: Looks, limit: int, seconds: float) -> Verification:
+    def result(self, scan: Scan, looks: Looks, limit: int, seconds: float, repaired: int) -> Verification:
         """Return the result of a scan and the looks after it."""
         counts = dict.fromkeys(KINDS, 0)
         for pair in looks.proven.values():
@@ -339,6 +332,7 @@ class Comparison:
             rechecked=len(scan.differing),
             rechecked_position=looks.position,
             is_complete=scan.is_complete,
+            repaired=repaired,
             seconds=seconds,
         )
 
@@ -371,15 +365,22 @@ class Comparison:
         }
         return pairs, len(differing) <= MOST_KEYS
 
-    def _rows_of(self, rows: DataFrame, keys: Sequence[Key], *, of_target: bool) -> dict[Key, RowsOfKey]:
+    def rows_of_keys(self, keys: Sequence[Key], *, of_target: bool) -> tuple[DataFrame, str]:
+        """Return one table's rows of some keys as of now, as `hashed` does in detail, and the source's position."""
         from pyspark.sql import functions as F
 
+        table, key_columns = (self.target, self.target_keys) if of_target else (self.source, self.keys)
+        snapshot = table.lookup(key_columns, keys)
         names = [f"k{index}" for index in range(len(self.keys))]
         listed = self.spark.createDataFrame([tuple(key) for key in keys], ", ".join(f"w{index} STRING" for index in range(len(names))))
-        with_hashes = self._hashed(rows, of_target=of_target, detailed=True)
+        with_hashes = self._hashed(snapshot.rows, of_target=of_target, detailed=True)
         is_listed = [F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(names)]
+        return with_hashes.join(F.broadcast(listed), is_listed, "left_semi"), snapshot.position
+
+    def _of_keys(self, rows: DataFrame) -> dict[Key, RowsOfKey]:
+        names = [f"k{index}" for index in range(len(self.keys))]
         of_keys: dict[Key, RowsOfKey] = {}
-        for row in with_hashes.join(F.broadcast(listed), is_listed, "left_semi").select(*names, ROW_HASH, HASHES).collect():
+        for row in rows.select(*names, ROW_HASH, HASHES).collect():
             key = tuple(row[name] for name in names)
             rows_before = of_keys.get(key, _NONE)
             of_keys[key] = RowsOfKey(rows_before.number + 1, rows_before.total + row[ROW_HASH], tuple(row[HASHES]))

@@ -16,6 +16,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify_table
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
+from normalize.verify.repair import DebeziumSignal
 from normalize.verify.verification import Verification
 from tests.support.commands import quick
 from tests.support.servers.local_databases import LocalPostgres
@@ -162,6 +163,45 @@ def test_changed_missing_extra_and_duplicate_rows_are_found(
     assert "NOT equal" in str(result)
 
 
+def test_repair_merges_the_rows_that_differ(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+    rows = len(CHANGED) + 3
+    source, target = database.table(rows), delta(rows)
+    spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN loaded STRING")
+    changes = [
+        f"{column} = CASE id WHEN {number} THEN {value} ELSE {column} END" for number, (column, value) in enumerate(CHANGED.items(), 1)
+    ]
+    spark.sql(f"UPDATE {target.sql_name} SET loaded = 'mine', {', '.join(changes)} WHERE id <= {len(CHANGED)}")
+    spark.sql(f"DELETE FROM {target.sql_name} WHERE id = {rows - 1}")
+    spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), ({rows})")
+    before = spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count()
+    result = verify(spark, database.source(source), target, repair="merge")
+    assert (result.equal, result.repaired, result.differences) == (True, len(CHANGED) + 3, ()), str(result)
+    assert f"repaired         {len(CHANGED) + 3} keys" in str(result)
+    # One commit for the duplicate, one for all others; and columns that only the target has keep their values.
+    assert spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count() == before + 2
+    assert spark.table(target.sql_name).where("loaded = 'mine'").count() == len(CHANGED)
+    assert verify(spark, database.source(source), target, repair="merge").repaired == 0
+    assert spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count() == before + 2
+
+
+def test_repair_by_a_signal_to_debezium(spark: SparkSession, postgresql: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target, signals = postgresql.table(5), delta(5), table_name()
+    postgresql.run(f"CREATE TABLE {signals} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))")
+    signal = DebeziumSignal(f"public.{signals}")
+    assert verify(spark, postgresql.source(source), target, repair=signal).repaired == 0
+    spark.sql(f"DELETE FROM {target.sql_name} WHERE id IN (2, 3)")
+    spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77)")
+    result = verify(spark, postgresql.source(source), target, repair=signal)
+    assert (result.equal, result.repaired, result.counts["missing"], result.counts["extra"]) == (False, 2, 2, 1)
+    with JdbcConnection.open(spark, postgresql.source(source).as_target()) as connection:
+        ((kind, data),) = connection.rows(f"SELECT type, data FROM {signals}")
+        request = json.loads(data)
+        condition = request["additional-conditions"][0]["filter"]
+        assert sorted(connection.rows(f"SELECT id FROM {source} WHERE {condition}")) == [("2",), ("3",)]
+    assert (kind, request["type"], request["data-collections"]) == ("execute-snapshot", "incremental", [f"public.{source}"])
+    assert request["additional-conditions"][0]["data-collection"] == f"public.{source}"
+
+
 def test_null_and_empty_text_differ_also_if_they_move(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     name, target = table_name(), DeltaTarget(str(tmp_path / "pairs"))
     database.run(
@@ -275,6 +315,10 @@ def test_what_cannot_be_compared_is_refused(spark: SparkSession, maria: Database
         verify(spark, source, target, keys="nothing")
     with pytest.raises(ArgumentError, match="`id` is part of the key"):
         verify(spark, source, target, exclude="id")
+    with pytest.raises(ArgumentError, match="repair is True: pass 'merge', DebeziumSignal"):
+        verify(spark, source, target, repair=True)
+    with pytest.raises(ArgumentError, match="repair='merge' and target_where cannot be combined"):
+        verify(spark, source, target, repair="merge", target_where="id > 0")
     with pytest.raises(TargetError):
         verify(spark, source, DeltaTarget("nothing_there"))
     spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
