@@ -353,6 +353,8 @@ def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, del
     result = json.loads(done.out)
     assert (result["equal"], result["counts"]["different"]) == (False, 1)
     assert result["differences"] == [{"kind": "different", "key": {"id": "1"}, "columns": ["name"]}]
+    done = quick(*command, "--repair", **password)
+    assert (done.code, "repaired         1 keys" in done.out) == (0, True), done.err
     done = quick(*command, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
     assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (2, True, False)
     done = quick(*command[:3], "nothing_there", *command[4:], **password)
