@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from normalize import DeltaTarget, IcebergTarget
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import LakeTarget
+from normalize.sinks.lake import LakeTarget
 from normalize.spark_versions import has_package
 
 from .spark import start_session

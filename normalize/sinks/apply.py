@@ -6,25 +6,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.analyzed_plan import has_native_engine
 from normalize.arguments import check_choice, names_of
-from normalize.connect import is_connect, require_jvm
+from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
 from normalize.monitoring.explain_error import explain_error
 
-from . import jdbc, lake
-from .arrival import ChangeOrderError, require_arrival_order
+from .arrival import require_arrival_order
 from .change_feed import to_change_feed
 from .conflicts import repeat_conflicts
+from .lake import lake_target
 from .latest import check, last_changes
+from .scd2 import ApplyVersions, version_fields
 from .soft_deletes import DELETED_AT, deleted_field, soft_delete_column, with_deletion_times
+from .stored_rows import computed
 from .table_spec import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -38,8 +39,7 @@ from .table_spec import (
     require_no_micro_batch,
     running_batch,
 )
-from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
-from .versions import sequence_of, version_changes, version_fields
+from .targets import TableTarget, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ def apply_changes(
     stream : DataFrame
         A changelog stream with ``row_kind`` (`from_kafka_changelog`, `from_change_feed`). Filter out rows without a row kind (corrupt
         records, control events) first.
-    target : DeltaTarget, IcebergTarget, JdbcTarget or str
+    target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table. A string is the name of an existing Delta or Iceberg table.
     keys : str or sequence of str
         The columns that identify a row, in all partitions of the table. As in AUTO CDC.
@@ -143,7 +143,7 @@ def apply_changes(
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
     written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
     options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
-    sink = _sink(stream, target, options)
+    sink = _apply(stream, target, options)
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
         mark = f"change_feed_{uuid4().hex}"
         stream, sink = stream.alias(mark), replace(sink, mark=mark)
@@ -189,7 +189,7 @@ def apply_batch(
     if change_feed and is_connect(df):
         require_no_micro_batch(df)
     with _java_errors(df, target):
-        _sink(df, target, options)(df, 0)
+        _apply(df, target, options)(df, 0)
 
 
 @contextmanager
@@ -221,32 +221,28 @@ class Options:
     create: bool
 
 
-def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+def _apply(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
-    if isinstance(target, JdbcTarget):
-        require_jvm(df.sparkSession, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
-    spark = df.sparkSession
-    table = target if isinstance(target, LakeTarget | JdbcTarget) else lake_target(spark, target)
+    table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
+    sink = table.sink(df.sparkSession)
     written = _written(df, options)
     _check_arguments(written, options)
-    sink = _sink_of(df, table, tuple(written), options)
-    if isinstance(table, JdbcTarget):
-        jdbc.needed(spark, table, sink.spec)
-    else:
-        lake.needed(spark, table, sink.spec)
-    return sink
+    apply = _apply_of(df, table, tuple(written), options)
+    sink.needed(apply.spec)
+    return apply
 
 
-def _sink_of(
+def _apply_of(
     df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
 ) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
     may = options.create, options.on_new_column
     if options.change_feed:
         return AppendChangeFeed(table, TableSpec((*written, *_change_feed_fields()), (), *may), written)
     if options.scd_type == 2:
-        if isinstance(table, JdbcTarget):
-            raise ArgumentError("scd_type=2 is not supported for JdbcTarget: write the history to a DeltaTarget or an IcebergTarget")
+        if not table.histories:
+            kind = type(table).__name__
+            raise ArgumentError(f"scd_type=2 is not supported for {kind}: write the history to a DeltaTarget or an IcebergTarget")
         spec = TableSpec((*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True)
         return ApplyVersions(table, spec, options.sequence_by)
     if not options.sequence_by:
@@ -278,74 +274,8 @@ class ApplyChanges:
             repeat_conflicts(partial(self._merge, latest.select("row.*")))
 
     def _merge(self, rows: DataFrame) -> None:
-        if isinstance(self.table, JdbcTarget):
-            jdbc.merge(rows, self.table, jdbc.prepare(rows.sparkSession, self.table, self.spec))
-        else:
-            lake.merge(rows, self.table, lake.prepare(rows.sparkSession, self.table, self.spec))
-
-
-@dataclass(frozen=True)
-class ApplyVersions:
-    """Applies micro-batches to a history of versions; for ``foreachBatch``."""
-
-    table: LakeTarget
-    spec: TableSpec
-    sequence_by: tuple[str, ...]
-    one_partition: bool = False
-    """Whether sequence values have the field ``partition``, which must be the same for all changes of a key."""
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Apply all changes."""
-        key = self.spec.primary_key
-        marked = batch.withColumn(START_AT, sequence_of(batch, self.sequence_by))
-        # One change of each key and sequence value.
-        placed = last_changes(marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by)
-        with computed(placed) as changes:
-            count = check(changes, key, self.sequence_by)
-            if count:
-                repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
-
-    def _merge(self, changes: DataFrame, count: int) -> None:
-        spec = lake.prepare(changes.sparkSession, self.table, self.spec)
-        # Delta cannot read yet a table that another writer is creating.
-        with lake.conflicts(changes.sparkSession, self.table):
-            self._merge_versions(changes, count, spec)
-
-    def _merge_versions(self, changes: DataFrame, count: int, spec: TableSpec) -> None:
-        from pyspark.sql import functions as F
-
-        spark, columns = changes.sparkSession, _without_validity(spec)
-        stored = spark.table(self.table.sql_name)
-        one_partition = self.one_partition
-        with computed(
-            version_changes(changes, stored, spec.primary_key, columns, few_keys=count <= _FEW, one_partition=one_partition)
-        ) as rows:
-            unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
-            partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
-            flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
-            found = rows.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
-            assert found is not None  # an aggregate without groups is one row
-            if found["partitions"]:
-                raise ChangeOrderError(
-                    f"the changes of a key are in the Kafka partitions {found['partitions']}, and so their order is unknown: let the "
-                    "producer choose the partition by the row's key, and begin a new history, or pass scd_type=1 for this table"
-                )
-            if found["unplaced"]:
-                raise TargetError(
-                    f"{self.table} has rows without {START_AT}, which are at no place of the history: set it to a value before their first "
-                    f"change, UPDATE {self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND {END_AT} IS NULL"
-                )
-            if found["rows"]:
-                lake.merge(rows, self.table, spec)
-
-
-def _without_validity(spec: TableSpec) -> list[str]:
-    """Return the names of a version's columns that changes have."""
-    return [name for name in spec.names if name not in (START_AT, END_AT)]
-
-
-_FEW = 100_000
-"""So many keys fit into the memory of each worker: the history is then not shuffled to find their rows."""
+        sink = self.table.sink(rows.sparkSession)
+        sink.merge(rows, sink.prepare(self.spec))
 
 
 @dataclass(frozen=True)
@@ -377,59 +307,8 @@ class AppendChangeFeed:
         return Batch(marked_query(spark, self.mark), number) if self.mark is not None else None
 
     def _append(self, rows: DataFrame, batch: Batch | None) -> None:
-        if isinstance(self.table, JdbcTarget):
-            jdbc.append(rows, self.table, jdbc.prepare(rows.sparkSession, self.table, self.spec), batch)
-        else:
-            lake.append(rows, self.table, lake.prepare(rows.sparkSession, self.table, self.spec), batch)
-
-
-@contextmanager
-def computed(df: DataFrame) -> Iterator[DataFrame]:
-    """Yield a DataFrame whose rows are computed once, now and all of them, also those of a micro-batch that is then skipped.
-
-    Executors hold the rows. Spark computes those of a lost executor again, from the same offsets and the same version of the state.
-    `localCheckpoint` would forget how, and the query would end with the executor; on Spark Connect there is nothing else.
-    """
-    if is_connect(df):
-        yield df.localCheckpoint()
-        return
-    stored = df.persist()
-    try:
-        stored.count()
-        yield _rows_of(stored)
-    finally:
-        stored.unpersist()
-
-
-def _rows_of(stored: DataFrame) -> DataFrame:
-    """Return stored rows without the plan that computed them: ``MERGE`` refuses a source with a plan that is not deterministic."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    session: Any = stored.sparkSession
-    plan: Any = stored
-    rows = session._jsparkSession.internalCreateDataFrame(plan._jdf.queryExecution().toRdd(), plan._jdf.schema(), False)
-    return DataFrame(rows, session)
-
-
-def lake_target(spark: SparkSession, name: str) -> LakeTarget:
-    """Return an existing Delta or Iceberg table of the session's catalogs.
-
-    Raises
-    ------
-    TargetError
-    """
-    from pyspark.errors import AnalysisException
-
-    kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}
-    try:
-        provider = lake.provider_of(spark, LakeTarget(name).sql_name)
-    except AnalysisException:
-        raise TargetError(
-            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTarget(...) or IcebergTarget(...)"
-        ) from None
-    if provider not in kinds:
-        raise TargetError(f"table {name!r} has the provider {provider}: supported are {', '.join(kinds)} and JdbcTarget(...)")
-    return kinds[provider](name)
+        sink = self.table.sink(rows.sparkSession)
+        sink.append(rows, sink.prepare(self.spec), batch)
 
 
 def _written(df: DataFrame, options: Options) -> list[StructField]:

@@ -43,12 +43,11 @@ from normalize.kafka.topics import topic_descriptions
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
-from normalize.sinks.apply import computed
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
-from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.stored_rows import computed
 from normalize.sinks.table_spec import running_batch
-from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
+from normalize.sinks.targets import ConflictError, TargetError
 from normalize.spark_versions import check_kafka_source, check_version
 
 from .facts import checked_topics, same_target, tables_of_topic
@@ -417,13 +416,7 @@ class SyncDatabase:
             target = self.rules.database.target(self.rules.target_name(table))
         except TargetError:  # the name cannot be one of a table
             return True
-        if not isinstance(target, JdbcTarget):
-            return True
-        try:
-            with JdbcConnection.open(self.spark, target):
-                return True
-        except TargetError:
-            return False
+        return target.sink(self.spark).is_reachable()
 
 
 class Failure(NamedTuple):

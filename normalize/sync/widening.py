@@ -12,9 +12,8 @@ from cdc_formats.format import Format
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote
 from normalize.core.arrow import spark_type
-from normalize.sinks import jdbc, lake
 from normalize.sinks.narrowing import wider
-from normalize.sinks.targets import JdbcTarget, TableTarget
+from normalize.sinks.targets import Sink, TableTarget
 
 from .table_schema import Record, TableSchema, with_options
 
@@ -76,8 +75,8 @@ def how_to_widen(spark: SparkSession, target: TableTarget, columns: tuple[Column
         The table's file.
     """
     column, wide = columns
-    sink = jdbc if isinstance(target, JdbcTarget) else lake
-    statements = sink.widen(spark, target, _field(column), _field(wide), in_key=column.name in schema.primary_key)
+    sink: Sink = target.sink(spark)
+    statements = sink.widen(_field(column), _field(wide), in_key=column.name in schema.primary_key)
     then = f"run {'; '.join(statements)}" if statements else f"convert the column of {target}, whose format has no statement for it"
     return f"To widen the column, write {str(wide)!r} into {file}, {then}, and restart the query"
 

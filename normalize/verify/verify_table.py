@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -29,8 +29,9 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaErro
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
 from normalize.connect import require_jvm
-from normalize.sinks.apply import lake_target
-from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
+from normalize.sinks.jdbc_connection import JdbcTable
+from normalize.sinks.lake import LakeTarget, lake_target
+from normalize.sinks.targets import TableTarget
 
 from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, compared_column, hashed
 from .database_table import DatabaseTable
@@ -52,7 +53,7 @@ _SCANS = 3
 
 
 @dataclass(frozen=True)
-class JdbcSource:
+class JdbcSource(JdbcTable):
     """A source table of PostgreSQL, MySQL or MariaDB.
 
     Parameters
@@ -67,22 +68,6 @@ class JdbcSource:
         PostgreSQL: options of the JDBC driver (``sslmode``, ...). MySQL and MariaDB: options of ``mysql-changelog`` (``ssl.ca``, ...). They
         may contain secrets, and so are not shown.
     """
-
-    url: str
-    table: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-
-    def __post_init__(self) -> None:
-        try:
-            self.as_target()
-        except ArgumentError as error:
-            raise ArgumentError(str(error.args[0]).replace("JdbcTarget", "JdbcSource")) from None
-
-    def as_target(self) -> JdbcTarget:
-        """Return the same connection and table as a `JdbcTarget`."""
-        return JdbcTarget(self.url, self.table, self.user, self.password, self.options)
 
 
 def verify_table(
@@ -464,7 +449,7 @@ def _require_distinct_names(table: ComparableTable) -> None:
 
 def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
     if source.url.startswith("jdbc:postgresql:"):
-        return DatabaseTable(spark, source.as_target())
+        return DatabaseTable(spark, source)
     try:
         from .mysql_table import MySqlTable
     except ImportError as error:
@@ -484,8 +469,10 @@ def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
 
 
 def _target_table(spark: SparkSession, target: TableTarget | str) -> ComparableTable:
-    if isinstance(target, JdbcTarget):
+    if isinstance(target, JdbcTable):
         return DatabaseTable(spark, target)
     if isinstance(target, LakeTarget):
         return LakeTable(spark, target)
-    return LakeTable(spark, lake_target(spark, target))
+    if isinstance(target, str):
+        return LakeTable(spark, lake_target(spark, target))
+    raise ArgumentError(f"target is {target!r}: pass a DeltaTarget, an IcebergTarget, a JdbcTarget or the name of a table")

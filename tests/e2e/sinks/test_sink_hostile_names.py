@@ -17,7 +17,7 @@ from normalize.api import encode_changelog
 from normalize.checkpoint.read_state import read_state
 from normalize.dataframe import table_columns
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.jdbc_connection import JdbcConnection
 from normalize.sinks.targets import TableTarget, TargetError
 from tests.support.hostile_names import HOSTILE, OF_DELTA, hostile, quoted, values
 from tests.support.sinking import Sink, apply_stream

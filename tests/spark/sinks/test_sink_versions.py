@@ -12,9 +12,9 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
-from normalize.sinks import lake
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
+from normalize.sinks.lake import LakeSink
 from normalize.sinks.targets import TargetError
 from tests.support.examples import examples
 from tests.support.sinking import Sink, changelog, finish_all
@@ -248,14 +248,14 @@ def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: New
 
 
 def test_a_table_that_another_writer_is_creating_is_tried_again(spark: SparkSession, new_sink: NewSink, monkeypatch: Any) -> None:
-    sink, prepare, calls = new_sink("delta"), lake.prepare, list[str]()
+    sink, prepare, calls = new_sink("delta"), LakeSink.prepare, list[str]()
 
     def late(*arguments: Any) -> Any:
         # Another writer's CREATE TABLE is seen, and its table is not yet.
         calls.append("prepare")
         return prepare(*arguments) if len(calls) > 1 else arguments[-1]
 
-    monkeypatch.setattr(lake, "prepare", late)
+    monkeypatch.setattr(LakeSink, "prepare", late)
     changes = changelog(spark, "id INT, at INT", [("+U", 1, 5)])
     apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id"])
     assert sink.rows() == [(1, 5, None)]
