@@ -173,7 +173,7 @@ def measure(changes: DataFrame, table: Table, way: Way) -> Cost:
 
 def library(changes: DataFrame, target: LakeTarget) -> None:
     """Apply the changes by this library."""
-    apply_batch(changes, target, keys="id", sequence_by="updated_at")
+    apply_batch(changes, target, keys="id", order_by="updated_at")
 
 
 def by_hand(changes: DataFrame, target: LakeTarget, condition: str = "") -> None:

@@ -20,12 +20,10 @@ from normalize.monitoring.explain_error import explain_error
 
 from .arrival import require_arrival_order
 from .change_feed import to_change_feed
-from .conflicts import repeat_conflicts
 from .lake import lake_target
-from .latest import check, last_changes
+from .latest import check, computed, last_changes
 from .scd2 import ApplyVersions, version_fields
-from .soft_deletes import DELETED_AT, deleted_field, soft_delete_column, with_deletion_times
-from .stored_rows import computed
+from .soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from .table_spec import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -39,7 +37,7 @@ from .table_spec import (
     require_no_micro_batch,
     running_batch,
 )
-from .targets import TableTarget, TargetError
+from .targets import TableTarget, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +50,7 @@ def apply_changes(
     target: TableTarget | str,
     *,
     keys: str | Sequence[str] = (),
+    order_by: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
     deletes: Literal["hard", "soft"] = "hard",
@@ -74,19 +73,22 @@ def apply_changes(
         The table. A string is the name of an existing Delta or Iceberg table.
     keys : str or sequence of str
         The columns that identify a row, in all partitions of the table. As in AUTO CDC.
+    order_by : str or sequence of str
+        Columns that increase with each change of a key (``offset``), and order its changes within a micro-batch. They may be columns that
+        are not written. With ``scd_type=1``, they are required with Spark Connect (except for a change feed), after a shuffle (joins,
+        aggregates) and for sources other than Kafka. A change that arrives in a later micro-batch than a newer one still applies: read
+        the topic with ``order="source"`` to drop it.
     sequence_by : str or sequence of str
-        Columns that increase with each change of a key (``offset``). They may be columns that are not written. AUTO CDC always requires
-        this parameter; here it is required for ``scd_type=2``, with Spark Connect (except for a change feed), after a shuffle (joins,
-        aggregates) and for sources other than Kafka. With ``scd_type=1`` it orders the changes of one micro-batch. Unlike AUTO CDC, it does
-        not drop a change that arrives in a later micro-batch than a newer one: read the topic with ``order="source"`` for that.
+        The same columns for ``scd_type=2``, which requires them. As in AUTO CDC, they order all changes of a key: a late change goes to its
+        place in the history.
     scd_type : 1 or 2
         1: the table has the rows of the source. 2: the table is a history, with a row for each version of a row. A version is valid from
         ``__START_AT`` until before ``__END_AT``, which are sequence values (structs if `sequence_by` has several columns). ``__END_AT`` is
-        NULL in current rows. A late change goes to its place in the history. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
+        NULL in current rows. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
     deletes : {"hard", "soft"}
         ``hard``: a delete removes the row. ``soft``: a delete keeps the row and sets `deleted_column`, which is NULL in all other rows.
     deleted_column : str
-        The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column of `sequence_by`, or otherwise the time
+        The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column of `order_by`, or otherwise the time
         at which the micro-batch is applied.
     change_feed : bool
         Append every change, with ``_change_type`` as in Delta's change feed (`to_change_feed`), the micro-batch's number as
@@ -141,8 +143,17 @@ def apply_changes(
     """
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
-    written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
-    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
+    options = Options(
+        names_of(keys),
+        names_of(order_by),
+        names_of(sequence_by),
+        scd_type,
+        soft_delete_column(deletes, deleted_column),
+        change_feed,
+        names_of(column_list),
+        on_new_column,
+        create,
+    )
     sink = _apply(stream, target, options)
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
         mark = f"change_feed_{uuid4().hex}"
@@ -156,6 +167,7 @@ def apply_batch(
     target: TableTarget | str,
     *,
     keys: str | Sequence[str] = (),
+    order_by: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
     deletes: Literal["hard", "soft"] = "hard",
@@ -171,7 +183,7 @@ def apply_batch(
     ----------
     df : DataFrame
         A bounded changelog with ``row_kind``, or the DataFrame of your ``foreachBatch`` function. Filter out rows without a row kind first.
-    target, keys, sequence_by, scd_type, deletes, deleted_column, column_list, on_new_column, create
+    target, keys, order_by, sequence_by, scd_type, deletes, deleted_column, column_list, on_new_column, create
         As in `apply_changes`.
     change_feed : bool
         As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call in the same micro-batch appends
@@ -184,8 +196,17 @@ def apply_batch(
     """
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
-    written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
-    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
+    options = Options(
+        names_of(keys),
+        names_of(order_by),
+        names_of(sequence_by),
+        scd_type,
+        soft_delete_column(deletes, deleted_column),
+        change_feed,
+        names_of(column_list),
+        on_new_column,
+        create,
+    )
     if change_feed and is_connect(df):
         require_no_micro_batch(df)
     with _java_errors(df, target):
@@ -211,6 +232,7 @@ class Options:
     """The options that `apply_changes` and `apply_batch` share."""
 
     keys: tuple[str, ...]
+    order_by: tuple[str, ...]
     sequence_by: tuple[str, ...]
     scd_type: int
     deleted_column: str | None
@@ -236,6 +258,8 @@ def _apply(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyC
 def _apply_of(
     df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
 ) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+    from pyspark.sql.types import StructField, TimestampType
+
     may = options.create, options.on_new_column
     if options.change_feed:
         return AppendChangeFeed(table, TableSpec((*written, *_change_feed_fields()), (), *may), written)
@@ -245,12 +269,13 @@ def _apply_of(
             raise ArgumentError(f"scd_type=2 is not supported for {kind}: write the history to a DeltaTarget or an IcebergTarget")
         spec = TableSpec((*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True)
         return ApplyVersions(table, spec, options.sequence_by)
-    if not options.sequence_by:
+    if not options.order_by:
         require_arrival_order(df, options.keys)
     if options.deleted_column is None:
-        return ApplyChanges(table, TableSpec(written, options.keys, *may), options.sequence_by)
-    spec = TableSpec((*written, deleted_field(options.deleted_column)), options.keys, *may, options.deleted_column)
-    return ApplyChanges(table, spec, options.sequence_by, _time_column(df, options.sequence_by))
+        return ApplyChanges(table, TableSpec(written, options.keys, *may), options.order_by)
+    deleted = StructField(options.deleted_column, TimestampType())
+    spec = TableSpec((*written, deleted), options.keys, *may, options.deleted_column)
+    return ApplyChanges(table, spec, options.order_by, _time_column(df, options.order_by))
 
 
 @dataclass(frozen=True)
@@ -259,7 +284,7 @@ class ApplyChanges:
 
     table: TableTarget
     spec: TableSpec
-    sequence_by: tuple[str, ...]
+    order_by: tuple[str, ...]
     deleted_time: str | None = None
     """The column with the time of soft deletes; None for the time of the micro-batch."""
 
@@ -268,8 +293,8 @@ class ApplyChanges:
         key = self.spec.primary_key
         if self.spec.deleted_column is not None:
             batch = with_deletion_times(batch, self.spec.deleted_column, self.deleted_time)
-        with computed(last_changes(batch, self.spec.names, key, self.sequence_by)) as latest:
-            if check(latest, key, self.sequence_by) == 0:
+        with computed(last_changes(batch, self.spec.names, key, self.order_by)) as latest:
+            if check(latest, key, self.order_by) == 0:
                 return
             repeat_conflicts(partial(self._merge, latest.select("row.*")))
 
@@ -313,10 +338,10 @@ class AppendChangeFeed:
 
 def _written(df: DataFrame, options: Options) -> list[StructField]:
     fields = {field.name: field for field in df.schema.fields if field.name not in (ROW_KIND, *SIDE_OUTPUTS)}
-    unknown = [name for name in (*options.column_list, *options.sequence_by) if name not in fields]
+    unknown = [name for name in (*options.column_list, *options.order_by, *options.sequence_by) if name not in fields]
     if unknown:
         raise ArgumentError(f"the DataFrame has no column {unknown[0]!r}; it has {', '.join(fields)}")
-    require_distinct(df, [*(options.column_list or fields), *options.sequence_by])
+    require_distinct(df, [*(options.column_list or fields), *options.order_by, *options.sequence_by])
     return [fields[name] for name in options.column_list or fields]
 
 
@@ -328,8 +353,6 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
     unknown = [name for name in options.keys if name not in names]
     if unknown:
         raise ArgumentError(f"keys has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
-    if options.change_feed and options.sequence_by:
-        raise ArgumentError("change_feed and sequence_by cannot be combined: remove one of them")
     own = _own_columns(options)
     reserved = [name for name in names if name.lower() in own]
     if reserved:
@@ -349,8 +372,22 @@ def _check_kind_of_table(options: Options) -> None:
     if len(asked) > 1:
         # A history and a change feed keep what was deleted in any case.
         raise ArgumentError(f"{asked[0]} and {asked[1]} cannot be combined: remove one of them")
-    if options.scd_type == 2 and not options.sequence_by:
-        raise ArgumentError("sequence_by is missing, which scd_type=2 requires: pass columns that increase with each change of a key")
+    _check_order(options)
+
+
+def _check_order(options: Options) -> None:
+    history, order = options.scd_type == 2, options.order_by
+    wrong = {
+        "sequence_by is missing, which scd_type=2 requires: pass columns that increase with each change of a key": history
+        and not options.sequence_by,
+        "order_by and scd_type=2 cannot be combined: pass its columns as sequence_by": history and order,
+        "sequence_by requires scd_type=2: pass order_by, which orders the changes of a micro-batch and drops no late ones": not history
+        and options.sequence_by,
+        "change_feed and order_by cannot be combined: remove one of them": options.change_feed and order,
+    }
+    for text, is_wrong in wrong.items():
+        if is_wrong:
+            raise ArgumentError(text)
 
 
 def _own_columns(options: Options) -> set[str]:
@@ -362,9 +399,9 @@ def _own_columns(options: Options) -> set[str]:
     return {options.deleted_column.lower()} if options.deleted_column is not None else set()
 
 
-def _time_column(df: DataFrame, sequence_by: Sequence[str]) -> str | None:
+def _time_column(df: DataFrame, order_by: Sequence[str]) -> str | None:
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
-    return next((name for name in sequence_by if kinds[name] == "timestamp"), None)
+    return next((name for name in order_by if kinds[name] == "timestamp"), None)
 
 
 def _change_feed_fields() -> list[StructField]:

@@ -16,30 +16,61 @@ Each query has its own staging table: a new run drops what a killed run left. A 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.connect import require_jvm
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 
-from .dialects import Dialect, MySql
-from .jdbc_connection import JdbcConnection, JdbcTable, database_errors
+from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
 from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
 from .table_spec import Batch, TableSpec, missing_columns, running_batch, written_spec
-from .targets import ConflictError, Sink, TableTarget, TargetError
+from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import DataType, StructField
 
 BATCHES = "changelog_batches"
+_SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
+_SECRET = re.compile("(?i)pass|secret|token|key")
+_WRITERS = "8"
+"""The default number of connections, and so of tasks that write; `JdbcTable.options` override it."""
+
+
+@dataclass(frozen=True)
+class JdbcTable:
+    """A table of PostgreSQL, MySQL or MariaDB, and how to connect to it.
+
+    Parameters
+    ----------
+    url, table, user, password, options
+        As of `JdbcTarget` and `JdbcSource`.
+    """
+
+    url: str
+    table: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        kind = type(self).__name__
+        if not isinstance(self.url, str) or _SECRET_IN_URL.search(self.url):
+            # The text leaves out the url, which contains the secret.
+            raise ArgumentError(f"{kind} has a password in its url, where logs and plans may show it: pass password=... instead")
+        if not self.url.startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")):
+            raise ArgumentError(f"{kind} has the url {self.url!r}: it must begin with jdbc:postgresql:, jdbc:mysql: or jdbc:mariadb:")
+        if not self.table or not all(self.table.split(".")):
+            raise ArgumentError(f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'")
 
 
 @dataclass(frozen=True)
@@ -74,11 +105,11 @@ class DatabaseSink(Sink):
     table: JdbcTarget
 
     def needed(self, spec: TableSpec) -> list[str]:
-        with self._connection() as connection:
+        with JdbcConnection.open(self.spark, self.table) as connection:
             return _needed(connection, self.table, spec)
 
     def prepare(self, spec: TableSpec) -> TableSpec:
-        with self._connection() as connection:
+        with JdbcConnection.open(self.spark, self.table) as connection:
             for statement in _needed(connection, self.table, spec):
                 connection.execute(statement)
             return spec if spec.on_new_column != "ignore" else written_spec(self.table, spec, connection.columns(self.table.table))
@@ -88,39 +119,36 @@ class DatabaseSink(Sink):
         with self._staged(latest, spec) as staged:
             staged.require_distinct_keys()
             # A repeated micro-batch would find other rows at earlier keys.
-            batch = running_batch(self.spark) if staged.bases else None
-            with staged.transaction(batch) as begun:
-                if begun:
+            with staged.transaction(running_batch(self.spark) if staged.bases else None) as is_new:
+                if is_new:
                     staged.merge(partial_rows=spec.partial_rows)
 
     def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
-        with self._staged(rows, spec) as staged, staged.transaction(batch) as begun:
-            if begun:
-                staged.append()
+        with self._staged(rows, spec) as staged, staged.transaction(batch) as is_new:
+            if is_new:
+                staged.connection.execute(staged.connection.dialect.insert(staged.name, self.table.table, staged.names))
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
-        with self._connection() as connection:
+        with JdbcConnection.open(self.spark, self.table) as connection:
             return [connection.dialect.widen(self.table.table, new, in_key=in_key)]
 
     def is_reachable(self) -> bool:
         try:
-            with self._connection():
+            with JdbcConnection.open(self.spark, self.table):
                 return True
         except TargetError:
             return False
 
     @contextmanager
-    def _connection(self) -> Iterator[JdbcConnection]:
-        with JdbcConnection.open(self.spark, self.table) as connection:
-            yield connection
-
-    @contextmanager
     def _staged(self, rows: DataFrame, spec: TableSpec) -> Iterator[_StagedRows]:
-        with self._connection() as connection:
+        with JdbcConnection.open(self.spark, self.table) as connection:
             name = self._staging_table()
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.execute(drop)
-            staged = _StagedRows.of(connection, self.table, name, spec, with_bases=BASE_COLUMN in rows.columns)
+            names, key = connection.staged(self.table.table, spec.names), connection.spelled(self.table.table, spec.primary_key)
+            bases = {column: f"b{part}" for part, column in enumerate(key)} if BASE_COLUMN in rows.columns else {}
+            deleted = None if spec.deleted_column is None else connection.spelled(self.table.table, [spec.deleted_column])[0]
+            staged = _StagedRows(connection, self.table, name, names, {column: names[column] for column in key}, bases, deleted)
             try:
                 staged.fill(rows, spec)
                 yield staged
@@ -165,14 +193,6 @@ class _StagedRows:
     key: dict[str, str]
     bases: dict[str, str]
     deleted: str | None
-
-    @classmethod
-    def of(cls, connection: JdbcConnection, table: JdbcTarget, name: str, spec: TableSpec, *, with_bases: bool) -> _StagedRows:
-        names = connection.staged(table.table, spec.names)
-        spelled = connection.spelled(table.table, [*spec.primary_key, *([spec.deleted_column] if spec.deleted_column else [])])
-        key = spelled[: len(spec.primary_key)]
-        bases = {column: f"b{part}" for part, column in enumerate(key)} if with_bases else {}
-        return cls(connection, table, name, names, {column: names[column] for column in key}, bases, next(iter(spelled[len(key) :]), None))
 
     def fill(self, rows: DataFrame, spec: TableSpec) -> None:
         """Create the staging table, and write the rows into it."""
@@ -241,10 +261,6 @@ class _StagedRows:
             raise missing_row(lost.split()[1])
         self.connection.execute(dialect.complete(self.name, self.table.table, self.names, key))
 
-    def append(self) -> None:
-        """Insert all staged rows."""
-        self.connection.execute(self.connection.dialect.insert(self.name, self.table.table, self.names))
-
 
 def in_same_schema(table: str, name: str) -> str:
     """Return a table name qualified with another table's schema."""
@@ -280,9 +296,9 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
         dialect.require_name(part, "table")
     found = connection.columns(table.table)
     spec = written_spec(table, spec, found)
-    for field in spec.fields:
-        dialect.require_name(field.name)
-        dialect.type(field, in_key=False)  # raises for unsupported types, also of existing columns
+    for column in spec.fields:
+        dialect.require_name(column.name)
+        dialect.type(column, in_key=False)  # raises for unsupported types, also of existing columns
     if found is None:
         if not spec.create:
             raise TargetError(f"{table} does not exist: create it, or set create=True")
@@ -311,3 +327,213 @@ def _check_indexes(connection: JdbcConnection, table: JdbcTarget, primary_key: S
         raise TargetError(
             f"{table} has another unique index, on ({', '.join(sorted(others[0]))}), with which MySQL would update other rows: drop it"
         )
+
+
+# -------------------------------------------------------------------------------------------------------------- the connection
+
+
+@dataclass(frozen=True)
+class JdbcConnection:
+    """A JDBC connection in Spark's JVM."""
+
+    java: Any
+    jvm: Any
+    dialect: Dialect
+    options: dict[str, str]
+    of: JdbcTable
+
+    @classmethod
+    @contextmanager
+    def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[JdbcConnection]:
+        """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
+        jvm: Any = spark._jvm
+        dialect = dialect_of(table.url)
+        options = jdbc_options(table, dialect)
+        with database_errors(table):
+            parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
+            java = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"]).createConnectionFactory(parsed).apply(-1)
+        try:
+            connection = cls(java, jvm, dialect, options, table)
+            yield replace(connection, dialect=connection.refined())
+        finally:
+            java.close()
+
+    def execute(self, statement: str, *parameters: str) -> None:
+        """Run a statement."""
+        with database_errors(self.of), self._executed(statement, parameters):
+            pass
+
+    def number(self, query: str, *parameters: str) -> int | None:
+        """Return the number that a query selects, or None without a row."""
+        with database_errors(self.of), self._executed(query, parameters) as rows:
+            return int(rows.getLong(1)) if rows.next() else None
+
+    def rows(self, query: str, *parameters: str) -> list[tuple[str | None, ...]]:
+        """Return the rows that a query selects, as text."""
+        with database_errors(self.of), self._executed(query, parameters) as rows:
+            columns, found = range(1, rows.getMetaData().getColumnCount() + 1), []
+            while rows.next():
+                found.append(tuple(rows.getString(index) for index in columns))
+            return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit the statements of the block, or roll all of them back."""
+        from py4j.protocol import Py4JError
+
+        self.java.setAutoCommit(False)
+        try:
+            yield
+            with database_errors(self.of):
+                self.java.commit()
+        except BaseException:
+            with suppress(Py4JError):  # the server rolls a broken connection back
+                self.java.rollback()
+            raise
+        finally:
+            with suppress(Py4JError):
+                self.java.setAutoCommit(True)
+
+    def refined(self) -> Dialect:
+        """Return the dialect with the collation of the connected server, MySQL or MariaDB."""
+        if not isinstance(self.dialect, MySql):
+            return self.dialect
+        mariadb = "mariadb" in str(self.java.getMetaData().getDatabaseProductVersion()).lower()
+        return replace(self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin")
+
+    def columns(self, table: str) -> dict[str, DataType | None] | None:
+        """Return a table's columns with their types, or None if the table is missing.
+
+        Only types are known that can silently lose part of a value (`narrowing`). The others are None.
+        """
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            with self._executed(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as rows:
+                found = rows.getMetaData()
+                return {found.getColumnName(index): _exact_type(found, index) for index in range(1, found.getColumnCount() + 1)}
+        except Py4JJavaError as error:
+            if error.java_exception.getSQLState() == self.dialect.missing_table:
+                return None
+            raise TargetError(_text(error, self.of)) from None
+
+    def spelled(self, table: str, names: Sequence[str]) -> list[str]:
+        """Return names with the table's upper and lower case."""
+        found = {name.lower(): name for name in self.columns(table) or []}
+        return [found.get(name.lower(), name) for name in names]
+
+    def staged(self, table: str, names: Sequence[str]) -> dict[str, str]:
+        """Return a mapping from the table's column names to those of the staging table."""
+        return {name: f"c{index}" for index, name in enumerate(self.spelled(table, names))}
+
+    def unique_indexes(self, table: str) -> list[set[str]]:
+        """Return the columns, in lower case, of each unique index that an upsert can use."""
+        *schema, name = table.split(".")
+        of = [schema[0] if schema else self.java.getCatalog(), name] if isinstance(self.dialect, MySql) else [self.dialect.table(table)]
+        indexes: dict[str, set[str]] = {}
+        # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
+        with database_errors(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
+            while rows.next():
+                indexes.setdefault(rows.getString(1), set()).add(rows.getString(2).lower())
+        return list(indexes.values())
+
+    @contextmanager
+    def _executed(self, text: str, parameters: Sequence[str]) -> Iterator[Any]:
+        """Run a statement, and yield its rows, or None."""
+        # Prepared only with parameters: MySQL's driver treats a question mark in a name as one.
+        statement = self.java.prepareStatement(text) if parameters else self.java.createStatement()
+        try:
+            statement.setEscapeProcessing(False)
+            for index, value in enumerate(parameters, 1):
+                statement.setString(index, value)
+            statement.execute(*([] if parameters else [text]))
+            yield statement.getResultSet()
+        finally:
+            statement.close()
+
+
+def _exact_type(columns: Any, index: int) -> DataType | None:
+    """Return the type of a column of integers, decimals or dates; None for others.
+
+    Parameters
+    ----------
+    columns : java.sql.ResultSetMetaData
+    index : int
+        From 1.
+    """
+    from pyspark.sql.types import ByteType, DateType, DecimalType, IntegerType, LongType, ShortType
+
+    kinds = {-6: ByteType(), 5: ShortType(), 4: IntegerType(), -5: LongType(), 91: DateType()}
+    number = columns.getColumnType(index)
+    if number in (2, 3):  # NUMERIC and DECIMAL
+        digits, scale = columns.getPrecision(index), columns.getScale(index)
+        # PostgreSQL's NUMERIC without a precision has any number of digits.
+        return DecimalType(digits, scale) if 0 < digits <= 38 and 0 <= scale <= digits else None
+    return kinds.get(number)
+
+
+def jdbc_options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
+    """Return the options of Spark's JDBC source and writer for a table."""
+    url = table.url
+    if url.startswith("jdbc:mariadb:"):
+        # Spark uses MySQL's SQL and quotes for this scheme only.
+        url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1) + ("&" if "?" in url else "?") + "permitMysqlScheme"
+    account = {name: value for name, value in (("user", table.user), ("password", table.password)) if value is not None}
+    given = {name: str(value) for name, value in table.options.items()}
+    return {
+        **dialect.properties,
+        "numPartitions": _WRITERS,
+        **given,
+        **account,
+        "url": url,
+        "driver": dialect.driver,
+        "dbtable": table.table,
+    }
+
+
+@contextmanager
+def database_errors(table: JdbcTable) -> Iterator[None]:
+    """Raise a database error as a `TargetError`, without the password and without Java's stack.
+
+    Raises
+    ------
+    TargetError
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        if _deadlock(error):
+            raise ConflictError(f"another writer locked rows of {table} at the same time (deadlock)") from None
+        raise TargetError(_text(error, table)) from None
+
+
+def _deadlock(error: Any) -> bool:
+    """Return whether the database rolled the transaction back because of another: a deadlock, or a failed serialization."""
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    root = _root(error)
+    is_sql = root is not None and is_instance_of(SparkContext._gateway, root, "java.sql.SQLException")
+    return is_sql and root.getSQLState() in ("40001", "40P01")
+
+
+def _root(error: Any) -> Any:
+    """Return the first cause in Java of an error of py4j, or None."""
+    return [*java_causes(error)][-1] if hasattr(error, "java_exception") else None
+
+
+def _text(error: Any, table: JdbcTable) -> str:
+    root = _root(error)
+    if root is not None:
+        text = f"{root.getClass().getSimpleName()}: {root.getMessage()}"
+    else:
+        causes = [line for line in str(error).splitlines() if "Exception: " in line]
+        text = (causes or str(error).splitlines())[-1]
+    shown = " ".join(text.split())[:500]
+    secrets = (str(value) for name, value in {**table.options, "password": table.password}.items() if value and _SECRET.search(name))
+    for secret in secrets:
+        shown = shown.replace(secret, "***")
+    return f"{table}: {shown}"

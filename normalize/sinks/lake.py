@@ -25,7 +25,7 @@ from .latest import ADDS
 from .narrowing import require_no_narrowing
 from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent, missing_row
 from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns, written_spec
-from .targets import ConflictError, Sink, TableTarget, TargetError
+from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -424,10 +424,7 @@ def _spark_errors(spark: SparkSession) -> tuple[type[Exception], ...]:
 def _chain(error: Any) -> Iterator[str]:
     """Yield the class and message of an exception and of its causes in Java."""
     yield f"{type(error).__module__}.{type(error).__name__}"
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    while java is not None:
-        yield java.toString()
-        java = java.getCause()
+    yield from (java.toString() for java in java_causes(error))
     yield from _remote_chain(error)
 
 

@@ -38,11 +38,9 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 
 from .arrival import ChangeOrderError
-from .conflicts import repeat_conflicts
-from .latest import ADDS, check, last_changes
-from .stored_rows import computed
+from .latest import ADDS, check, computed, last_changes
 from .table_spec import END_AT, START_AT, TableSpec
-from .targets import Sink, TableTarget, TargetError
+from .targets import Sink, TableTarget, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame

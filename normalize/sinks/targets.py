@@ -12,10 +12,13 @@ a class of yours          a class of yours  docs/tasks/your-own-sink.md
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdc_formats.errors import ChangelogError
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from .table_spec import Batch, TableSpec
+
+_log = logging.getLogger("normalize")
+TRIES = 10
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds
 
 
 class TargetError(ChangelogError, RuntimeError):
@@ -123,3 +130,42 @@ class Sink(ABC):
     def conflicts(self) -> AbstractContextManager[None]:
         """Raise a conflict with another writer in the block as a `ConflictError`."""
         return nullcontext()
+
+
+def repeat_conflicts(commit: Callable[[], None], *, pause: Callable[[float], None] = time.sleep) -> None:
+    """Call `commit` until no other writer prevents it, at most `TRIES` times.
+
+    The pauses double, up to ten seconds. Each is shortened at random, so that two writers do not collide again. Each conflict is logged as
+    information.
+
+    Parameters
+    ----------
+    commit : callable
+        Raises `ConflictError` if it wrote nothing and can be called again.
+    pause : callable
+        Waits for a number of seconds.
+
+    Raises
+    ------
+    ConflictError
+        When every call raised it.
+    """
+    for tried in range(TRIES):
+        try:
+            return commit()
+        except ConflictError as error:
+            conflict = error
+            _log.info("%s: attempt %s of %s", conflict.args[0], tried + 1, TRIES)
+        if tried < TRIES - 1:
+            pause(min(_FIRST_PAUSE * 2**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1))
+    raise ConflictError(
+        f"{conflict.args[0]}, in each of {TRIES} attempts: let fewer queries write this table at a time, and restart this query"
+    )
+
+
+def java_causes(error: Any) -> Iterator[Any]:
+    """Yield the exception of Java that an error of py4j or Spark has, and its causes."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        yield java
+        java = java.getCause()

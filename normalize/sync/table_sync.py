@@ -25,23 +25,20 @@ from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
-from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.databases import Database, require_scd_type, table_name
-from normalize.sinks.latest import ADDS
+from normalize.sinks.latest import ADDS, computed
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 from normalize.sinks.scd2 import ApplyVersions, version_fields
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
-from normalize.sinks.stored_rows import computed
 from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
-from normalize.sinks.targets import TableTarget
+from normalize.sinks.targets import TableTarget, repeat_conflicts
 
-from .facts import SeenFacts, checked_facts
+from .facts import TableFacts, checked_facts
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
 from .table_changes import PLACE, ChangeOptions, Found, changes_here, changes_on_spark, without_absent_column
 from .table_options import Selection, SyncError, TableOptions
-from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
-from .widening import how_to_widen, wider_column
+from .table_schema import Record, TableSchema, decide_merged, extend, how_to_widen, new_columns, wider_column, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -193,14 +190,12 @@ class TableSync:
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
-    _stored: bool = False
     _prepared: TableSchema | None = None
     _schema_changes: int = 0
 
     def load(self) -> None:
-        """Read the table's file, once."""
-        if not self._stored:
-            self.schema, self._stored = self.rules.store.read(self.table), True
+        """Read the table's file."""
+        self.schema = self.rules.store.read(self.table)
 
     @property
     def target_name(self) -> str:
@@ -330,7 +325,7 @@ class TableSync:
     def _with_facts(self, schema: TableSchema, part: Part) -> TableSchema:
         """Return the schema with the facts of a micro-batch, which are kept."""
         rules, summary = self.rules, part.summary
-        seen = SeenFacts(rules.target_name(self.table), summary.source_keys, summary.topics)
+        seen = TableFacts(rules.target_name(self.table), tuple(summary.source_keys), tuple(summary.topics))
         user_key = bool(names_of(rules.options(self.table).primary_key))
         facts = checked_facts(schema.facts, seen, schema.primary_key, user_key=user_key, file=rules.store.file(self.table))
         checked = replace(schema, facts=facts)

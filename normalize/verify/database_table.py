@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from cdc_formats.values.schema import backquoted
 from normalize.sinks.dialects import MySql
-from normalize.sinks.jdbc_connection import JdbcConnection, JdbcTable, database_errors
+from normalize.sinks.jdbc import JdbcConnection, JdbcTable, database_errors
 from normalize.sinks.targets import TargetError
 
 from .tables import Key, Snapshot

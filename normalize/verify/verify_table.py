@@ -29,7 +29,7 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaErro
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
 from normalize.connect import require_jvm
-from normalize.sinks.jdbc_connection import JdbcTable
+from normalize.sinks.jdbc import JdbcTable
 from normalize.sinks.lake import LakeTarget, lake_target
 from normalize.sinks.targets import TableTarget
 

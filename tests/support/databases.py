@@ -14,7 +14,7 @@ import pyarrow as pa
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, JdbcTarget
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc_connection import JdbcConnection, jdbc_options
+from normalize.sinks.jdbc import JdbcConnection, jdbc_options
 from normalize.sinks.lake import LakeTarget
 
 if TYPE_CHECKING:

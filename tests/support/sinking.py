@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget, apply_changes
 from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc_connection import JdbcConnection, jdbc_options
+from normalize.sinks.jdbc import JdbcConnection, jdbc_options
 from normalize.sinks.targets import TableTarget
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from normalize import JdbcTarget, LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.jdbc_connection import JdbcConnection
+from normalize.sinks.jdbc import JdbcConnection
 from tests.support.sinking import Sink, apply_stream, changelog, finish_all, forget_last_commit
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from cdc_formats.errors import SchemaError
 from normalize import JdbcTarget
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.jdbc_connection import JdbcConnection
+from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
 from tests.support.sinking import Sink, changelog, random_changelog
 

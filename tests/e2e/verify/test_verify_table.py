@@ -14,7 +14,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify_table
-from normalize.sinks.jdbc_connection import JdbcConnection
+from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
 from normalize.verify.verification import Verification
 from tests.support.commands import quick

@@ -14,9 +14,8 @@ import pytest
 
 from normalize import DeltaTarget, IcebergTarget
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import ConflictError
+from normalize.sinks.targets import ConflictError, repeat_conflicts
 from tests.support.maintenance import Maintained
 from tests.support.sinking import Sink, changelog, finish_all
 
