@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from normalize import DeltaTarget, IcebergTarget
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import LakeTarget
+from normalize.sinks.lake import LakeTarget
 from normalize.spark_versions import has_package
 
 from .spark import start_session
@@ -173,7 +173,7 @@ def measure(changes: DataFrame, table: Table, way: Way) -> Cost:
 
 def library(changes: DataFrame, target: LakeTarget) -> None:
     """Apply the changes by this library."""
-    apply_batch(changes, target, keys="id", sequence_by="updated_at")
+    apply_batch(changes, target, keys="id", order_by="updated_at")
 
 
 def by_hand(changes: DataFrame, target: LakeTarget, condition: str = "") -> None:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, cast
 
 from cdc_formats.values.schema import backquoted
 from normalize.sinks.dialects import MySql
-from normalize.sinks.jdbc import JdbcConnection, database_errors
-from normalize.sinks.targets import JdbcTarget, TargetError
+from normalize.sinks.jdbc import JdbcConnection, JdbcTable, database_errors
+from normalize.sinks.targets import TargetError
 
 from .tables import Key, Snapshot
 
@@ -111,7 +111,7 @@ class DatabaseTable:
     """A table of PostgreSQL, MySQL or MariaDB."""
 
     spark: SparkSession
-    target: JdbcTarget
+    target: JdbcTable
 
     @property
     def name(self) -> str:

@@ -73,8 +73,8 @@ class DebeziumSignal:
         if not existing:
             return 0
         collection = self.collection or _collection(source)
-        with JdbcConnection.open(spark, source.as_target()) as connection:
-            table = DatabaseTable(spark, source.as_target())
+        with JdbcConnection.open(spark, source) as connection:
+            table = DatabaseTable(spark, source)
             condition = keys_condition(connection, [table.column(name) for name in keys], existing)
             data = {
                 "type": "incremental",
@@ -145,7 +145,7 @@ def merge_source_rows(comparison: Comparison, target: TableTarget | str, kinds: 
         # A key has one row: its place in any order is the same.
         ordered = rows.withColumn(_ORDER, F.lit(0))
         columns = [column.target_name for column in comparison.columns]
-        apply_batch(ordered, target, keys=comparison.target_keys, sequence_by=_ORDER, column_list=columns, create=False)
+        apply_batch(ordered, target, keys=comparison.target_keys, order_by=_ORDER, column_list=columns, create=False)
 
     if duplicates:
         # A MERGE keeps all rows of a key.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from cdc_formats.errors import ArgumentError
-from normalize.sinks.targets import JdbcTarget
+from normalize.sinks.targets import JdbcTable
 
 
 @dataclass(frozen=True)
-class JdbcSource:
+class JdbcSource(JdbcTable):
     """A source table of PostgreSQL, MySQL or MariaDB.
 
     Parameters
@@ -25,19 +23,3 @@ class JdbcSource:
         PostgreSQL: options of the JDBC driver (``sslmode``, ...). MySQL and MariaDB: options of ``mysql-changelog`` (``ssl.ca``, ...). They
         may contain secrets, and so are not shown.
     """
-
-    url: str
-    table: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-
-    def __post_init__(self) -> None:
-        try:
-            self.as_target()
-        except ArgumentError as error:
-            raise ArgumentError(str(error.args[0]).replace("JdbcTarget", "JdbcSource")) from None
-
-    def as_target(self) -> JdbcTarget:
-        """Return the same connection and table as a `JdbcTarget`."""
-        return JdbcTarget(self.url, self.table, self.user, self.password, self.options)

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from normalize.sinks.targets import LakeTarget, TargetError
+from normalize.sinks.lake import LakeTarget
+from normalize.sinks.targets import TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

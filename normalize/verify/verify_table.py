@@ -29,8 +29,9 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaErro
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
 from normalize.connect import require_jvm
-from normalize.sinks.apply import lake_target
-from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
+from normalize.sinks.jdbc import JdbcTable
+from normalize.sinks.lake import LakeTarget, lake_target
+from normalize.sinks.targets import TableTarget
 
 from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, compared_column, hashed
 from .database_table import DatabaseTable
@@ -470,7 +471,7 @@ def _require_distinct_names(table: ComparableTable) -> None:
 
 def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
     if source.url.startswith("jdbc:postgresql:"):
-        return DatabaseTable(spark, source.as_target())
+        return DatabaseTable(spark, source)
     try:
         from .mysql_table import MySqlTable
     except ImportError as error:
@@ -490,8 +491,10 @@ def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
 
 
 def _target_table(spark: SparkSession, target: TableTarget | str) -> ComparableTable:
-    if isinstance(target, JdbcTarget):
+    if isinstance(target, JdbcTable):
         return DatabaseTable(spark, target)
     if isinstance(target, LakeTarget):
         return LakeTable(spark, target)
-    return LakeTable(spark, lake_target(spark, target))
+    if isinstance(target, str):
+        return LakeTable(spark, lake_target(spark, target))
+    raise ArgumentError(f"target is {target!r}: pass a DeltaTarget, an IcebergTarget, a JdbcTarget or the name of a table")

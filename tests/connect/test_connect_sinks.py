@@ -75,7 +75,7 @@ def test_a_stream_makes_the_table(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
 ) -> None:
     sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"])
-    written = {"keys": "id", "sequence_by": "offset", "column_list": ["id", "name"]}
+    written = {"keys": "id", "order_by": "offset", "column_list": ["id", "name"]}
     apply_stream(changes, sink.table, tmp_path / "c", **written)
     assert sink.rows() == [(1, "c"), (2, "e")]
     repeat_last_batch(changes, sink, tmp_path / "c", **written)
@@ -84,7 +84,7 @@ def test_a_stream_makes_the_table(
         [("+U", 1, "new", 3, 8), ("-D", 2, "e", 3, 9), ("+U", 2, "e", 3, 7)], "row_kind STRING, id INT, name STRING, size INT, offset INT"
     )
     columns = ["id", "name", "size"]
-    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", sequence_by="offset", column_list=columns, on_new_column="add")
+    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", order_by="offset", column_list=columns, on_new_column="add")
     assert sink.rows() == [(1, "new", 3)]
 
 
@@ -107,7 +107,7 @@ def test_a_history_has_every_version(
 def test_a_soft_delete_keeps_the_row(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
     sink = new_sink("delta")
     for row in [("+I", 1, "a"), ("-D", 1, "a")]:
-        apply_batch(changelog(connect, [row]), sink.table, keys="id", sequence_by="name", deletes="soft")
+        apply_batch(changelog(connect, [row]), sink.table, keys="id", order_by="name", deletes="soft")
     assert sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect() == [(1, "a")]
 
 
@@ -150,7 +150,7 @@ def test_concurrent_writers_all_finish(connect: SparkSession, new_sink: Callable
     sink, writers = new_sink(kind), 3
 
     def write(writer: int) -> None:
-        apply_batch(changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]), sink.table, keys="id", sequence_by="name")
+        apply_batch(changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]), sink.table, keys="id", order_by="name")
 
     with ThreadPoolExecutor(writers) as pool:
         finish_all(pool.submit(write, writer) for writer in range(writers))
@@ -165,9 +165,7 @@ def test_results_of_a_group_by_are_applied(
     sink = new_sink("delta")
     names = aggregate_changes(streamed(connect, story), "name", signed_count("*").alias("n"), changelog_mode="all")
     writer = (
-        apply_changes(names, sink.table, keys="name", sequence_by="n")
-        .outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "c"))
+        apply_changes(names, sink.table, keys="name", order_by="n").outputMode("update").option("checkpointLocation", str(tmp_path / "c"))
     )
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sink.rows() == [("c", 1), ("e", 1)]
@@ -185,14 +183,14 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
             except ValueError as error:
                 with errors.open("a") as file:
                     file.write(f"{error}\n")
-        apply_batch(batch, target, keys="id", sequence_by="offset")
+        apply_batch(batch, target, keys="id", order_by="offset")
 
     writer = streamed(connect, story, metadata=["offset"]).writeStream.foreachBatch(apply)
     writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
     assert table.rows("id", "name") == [(1, "c"), (2, "e")]
     unordered, history, *_ = errors.read_text().splitlines()
     assert unordered.startswith(
-        "[CHANGE_ORDER] Spark Connect requires sequence_by, since its client does not see whether a key's rows are in order"
+        "[CHANGE_ORDER] Spark Connect requires order_by, since its client does not see whether a key's rows are in order"
     )
     assert history.startswith(
         "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark"
@@ -200,7 +198,7 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
 
 
 def test_an_order_is_required(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
-    with pytest.raises(ChangeOrderError, match=r"requires sequence_by, .*: pass sequence_by=\['offset'\], or another column"):
+    with pytest.raises(ChangeOrderError, match=r"requires order_by, .*: pass order_by=\['offset'\], or another column"):
         apply_batch(changelog(connect, STORY), new_sink("delta").table, keys="id")
 
 

@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, JdbcTarget
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
 from normalize.sinks.jdbc import JdbcConnection, jdbc_options
-from normalize.sinks.targets import JdbcTarget, LakeTarget
+from normalize.sinks.lake import LakeTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

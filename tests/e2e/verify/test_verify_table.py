@@ -63,7 +63,7 @@ class Database:
         if self.kind == "mariadb":
             self.server.run(*statements)
         else:
-            with JdbcConnection.open(self.spark, self.source("pg_class").as_target()) as connection:
+            with JdbcConnection.open(self.spark, self.source("pg_class")) as connection:
                 for statement in statements:
                     connection.execute(statement)
 
@@ -193,7 +193,7 @@ def test_repair_by_a_signal_to_debezium(spark: SparkSession, postgresql: Databas
     spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77)")
     result = verify(spark, postgresql.source(source), target, repair=signal)
     assert (result.equal, result.repaired, result.counts["missing"], result.counts["extra"]) == (False, 2, 2, 1)
-    with JdbcConnection.open(spark, postgresql.source(source).as_target()) as connection:
+    with JdbcConnection.open(spark, postgresql.source(source)) as connection:
         ((kind, data),) = connection.rows(f"SELECT type, data FROM {signals}")
         request = json.loads(data)
         condition = request["additional-conditions"][0]["filter"]
@@ -217,7 +217,7 @@ def test_null_and_empty_text_differ_also_if_they_move(spark: SparkSession, datab
 def test_database_targets(spark: SparkSession, database: Database, maria: Database, postgresql: Database) -> None:
     name = database.table()
     for other in (maria, postgresql):
-        target = other.source(other.table()).as_target()
+        target = other.source(other.table())
         if database.kind == "mariadb" and other is postgresql:  # JSON text in the source's spelling, which is text too
             other.run(
                 f"ALTER TABLE {target.table} ALTER doc TYPE text",
@@ -277,7 +277,7 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        copy = database.source(target).as_target()
+        copy = database.source(target)
         results = []
         # The copy may be exactly as far as the source was half a second before: then no key needs a second look.
         while not any(result.rechecked for result in results) and len(results) < 20:
@@ -338,7 +338,7 @@ def test_no_error_or_repr_has_the_password(spark: SparkSession, database: Databa
     assert "s3cret" not in str(caught.value)
     with pytest.raises(ArgumentError, match="JdbcSource has a password in its url"):
         JdbcSource("jdbc:mysql://u:s3cret@db/shop", "t")
-    assert isinstance(source.as_target(), JdbcTarget)
+    assert isinstance(source, JdbcTarget)
 
 
 def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
@@ -366,7 +366,7 @@ def test_names_that_differ_in_case_alone_are_refused(spark: SparkSession, postgr
     postgresql.run(f'CREATE TABLE {name} (id INT PRIMARY KEY, tx INT, "TX" INT)')
     source = postgresql.source(name)
     with pytest.raises(SchemaError, match=f"{name} has the columns `tx` and `TX`, whose names Spark cannot tell apart"):
-        verify(spark, source, source.as_target())
+        verify(spark, source, source)
 
 
 def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
@@ -376,6 +376,6 @@ def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
             f"CREATE TABLE {name} (id INT PRIMARY KEY, flag BIT(1), bits BIT(9))", f"INSERT INTO {name} VALUES (1, b'1', b'100000001')"
         )
     source, target = (maria.source(name) for name in names)
-    assert verify(spark, source, target.as_target()).equal
+    assert verify(spark, source, target).equal
     maria.run(f"UPDATE {names[1]} SET bits = b'1'")
-    assert differences(verify(spark, source, target.as_target())) == [("different", "1", ("bits",))]
+    assert differences(verify(spark, source, target)) == [("different", "1", ("bits",))]
