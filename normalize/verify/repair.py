@@ -12,8 +12,9 @@ from uuid import uuid4
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-from normalize.sinks.apply import apply_batch, computed
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.latest import computed
 from normalize.sinks.targets import TableTarget
 
 from .canonical import ROW, converted
@@ -25,7 +26,7 @@ from .verification import Kind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .verify_table import Comparison
+    from .comparison import Comparison
 
 _ORDER = "__repair_order"
 

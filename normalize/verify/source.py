@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from normalize.sinks.targets import JdbcTable
+from normalize.sinks.jdbc import JdbcTable
 
 
 @dataclass(frozen=True)

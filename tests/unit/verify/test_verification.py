@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from normalize.verify.verification import KINDS, Difference, Verification
-from normalize.verify.verify_table import Key, Looks, Pair, RowsOfKey
+from normalize.verify.comparison import Key, Looks, Pair, RowsOfKey
 
 EQUAL = Verification(
     source="shop.products",
