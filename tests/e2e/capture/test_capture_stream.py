@@ -8,46 +8,23 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import capture
-from tests.support.servers.local_source import SMALL, LocalSource, Replica
+from tests.support.servers.local_source import SMALL, LocalSource, Replica, repeating
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 MOST = 240.0  # seconds, for a busy machine
-
-
-@contextmanager
-def writing(source: LocalSource) -> Iterator[None]:
-    done = threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not done.wait(0.1):
-            number += 1
-            source.run(
-                f"UPDATE killed SET v = v + 1 WHERE id % 7 = {number % 7}",
-                f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",  # so that the table does not grow
-                f"INSERT INTO killed VALUES ({60 + number}, 1)",
-            )
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
 
 
 @contextmanager
@@ -73,19 +50,28 @@ def replayed(folder: Path) -> Replica:
     return replica
 
 
-# The snapshot has about four batches: the first kill is during the snapshot, the second mostly after it.
-SHORT = (1, 2), (3, 5)
+# The snapshot has about four batches: of two kills, the first is during the snapshot, the second mostly after it.
+SHORT, LONG = ((1, 5),), ((1, 2), (3, 5)) * 10
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize("kills", [pytest.param(SHORT, id="2"), pytest.param(SHORT * 10, id="20", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [pytest.param(SHORT, id="1"), pytest.param(LONG, id="20", marks=pytest.mark.soak)])
 def test_changelog_of_a_killed_and_restarted_job_equals_the_table(
     source: LocalSource, tmp_path: Path, kills: tuple[tuple[int, int], ...]
 ) -> None:
     source.run("CREATE OR REPLACE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60")
     source.run("ANALYZE TABLE killed")
-    dice, options = random.Random(), source.options("killed", **SMALL)
-    with writing(source):
+    dice, options, numbers = random.Random(), source.options("killed", **SMALL), count(1)
+
+    def write() -> None:
+        number = next(numbers)
+        source.run(
+            f"UPDATE killed SET v = v + 1 WHERE id % 7 = {number % 7}",
+            f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",  # so that the table does not grow
+            f"INSERT INTO killed VALUES ({60 + number}, 1)",
+        )
+
+    with repeating(write, pause=0.1):
         for least, most in kills:
             with job(options, tmp_path) as lines:
                 for _ in range(dice.randint(least, most)):

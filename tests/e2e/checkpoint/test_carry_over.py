@@ -82,7 +82,14 @@ def test_a_query_on_key_groups_continues_on_the_native_engine(spark, kafka, tmp_
         batch = carry_over(native, str(old), str(new), metadata=metadata)
         assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == before
         assert stored(spark, new) == stored(spark, old) == last_rows(HISTORY[:HALF])
+        other_key = read(spark, kafka, topic, NATIVE, metadata=metadata, primary_key=["id", "qty"])
+        carry_over(other_key, str(old), str(tmp_path / "other"), metadata=metadata)
         kafka.produce(topic, placed(HISTORY[HALF:]))
+        with pytest.raises(StreamingQueryException) as failed:
+            run(other_key, tmp_path / "other")
+        assert explain_error(failed.value).startswith(
+            "[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ"
+        )
         second = run(native, new)
         assert stored(spark, new) == last_rows(HISTORY)
     assert min(second) == batch == max(first) + 1 == 2
@@ -113,19 +120,6 @@ def test_new_columns_and_shuffle_partitions_of_a_native_query(spark, kafka, tmp_
     with pytest.raises(StateVersionError, match="column qty is TINYINT, and the checkpoint has BIGINT"):
         carry_over(read(spark, kafka, topic, NATIVE, schema="id BIGINT, qty TINYINT"), str(new), str(tmp_path / "narrow"))
     assert not (tmp_path / "narrow").exists()
-
-
-def test_the_new_checkpoint_knows_the_primary_key(spark, kafka, tmp_path):
-    topic = new_topic(kafka, placed(HISTORY[:50]), partitions=2)
-    run(read(spark, kafka, topic, ChangelogNormalize(key_groups=2)), tmp_path / "old", "append")
-    other = read(spark, kafka, topic, NATIVE, primary_key=["id", "qty"])
-    carry_over(other, str(tmp_path / "old"), str(tmp_path / "new"))
-    kafka.produce(topic, placed(HISTORY[50:60]))
-    with pytest.raises(StreamingQueryException) as failed:
-        run(other, tmp_path / "new")
-    assert explain_error(failed.value).startswith(
-        "[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ"
-    )
 
 
 def test_what_cannot_be_carried_over_is_refused(spark, kafka, tmp_path):

@@ -1,4 +1,7 @@
-"""A query that is killed in a micro-batch and restarted ends in the right table, and has written every dead letter."""
+"""A query that is killed in a micro-batch and restarted ends in the right table, and has written every dead letter.
+
+Its short form is a query that fails, in `test_dead_letter`; `test_killed_sync` kills one in each run of the tests.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.support.histories import random_history, records_of
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import letters, new_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.soak]
 
 IN_NO_MICRO_BATCH, IN_THE_SECOND = "0", "2"
 
@@ -48,23 +51,16 @@ def micro_batches(folder: Path, topic: str, places: set[str]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("changes", "kills"),
-    [
-        (400, [IN_THE_SECOND]),
-        # Without a wait the kill comes at any time: the trigger runs without a pause.
-        pytest.param(6000, [IN_THE_SECOND, IN_NO_MICRO_BATCH] * 4, marks=pytest.mark.soak),
-    ],
-)
-def test_sigkill_in_a_micro_batch_and_restart_loses_no_row_and_no_dead_letter(kafka, tmp_path, changes, kills):
-    history = random_history(11, changes)
+def test_sigkill_in_a_micro_batch_and_restart_loses_no_row_and_no_dead_letter(kafka, tmp_path):
+    history = random_history(11, changes=6000)
     records = records_of(history)
     bad = {b"poison %d" % number for number in range(0, len(records), 10)}
     for number, value in enumerate(sorted(bad)):
         records.insert(number * 11, (value, value))
     topic, dead = new_topic(kafka, records, partitions=2), new_topic(kafka, [])
     printed: list[str] = []
-    for waits_in in kills:
+    # Without a wait the kill comes at any time: the trigger runs without a pause.
+    for waits_in in [IN_THE_SECOND, IN_NO_MICRO_BATCH] * 4:
         printed += kill_after_two(start(kafka.bootstrap_servers, topic, dead, str(tmp_path), waits_in))
     job = start(kafka.bootstrap_servers, topic, dead, str(tmp_path), IN_NO_MICRO_BATCH)
     printed += job.communicate()[0].splitlines()

@@ -7,7 +7,6 @@ from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import Row
 
 from cdc_formats import columns
@@ -15,7 +14,7 @@ from cdc_formats.errors import ArgumentError, FormatOptionError, SchemaError
 from normalize import ChangelogNormalize, from_kafka_changelog, to_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.core.arrow import spark_ddl
-from tests.support.streams import debezium, new_topic, run_stream, servers, spell, write_changelog
+from tests.support.streams import debezium, letters, new_topic, run_stream, servers, spell, write_changelog
 
 ORDERS = {"schema": "id INT, item STRING, price DECIMAL(10,2)", "primary_key": ["id"]}
 
@@ -33,13 +32,7 @@ def order_messages() -> list[tuple[None, bytes]]:
 
 def records_of(kafka, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """All records of a topic with one partition."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
-    partition = TopicPartition(topic, 0, 0)
-    _, end = consumer.get_watermark_offsets(partition, timeout=20)
-    consumer.assign([partition])
-    messages = consumer.consume(end, timeout=20)
-    consumer.close()
-    return [(message.key(), message.value()) for message in messages]
+    return [(message.key(), message.value()) for message in letters(kafka, topic)]
 
 
 EXPECTED = [

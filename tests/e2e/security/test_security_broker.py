@@ -72,7 +72,14 @@ def test_a_stream_is_read_and_written(spark: Any, secured: Secured, tmp_path: Pa
 # -------------------------------------------------------------------------------------------------------- who may not
 
 
-@pytest.mark.parametrize("stranger", ["wrong password, SCRAM", "another authority", "no certificate", "nothing at all"])
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        "wrong password, SCRAM",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("another authority", "nothing at all")),
+        "no certificate",
+    ],
+)
 def test_unauthorised_reading_is_kafkas_error_without_secrets(
     spark: Any, secured: Secured, stranger: str, tmp_path: Path, capfd: Any
 ) -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from capture.spark_versions import ReadAllAvailable
-from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream
+from tests.support.servers.local_source import LATEST, SMALL, LocalSource, Replica, Stream, repeating
 
 JOINING = SMALL | {"scan.newly-added-table.enabled": "true"}
-LATEST = {"scan.startup.mode": "latest-offset"}
 
 
 def made(source: LocalSource, name: str, rows: int = 60) -> dict[str, str]:
@@ -34,29 +30,6 @@ def run(stream: Stream) -> list[list[dict[str, Any]]]:
 
 def started(options: dict[str, str], start: dict[str, Any] | None = None) -> Stream:
     return Stream(options, start, available_now=True)
-
-
-@contextmanager
-def writing(source: LocalSource, table: str) -> Iterator[None]:
-    done = threading.Event()
-
-    def write() -> None:
-        dice = random.Random(1)
-        while not done.wait(0.01):
-            key = dice.randint(1, 70)
-            source.run(
-                f"UPDATE {table} SET v = v + 1 WHERE id BETWEEN {key} AND {key + 5}",
-                f"DELETE FROM {table} WHERE id = {key}",
-                f"INSERT IGNORE INTO {table} VALUES ({dice.randint(1, 70)}, 0)",
-            )
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
 
 
 def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> None:
@@ -85,8 +58,17 @@ def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> No
 
 def test_runs_end_while_a_writer_is_active_and_neither_lose_nor_repeat_a_row(source: LocalSource) -> None:
     options, replica, batches = made(source, "busy"), Replica("id"), 0
-    start = None
-    with writing(source, "busy"):
+    start, dice = None, random.Random(1)
+
+    def write() -> None:
+        key = dice.randint(1, 70)
+        source.run(
+            f"UPDATE busy SET v = v + 1 WHERE id BETWEEN {key} AND {key + 5}",
+            f"DELETE FROM busy WHERE id = {key}",
+            f"INSERT IGNORE INTO busy VALUES ({dice.randint(1, 70)}, 0)",
+        )
+
+    with repeating(write, pause=0.01):
         for stops in (2, 1, 50, 50, 50):
             stream = started(options, start)
             found = []

@@ -38,12 +38,3 @@ def test_chunk_changed_before_and_after_its_select_is_as_of_the_position(source:
     rows, again = rows_of(chunk, [0, 1]), rows_of(chunk_again, [0, 1])
     assert sorted(rows) == [("k1", "a"), ("k2", "b"), ("k3", "c"), ("k4", "d"), ("k5", "e"), ("k6", "f")]
     assert sorted(again) == sorted(rows)
-
-
-def test_chunk_without_changes_reads_no_log(source: LocalSource) -> None:
-    source.run("CREATE TABLE quiet (id INT PRIMARY KEY)", "INSERT INTO quiet VALUES (1), (2)")
-    options = read_options(source.options("quiet"))
-    with connect(options) as server:
-        (table,) = read_tables(server, options)
-        ((_, chunk),) = read_chunks(server, LogReader(server, [table], 71), [Chunk(table, WHOLE)], server.settled())
-    assert sorted(rows_of(chunk, [0])) == [("1",), ("2",)]

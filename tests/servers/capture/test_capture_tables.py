@@ -18,9 +18,7 @@ from capture.server import connect, run_query
 from capture.source import MySqlChangelog
 from capture.tables import find_tables, read_tables
 from cdc_formats.errors import ArgumentError, SchemaError, StateVersionError
-from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream, everything, inferred
-
-LATEST = {"scan.startup.mode": "latest-offset"}
+from tests.support.servers.local_source import LATEST, SMALL, LocalSource, Replica, Stream, everything, inferred
 
 
 def brief(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:

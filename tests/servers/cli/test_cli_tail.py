@@ -200,28 +200,21 @@ def test_closed_pipe_ends_tail_without_an_error(kafka: Any, topic: str) -> None:
     assert done.stderr == ""
 
 
-def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind(kafka: Any, topic: str) -> None:
+def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind_unless_turned_off(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [*story(1), (b"0", message("delete", 0, "renamed 0"))])
-    with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", columns=60) as terminal:
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
+    with Terminal(*run, columns=60) as terminal:
         code, text = terminal.end()
     assert code == 0
     colours = {kind: code for code, kind in re.findall(r"\x1b\[(\d+)m ([+-][IUD]) ", text)}
     assert colours == {"+I": "32", "-U": "33", "+U": "93", "-D": "31"}
     assert "| op |" in re.sub(r"\x1b\[[\d;]*m", "", text)
-
-
-@pytest.mark.parametrize(("env", "more"), [({"NO_COLOR": "1"}, ()), ({}, ("--color", "never")), ({"TERM": "dumb"}, ())])
-def test_colours_can_be_turned_off(kafka: Any, topic: str, env: dict[str, str], more: tuple[str, ...]) -> None:
-    kafka.produce(topic, story(1))
-    with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", *more, **env) as terminal:
-        _, text = terminal.end()
-    assert "+I" in text
-    assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9)\d", text)
-
-
-def test_colours_can_be_forced_in_a_pipe(kafka: Any, topic: str) -> None:
-    kafka.produce(topic, story(1))
-    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
+    off: list[tuple[tuple[str, ...], dict[str, str]]] = [((), {"NO_COLOR": "1"}), (("--color", "never"), {}), ((), {"TERM": "dumb"})]
+    for more, env in off:
+        with Terminal(*run, *more, **env) as terminal:
+            _, text = terminal.end()
+        assert "+I" in text
+        assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9)\d", text)
     assert "\x1b[32m +I " in cdc(*run, "--color", "always").out
     assert "\x1b" not in cdc(*run).out
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from cdc_formats.errors import InferenceError, UnknownTopicError
+from cdc_formats.errors import InferenceError
 from cdc_formats.topics.kafka import infer_topic, sample_topic
 from normalize.local_kafka import ProducerRecord
 from tests.support.paths import RECORDS as TOPICS
@@ -32,38 +31,11 @@ def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
     assert (found[3].topic, found[3].partition, found[3].offset) == (topic, 0, 3)
 
 
-def test_a_topic_that_was_compacted_or_written_in_transactions_ends(kafka) -> None:
-    from confluent_kafka import Producer
-
-    topic = new_topic(kafka, [])
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions()
-    for n in range(3):
-        producer.begin_transaction()
-        producer.produce(topic, value=str(n))
-        producer.commit_transaction()
-    # Every second offset is a commit marker, and so is the last offset of the topic.
-    assert [record.value for record in sample_topic(kafka.bootstrap_servers, topic, timeout_seconds=20)] == [b"0", b"1", b"2"]
-
-
 def test_an_empty_topic_gives_no_records_and_no_schema(kafka) -> None:
     topic = new_topic(kafka, [])
     assert sample_topic(kafka.bootstrap_servers, topic) == []
     with pytest.raises(InferenceError, match=r"the sample has no row of maxwell-json .* or pass schema"):
         infer_topic(kafka.bootstrap_servers, topic, format="maxwell-json")
-
-
-def test_nothing_is_committed_and_no_group_is_left(kafka) -> None:
-    topic = new_topic(kafka, [(None, b"x")] * 10)
-    sample_topic(kafka.bootstrap_servers, topic)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
-    assert [group for group in groups if "sample" in group] == []
-
-
-def test_a_missing_topic_is_an_error(kafka) -> None:
-    with pytest.raises(UnknownTopicError, match=r"^\[UNKNOWN_TOPIC\] topic 'nowhere' does not exist, or this user may not see it"):
-        sample_topic(kafka.bootstrap_servers, "nowhere")
 
 
 def test_a_recorded_topic_gives_the_schema_of_its_table(kafka) -> None:

@@ -70,7 +70,7 @@ def test_offsets_without_a_record_are_counted(kafka: Any) -> None:
 
 
 def test_a_topic_that_cannot_be_sampled_is_an_error(kafka: Any) -> None:
-    with pytest.raises(UnknownTopicError, match="topic 'nowhere' does not exist"):
+    with pytest.raises(UnknownTopicError, match=r"^\[UNKNOWN_TOPIC\] topic 'nowhere' does not exist, or this user may not see it"):
         profile_topic(kafka.bootstrap_servers, "nowhere", progress=False)
     with pytest.raises(ArgumentError, match=r"enable\.auto\.commit"):
         profile_topic(kafka.bootstrap_servers, "nowhere", config={"enable.auto.commit": True})

@@ -46,9 +46,8 @@ def topic(secured: Secured) -> str:
     return name
 
 
-@pytest.mark.parametrize("client", ["scram", "plain", "mtls_pem", "mtls_pkcs12"])
-def test_a_topic_is_followed_with_a_file_of_properties(secured: Secured, topic: str, client: str, tmp_path: Path) -> None:
-    config = librdkafka_options(getattr(secured, client)())
+def test_a_topic_is_followed_with_a_file_of_properties(secured: Secured, topic: str, tmp_path: Path) -> None:
+    config = librdkafka_options(secured.mtls_pkcs12())
     assert rows(cdc("tail", topic, *TAIL, "-v", "--config", in_a_file(tmp_path, config))) == ROWS
 
 
