@@ -13,7 +13,7 @@ from normalize.checkpoint.read_state import read_state
 from normalize.core.packing import key_group_of, pack
 from tests.support.histories import TABLE, random_history, records_of
 from tests.support.strategies import last_rows
-from tests.support.streams import debezium, new_topic, run_stream, servers
+from tests.support.streams import ROCKSDB, debezium, new_topic, run_stream, servers, settings
 
 
 def test_the_rows_of_a_query(spark, kafka, tmp_path):
@@ -39,7 +39,6 @@ def test_the_rows_of_a_query(spark, kafka, tmp_path):
 
 @pytest.mark.cross_section
 def test_rocksdb_and_a_ttl(spark, kafka, tmp_path):
-    provider = "spark.sql.streaming.stateStore.providerClass"
     topic = new_topic(kafka, [(None, debezium("c", None, {"id": 1, "price": "1.50", "tags": ["a", None]}))])
     stream = from_kafka_changelog(
         spark,
@@ -52,11 +51,8 @@ def test_rocksdb_and_a_ttl(spark, kafka, tmp_path):
         normalize=ChangelogNormalize(state_ttl=timedelta(days=1)),
     )
     begin = datetime.now()
-    spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
-    try:
+    with settings(spark, ROCKSDB):
         run_stream(stream, tmp_path / "checkpoint")
-    finally:
-        spark.conf.unset(provider)
     state = read_state(spark, str(tmp_path / "checkpoint"))
     assert state.select("id", "price", "tags").dtypes == stream.select("id", "price", "tags").dtypes
     (row,) = state.collect()
@@ -72,13 +68,9 @@ def test_one_of_several_stages_is_selected_by_name(spark, kafka, tmp_path):
         )
 
     rows = {"id": 1, "name": "a", "qty": 2}, {"id": 2, "name": "b", "qty": 3}
-    check = "spark.sql.streaming.unsupportedOperationCheck"
     # Spark accepts only one stage in a query unless its check is off.
-    spark.conf.set(check, "false")
-    try:
+    with settings(spark, {"spark.sql.streaming.unsupportedOperationCheck": "false"}):
         run_stream(table(rows[0], "left").union(table(rows[1], "right")), tmp_path / "checkpoint")
-    finally:
-        spark.conf.unset(check)
     with pytest.raises(ArgumentError, match=r"0 \(applyInPandasWithState\), 1 \(applyInPandasWithState\): pass operator_id"):
         read_state(spark, str(tmp_path / "checkpoint"))
     found = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]

@@ -17,13 +17,10 @@ from normalize.checkpoint.rescale import rescale
 from normalize.core.packing import key_group_of, pack
 from tests.support.histories import TABLE, random_history, records_of, rows_by_key
 from tests.support.strategies import by_key, fold_history, last_rows
-from tests.support.streams import new_topic, servers
+from tests.support.streams import ROCKSDB, new_topic, run_stream, servers, settings
 
 HISTORY = random_history(23, changes=600)
 HALF = len(HISTORY) // 2
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def changelog_of(spark, kafka, topic: str, key_groups: int, **options: int):
@@ -33,14 +30,6 @@ def changelog_of(spark, kafka, topic: str, key_groups: int, **options: int):
 
 def content_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def run_batches(df, checkpoint: Path) -> dict[int, list]:
-    """Run a stream until it has read all records, and collect its rows by batch."""
-    rows: dict[int, list] = {}
-    writer = df.writeStream.foreachBatch(lambda batch, number: rows.update({number: batch.collect()}))
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
-    return rows
 
 
 def assert_whole(batches: dict[int, list]) -> None:
@@ -59,7 +48,7 @@ class Stopped(NamedTuple):
 
 def stopped(spark, kafka, folder: Path) -> Stopped:
     topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
-    batches = run_batches(changelog_of(spark, kafka, topic, 4, maxOffsetsPerTrigger=300), folder / "old")
+    batches = run_stream(changelog_of(spark, kafka, topic, 4, maxOffsetsPerTrigger=300), folder / "old").batches
     assert sorted(batches) == [0, 1]
     kafka.produce(topic, records_of(HISTORY[HALF:]))
     return Stopped(topic, folder / "old", batches)
@@ -76,7 +65,7 @@ def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp
     # A sink of files skips a batch whose number it has: the next number is that of the following batch.
     batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), 12, shuffle_partitions=3)
     assert content_of(query.checkpoint) == before
-    second = run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new")
+    second = run_stream(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new").batches
     assert_whole({**query.batches, **second})
     assert min(second) == batch == max(query.batches) + 1
     assert (tmp_path / "new" / "metadata").read_bytes() == before["metadata"]
@@ -87,19 +76,14 @@ def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp
 
 
 def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
-    spark.conf.set(PROVIDER, ROCKSDB)
-    spark.conf.set(CHANGELOG, "true")
-    try:
+    with settings(spark, ROCKSDB):
         old = stopped(spark, kafka, tmp_path)
         new, batch = f"file://{tmp_path}/new", max(old.batches) + 1
         command = [sys.executable, "-m", "normalize.checkpoint.rescale", str(old.checkpoint), new, "--key-groups", "3"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-5000:]
         assert done.stdout == f"Wrote {new}: start the query from it with key_groups=3; the next batch is {batch}\n"
-        second = run_batches(changelog_of(spark, kafka, old.topic, 3), tmp_path / "new")
-    finally:
-        spark.conf.unset(PROVIDER)
-        spark.conf.unset(CHANGELOG)
+        second = run_stream(changelog_of(spark, kafka, old.topic, 3), tmp_path / "new").batches
     assert_whole({**old.batches, **second})
 
 
@@ -110,7 +94,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoi
     for name in (str(last), f".{last}.crc"):
         (tmp_path / "old" / "commits" / name).unlink()
     assert rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12) == last
-    second = run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new")
+    second = run_stream(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new").batches
     # A sink that recognises repeated batches by their number still works.
     assert rows_by_key(second[last]) == rows_by_key(query.batches[last]) != {}
     assert_whole({**query.batches, **second})
@@ -121,10 +105,11 @@ def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoi
 
 def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, tmp_path, query):
     old, new = str(query.checkpoint), str(tmp_path / "new")
-    with pytest.raises(ArgumentError, match="old exists"):
-        rescale(spark, old, old, 12)
-    with pytest.raises(ArgumentError, match="at least 1"):
-        rescale(spark, old, new, 0)
-    with pytest.raises(ArgumentError, match="is not a checkpoint"):
-        rescale(spark, str(tmp_path / "nothing"), new, 12)
+    for arguments, text in (
+        ((old, old, 12), "old exists"),
+        ((old, new, 0), "at least 1"),
+        ((str(tmp_path / "no"), new, 12), "is not a checkpoint"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            rescale(spark, *arguments)
     assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ from cdc_formats.errors import (
     UnknownTopicError,
 )
 from normalize import from_kafka_changelog
-from tests.support.streams import debezium, new_topic, servers
+from tests.support.streams import debezium, new_topic, servers, settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -169,12 +169,9 @@ def test_options_that_librdkafka_cannot_use_skip_the_check(call, orders, said):
 
 
 def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, orders, said):
-    spark.conf.set("spark.sql.shuffle.partitions", 200)
-    try:
+    with settings(spark, {"spark.sql.shuffle.partitions": 200}):
         call(orders)
         call(orders, bounded=True)
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", 2)
     assert said() == [
         "spark.sql.shuffle.partitions is 200, and Spark runs on 2 cores of this machine: each micro-batch will start 200 tasks. Set it "
         "before the first start of the query: spark.conf.set('spark.sql.shuffle.partitions', 2)"

@@ -12,8 +12,9 @@ from pyspark.sql import Observation
 
 from cdc_formats import Event, Format, MetadataColumn
 from cdc_formats.errors import DecodeError
-from normalize import DeadLetter, from_kafka_changelog
+from normalize import DeadLetter, decode_changelog, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
+from tests.support.frames import BAD, frame
 from tests.support.streams import Run, debezium, letters, new_topic, run_stream, servers, spell
 
 TABLE = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "primary_key": ["id"]}
@@ -39,7 +40,7 @@ def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafk
     before = time.time() * 1000
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded)
     assert df.columns == ["row_kind", "id", "name", "qty"]
-    run = Run(df.collect(), []) if bounded else run_stream(df, tmp_path / "c")
+    run = Run({0: df.collect()}, []) if bounded else run_stream(df, tmp_path / "c")
     assert sorted(run.changelog) == ["+I(1,a,1)", "+I(6,b,1)"]
     if not bounded:
         # Counted by condition and together.
@@ -155,6 +156,20 @@ def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
     df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter("not-there", short), bounded=True)
     with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 3 of 3 .*'not-there' - the first is {topic}\[0\]@1: .*Create the topic"):
         df.collect()
+
+
+def test_dead_letters_of_a_frame_without_offsets_are_identified_by_their_content(spark, kafka):
+    dead = new_topic(kafka, [])
+    mode = DeadLetter(dead, {"bootstrap.servers": kafka.bootstrap_servers})
+    df = frame(spark, [*BAD, b"no json"], "value, timestamp")
+    assert [spell(row) for row in decode_changelog(df, **TABLE, mode=mode).collect()] == ["+I(1,a,0)"]
+    first, second = letters(kafka, dead)
+    assert first.value() == second.value() == b"no json"
+    assert first.key() == second.key()
+    assert len(first.key()) == 64
+    headers = dict(first.headers())
+    assert headers["__connect.errors.offset"] is None
+    assert b"in DataFrame[0]@1" in headers["__connect.errors.exception.message"]
 
 
 # ------------------------------------------------------------------------------------------------- formats that have bugs

@@ -84,7 +84,7 @@ def ways() -> Iterator[Any]:
         yield pytest.param(topic, not once, id=f"{topic.name}-also-{'stream' if once else 'bounded'}", marks=pytest.mark.soak)
 
 
-@pytest.mark.parametrize(("topic", "bounded"), ways())
+@pytest.mark.parametrize(("topic", "bounded"), list(ways()))
 def test_topic_ends_in_the_truth(
     spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic, bounded: bool, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -17,6 +16,7 @@ from normalize.local_kafka import LocalKafka, ProducerRecord
 from tests.support.commands import CDC, Terminal, cdc, environment, interrupted, quick, running
 from tests.support.paths import RECORDS
 from tests.support.replay.replaying import read_recording
+from tests.support.streams import new_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -43,9 +43,7 @@ def story(count: int) -> list[tuple[bytes, bytes]]:
 @pytest.fixture
 def topic(kafka: Any) -> str:
     """An empty topic of one partition."""
-    name = f"cli-{uuid4().hex[:12]}"
-    kafka.create_topic(name)
-    return name
+    return new_topic(kafka, [])
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +140,7 @@ def test_start_and_end_positions(kafka: Any, topic: str) -> None:
 
 
 def test_partition_and_key_filters(kafka: Any) -> None:
-    topic = f"cli-{uuid4().hex[:12]}"
-    kafka.create_topic(topic, partitions=3)
-    kafka.produce(topic, [ProducerRecord(None, message("insert", id, "x"), id % 3) for id in range(9)])
+    topic = new_topic(kafka, [ProducerRecord(None, message("insert", id, "x"), id % 3) for id in range(9)], partitions=3)
     run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
     assert [line.split("\t")[1] for line in quick(*run, "--partition", "1").lines[1:]] == ["1", "4", "7"]
     assert sorted(quick(*run, "--partition", "0", "--partition", "2").lines[1:]) == [f"+I\t{id}\tx" for id in (0, 2, 3, 5, 6, 8)]

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from normalize.kafka.client_options import librdkafka_options
 from tests.support.servers.secured import SECRETS, Secured
+from tests.support.streams import new_topic
 
 TAIL = ("-f", "debezium-json", "--no-follow", "--json")
 ROWS = [("+I", 1), ("+I", 2)]
@@ -40,10 +40,8 @@ def in_a_file(folder: Path, config: dict[str, str]) -> Path:
 
 @pytest.fixture(scope="module")
 def topic(secured: Secured) -> str:
-    name = f"cli-{uuid4().hex[:8]}"
-    secured.kafka.create_topic(name)
-    secured.kafka.produce(name, [(b"%d" % id, json.dumps({"op": "c", "before": None, "after": {"id": id}}).encode()) for id in (1, 2)])
-    return name
+    messages = [(b"%d" % id, json.dumps({"op": "c", "before": None, "after": {"id": id}}).encode()) for id in (1, 2)]
+    return new_topic(secured.kafka, messages)
 
 
 def test_a_topic_is_followed_with_a_file_of_properties(secured: Secured, topic: str, tmp_path: Path) -> None:

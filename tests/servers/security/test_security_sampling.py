@@ -12,13 +12,14 @@ from cdc_formats.errors import ArgumentError, SampleError
 from cdc_formats.topics.kafka import infer_topic, profile_topic, sample_topic
 from normalize import DeadLetter, from_kafka_changelog
 from normalize.kafka.client_options import librdkafka_options
-from tests.support.secured_topics import REFUSED, STRANGERS, WRONG, connection, holds_no_secret, message, new_topic, strangers
+from tests.support.secured_topics import REFUSED, STRANGERS, WRONG, connection, holds_no_secret, message, strangers
 from tests.support.servers.secured import BROKER_KEY_PASSWORD, KEY_PASSWORD, PASSWORD, SECRETS, Secured
+from tests.support.streams import new_topic
 
 
 @pytest.mark.parametrize("client", ["scram", "plain", "mtls_pem", "mtls_pkcs12"])
 def test_a_topic_is_sampled(secured: Secured, client: str) -> None:
-    topic = new_topic(secured, [message("c", 1, "bike")])
+    topic = new_topic(secured.kafka, [message("c", 1, "bike")])
     servers, config = connection(getattr(secured, client)())
     assert [record.key for record in sample_topic(servers, topic, config=config)] == [b"1"]
     assert infer_topic(servers, topic, format="debezium-json", config=config).ddl == "id BIGINT, name STRING"
