@@ -52,9 +52,16 @@ def call(spark: Any, kafka: Any) -> Any:
     return call
 
 
-def test_a_good_topic_is_no_word(call, orders, said):
+def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders, said):
     call(orders)
     call(orders, bounded=True)
+    call(new_topic(kafka, []))
+    call(new_topic(kafka, [(b"1", None)]))
+    malformed = new_topic(kafka, [MALFORMED])
+    call(malformed, check=False)
+    call(malformed, options=servers(kafka, startingOffsets="latest"))
+    later = new_topic(kafka, [MALFORMED, *GOOD])
+    call(later, bounded=True, options=servers(kafka, startingOffsets=json.dumps({later: {"0": 1}})))
     assert said() == []
 
 
@@ -127,25 +134,6 @@ def test_an_old_bad_record_is_an_error_of_a_bounded_read_and_a_warning_of_a_stre
 def test_a_new_bad_record_is_an_error_of_a_stream(call, kafka):
     with pytest.raises(MalformedMessageError):
         call(new_topic(kafka, [*GOOD, MALFORMED]))
-
-
-def test_records_before_the_start_are_not_read(call, kafka, said):
-    topic = new_topic(kafka, [MALFORMED, *GOOD])
-    call(topic, bounded=True, options=servers(kafka, startingOffsets=json.dumps({topic: {"0": 1}})))
-    new = new_topic(kafka, [MALFORMED])
-    call(new, options=servers(kafka, startingOffsets="latest"))
-    assert said() == []
-
-
-def test_check_false_reads_nothing(call, kafka, said):
-    call(new_topic(kafka, [MALFORMED]), check=False)
-    assert said() == []
-
-
-def test_an_empty_topic_and_tombstones_pass(call, kafka, said):
-    call(new_topic(kafka, []))
-    call(new_topic(kafka, [(b"1", None)]))
-    assert said() == []
 
 
 def test_a_pattern_without_a_topic_is_a_warning(call, kafka, said):

@@ -25,27 +25,20 @@ def read(spark: Any, kafka: Any) -> Any:
     return topic, read
 
 
-def sentence(topic: str) -> str:
-    return (
-        "[TYPE_CONVERSION] expected `INT`, got `str` 'x1' - at `$.after.id` of the value in "
-        f'{topic}[0]@0; it begins b\'{{"op": "c", "after": {{"id": "x1"}}}}\''
-    )
-
-
-def test_a_stream_and_its_query(read, tmp_path):
+def test_a_stream_its_query_and_a_bounded_read(read, tmp_path):
     topic, read = read
     query = read().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination()
     assert len(str(caught.value).splitlines()) > 30  # a traceback and a plan
-    assert explain_error(caught.value) == explain_error(query) == explain_error(query.exception()) == sentence(topic)
-
-
-def test_a_bounded_read(read):
-    topic, read = read
-    with pytest.raises(PythonException) as caught:
+    sentence = (
+        "[TYPE_CONVERSION] expected `INT`, got `str` 'x1' - at `$.after.id` of the value in "
+        f'{topic}[0]@0; it begins b\'{{"op": "c", "after": {{"id": "x1"}}}}\''
+    )
+    assert explain_error(caught.value) == explain_error(query) == explain_error(query.exception()) == sentence
+    with pytest.raises(PythonException) as bounded:
         read(bounded=True).collect()
-    assert explain_error(caught.value) == sentence(topic)
+    assert explain_error(bounded.value) == sentence
 
 
 def test_an_error_of_your_own_code_is_its_last_line(read, tmp_path):

@@ -11,7 +11,6 @@ from functools import reduce
 import pytest
 from pyspark.sql import DataFrame, Observation
 
-from cdc_formats import Event, Format, read_object
 from normalize import ChangelogNormalize, decode_changelog, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
 from tests.support.frames import messages
@@ -289,26 +288,6 @@ def test_several_topics_a_pattern_and_assigned_partitions(spark, kafka):
 
 
 # --------------------------------------------------------------------------------------------------------- custom formats
-
-
-def test_a_format_defined_in_a_notebook_works_on_the_workers(spark, kafka):
-    from cdc_formats import register_format
-
-    @register_format
-    class Acme(Format):
-        """``{"what": "put"|"drop", "row": {...}}``."""
-
-        identifier = "acme-in-a-test"
-
-        def read(self, key, value):
-            message = read_object(value)
-            row = message["row"]
-            return [Event.insert(row) if message["what"] == "put" else Event.delete(row)]
-
-    topic = new_topic(kafka, [(None, b'{"what": "put", "row": {"id": 1, "name": "a"}}'), (None, b'{"what": "drop", "row": {"id": 1}}')])
-    table = {"format": "acme-in-a-test", "schema": "id INT, name STRING", "primary_key": "id"}
-    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True)
-    assert [spell(row) for row in df.collect()] == ["+I(1,a)", "-D(1,a)"]
 
 
 def test_the_format_of_the_docs_works_on_the_workers(spark, kafka):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cdc_formats import columns
-from cdc_formats.errors import InferenceError
 from cdc_formats.topics.kafka import profile_topic
 from normalize import from_kafka_changelog
 from tests.support.paths import RECORDS
@@ -65,11 +64,6 @@ def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsy
     said = capsys.readouterr().out
     assert "primary_key=['n']  # as given" in said
     assert "# id, n: guessed from its values" in said
-
-
-def test_a_topic_without_rows_needs_a_schema(spark, kafka) -> None:
-    with pytest.raises(InferenceError, match="the sample has no row of canal-json"):
-        from_kafka_changelog(spark, new_topic(kafka, []), format="canal-json", options=servers(kafka), primary_key="id")
 
 
 # ------------------------------------------------------------------------------------------- the call that a profile suggests

@@ -110,14 +110,19 @@ def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
 
 def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
     df = spark.createDataFrame([Row(row_kind="+I", id=1)])
-    with pytest.raises(FormatOptionError, match="rows do not contain their table's name"):
-        encode_changelog(df, format="canal-json", format_options={"table_include": "t"})
-    with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"):
-        encode_changelog(df, schema="id DECIMAL(3,1)")
-    with pytest.raises(SchemaError, match="schema has name STRING, but the DataFrame has no such column"):
-        encode_changelog(df, schema="id BIGINT, name STRING")
-    with pytest.raises(ArgumentError, match="no column row_kind"):
-        encode_changelog(df.drop("row_kind"))
+    for rows, arguments, error, text in (
+        (
+            df,
+            {"format": "canal-json", "format_options": {"table_include": "t"}},
+            FormatOptionError,
+            "rows do not contain their table's name",
+        ),
+        (df, {"schema": "id DECIMAL(3,1)"}, SchemaError, r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"),
+        (df, {"schema": "id BIGINT, name STRING"}, SchemaError, "schema has name STRING, but the DataFrame has no such column"),
+        (df.drop("row_kind"), {}, ArgumentError, "no column row_kind"),
+    ):
+        with pytest.raises(error, match=text):
+            encode_changelog(rows, **arguments)
     with pytest.raises(ArgumentError, match=r"is bounded.*encode_changelog\(df, \.\.\.\)\.write\.format\('kafka'\)"):
         to_kafka_changelog(df, "t", options=servers(kafka))
     with pytest.raises(ArgumentError, match=r"kafka\.bootstrap\.servers"):

@@ -46,6 +46,12 @@ def topic(kafka: Any) -> str:
     return new_topic(kafka, [])
 
 
+@pytest.fixture
+def run(kafka: Any, topic: str) -> tuple[str, ...]:
+    """The command that prints the rows of the topic."""
+    return ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
+
+
 @pytest.fixture(scope="module")
 def customers(kafka: Any) -> str:
     """A topic recorded from Debezium."""
@@ -196,9 +202,8 @@ def test_closed_pipe_ends_tail_without_an_error(kafka: Any, topic: str) -> None:
     assert done.stderr == ""
 
 
-def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind_unless_turned_off(kafka: Any, topic: str) -> None:
+def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind_unless_turned_off(kafka: Any, topic: str, run: tuple[str, ...]) -> None:
     kafka.produce(topic, [*story(1), (b"0", message("delete", 0, "renamed 0"))])
-    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
     with Terminal(*run, columns=60) as terminal:
         code, text = terminal.end()
     assert code == 0
@@ -242,9 +247,8 @@ def test_table_fits_again_after_the_terminal_is_resized(kafka: Any, topic: str) 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\u009b31m[red]x[/red]\r\n\t:smile:"
 
 
-def test_hostile_message_cannot_control_a_terminal(kafka: Any, topic: str) -> None:
+def test_hostile_message_cannot_control_a_terminal(kafka: Any, topic: str, run: tuple[str, ...]) -> None:
     kafka.produce(topic, [(None, message("insert", 1, HOSTILE)), (None, message(HOSTILE, 1, "x")), (None, message("insert", 2, "plain"))])
-    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
     for more in ((), ("--json",)):
         with Terminal(*run, *more, columns=300) as terminal:
             code, text = terminal.end()
