@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import (
@@ -27,9 +28,6 @@ from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.change_feed import CHANGE_TYPES
 from tests.support.sinking import STORY, Sink, apply_stream, finish_all, forget_last_commit, lake_sink
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 KINDS = ["delta", pytest.param("iceberg", marks=pytest.mark.iceberg)]
 SCHEMA = "id INT, name STRING"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 import capture
 from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.api import encode_changelog
 from tests.support.servers.local_source import LocalSource
 from tests.support.streams import new_topic, servers, spell
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("changelog-json", "debezium-json")
 ORDERS = "order_number INT, purchaser STRING, quantity INT, price DECIMAL(10,2)"

@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import capture
 from tests.support.servers.local_source import SMALL, LocalSource, Replica, repeating
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.streams import run_stream
 
 pytestmark = pytest.mark.spark
 MOST = 240.0  # seconds, for a busy machine
@@ -103,20 +101,13 @@ def test_declared_column_that_is_added_later_appears(spark: SparkSession, source
     capture.register(spark)
     schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP, table STRING"
     changes = spark.readStream.format("mysql-changelog").options(**source.options("grows_[0-9]", **SMALL)).schema(schema).load()
-    found: list[dict[str, Any]] = []
-
-    def run() -> None:
-        query = changes.writeStream.foreachBatch(lambda batch, _: found.extend(row.asDict() for row in batch.collect()))
-        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(MOST)
-
-    run()
-    assert sorted((row["table"], row["id"], row["v"], row["w"]) for row in found) == [("grows_1", 1, 1, None), ("grows_2", 1, 1, None)]
-    found.clear()
+    found = run_stream(changes, tmp_path).rows
+    assert sorted((row.table, row.id, row.v, row.w) for row in found) == [("grows_1", 1, 1, None), ("grows_2", 1, 1, None)]
     source.run(
         "ALTER TABLE grows_1 ADD COLUMN w VARCHAR(5)", "INSERT INTO grows_1 VALUES (2, 2, 'w')", "UPDATE grows_2 SET v = 3 WHERE id = 1"
     )
-    run()
-    assert sorted((row["table"], row["row_kind"], row["id"], row["v"], row["w"]) for row in found) == [
+    found = run_stream(changes, tmp_path).rows
+    assert sorted((row.table, row.row_kind, row.id, row.v, row.w) for row in found) == [
         ("grows_1", "+I", 2, 2, "w"),
         ("grows_2", "+U", 1, 3, None),
         ("grows_2", "-U", 1, 1, None),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 import capture
 from capture.spark_versions import HAS_READ_LIMITS
 from tests.support.jobs import capture_checkpoint_job
 from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.cross_section]
 MOST = 240.0  # seconds, for a busy machine

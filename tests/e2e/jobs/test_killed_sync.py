@@ -9,18 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from normalize import LocalKafka
 from normalize.sinks.databases import table_name
 from tests.support.databases import Message, maxwell, new_tables
 from tests.support.streams import letters, new_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from normalize import LocalKafka
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,6 @@ from cdc_formats.errors import (
 from normalize import from_kafka_changelog
 from tests.support.streams import debezium, new_topic, servers, settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
 GOOD = [(None, debezium("c", None, {"id": i, "name": "bike"})) for i in range(200)]
 MAXWELL = [
     (None, json.dumps({"database": "d", "table": "t", "type": "insert", "ts": 1, "data": {"id": i, "name": "bike"}}).encode())

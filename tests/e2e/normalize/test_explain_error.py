@@ -11,8 +11,6 @@ from normalize import from_kafka_changelog
 from normalize.monitoring.explain_error import explain_error
 from tests.support.streams import new_topic, servers
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
 
 @pytest.fixture(scope="module")
 def read(spark: Any, kafka: Any) -> Any:

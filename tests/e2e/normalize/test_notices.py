@@ -13,8 +13,6 @@ from pyspark.sql import Observation
 from normalize import ChangelogNormalize, from_kafka_changelog
 from tests.support.streams import debezium, new_topic, run_stream, servers
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
 ROWS = [(None, debezium("c", None, {"id": i, "wieght": i, "colour\x1b[31m": "red"})) for i in range(40)]
 BAD = [(None, b'{"after": {"id": %d}, "op": "no such"}' % i) for i in range(39)] + [(None, b"no JSON")]
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from demo.recordings import RECORDINGS
 from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, read_recording
 from tests.support.replay.topics import FOLDER, MOVED, SMALL, Topic, topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
 

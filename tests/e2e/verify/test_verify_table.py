@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify_table
@@ -23,9 +24,6 @@ from tests.support.commands import quick
 from tests.support.servers.local_databases import LocalPostgres
 from tests.support.servers.local_source import LocalSource, repeating
 from tests.support.sinking import table_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COLUMNS = "name STRING, price DECIMAL(12,3), f FLOAT, d DOUBLE, day DATE, local TIMESTAMP_NTZ, moment TIMESTAMP, bin BINARY, doc STRING"
 VALUES = (

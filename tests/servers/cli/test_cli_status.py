@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from normalize import LocalKafka
 from tests.support.commands import cdc
 from tests.support.streams import new_topic
-
-if TYPE_CHECKING:
-    from normalize import LocalKafka
 
 
 def test_status_says_how_far_each_partition_is_behind(kafka: LocalKafka, tmp_path: Path) -> None:

@@ -117,7 +117,20 @@ def test_the_name_of_a_column_is_never_part_of_an_expression(name: str) -> None:
 
 DEEP = 50_000
 NUMBERS = ["1e999999999", "-1e-999999999", "9" * 100_000, "0." + "0" * 100_000 + "1", "1" + "0" * 400 + "e-400", "NaN", "Infinity"]
-TYPES = ["INT", "BIGINT", "DECIMAL(38,18)", "DOUBLE", "BOOLEAN", "STRING", "DATE", "TIMESTAMP(3)", "TIME(3)", "BINARY"]
+TYPES = [
+    "INT",
+    "BIGINT",
+    "DECIMAL(38,18)",
+    "DECIMAL(38,0)",
+    "DOUBLE",
+    "FLOAT",
+    "BOOLEAN",
+    "STRING",
+    "DATE",
+    "TIMESTAMP(3)",
+    "TIME(3)",
+    "BINARY",
+]
 SECONDS, BYTES = 5.0, 400 << 20
 
 
