@@ -39,7 +39,7 @@ def test_a_stream_its_query_and_a_bounded_read(read, tmp_path):
     assert explain_error(bounded.value) == sentence
 
 
-def test_an_error_of_your_own_code_is_its_last_line(read, tmp_path):
+def test_an_error_of_your_own_code_is_its_last_line_and_one_of_spark_its_first(spark, read, tmp_path):
     def fail(batch: Any, number: int) -> None:
         raise OSError("the disk is full")
 
@@ -48,12 +48,9 @@ def test_an_error_of_your_own_code_is_its_last_line(read, tmp_path):
     with pytest.raises(StreamingQueryException) as caught:
         stream.trigger(availableNow=True).start().awaitTermination()
     assert explain_error(caught.value) == "OSError: the disk is full"
-
-
-def test_an_error_of_spark_is_its_first_line(spark):
-    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as caught:
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as missing:
         spark.table("no_such_table")
-    assert explain_error(caught.value).startswith("[TABLE_OR_VIEW_NOT_FOUND] The table or view `no_such_table` cannot be found.")
+    assert explain_error(missing.value).startswith("[TABLE_OR_VIEW_NOT_FOUND] The table or view `no_such_table` cannot be found.")
 
 
 def test_a_query_without_an_error_has_no_sentence(read, tmp_path):
