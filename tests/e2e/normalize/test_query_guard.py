@@ -23,10 +23,6 @@ SCHEMA = "id INT, name STRING"
 KEY_GROUPS = 64
 
 
-def admin(kafka) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-
-
 def message(key: int, name: str | None, table: str | None = "t", database: str = "shop") -> bytes:
     row = {"id": key, "name": name}
     source = {"db": database, "table": table} if table else None
@@ -158,7 +154,7 @@ def record(key: int, name: str, partition: int, after: int) -> ProducerRecord:
 def move(kafka, topic: str) -> None:
     """Write key 1 to partition 0, add a partition, and write key 1 to that one."""
     kafka.produce(topic, [record(1, f"old {n}", 0, 1_000 + n) for n in range(40)])
-    client = admin(kafka)
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     client.create_partitions([NewPartitions(topic, 2)])[topic].result()
     deadline = time.monotonic() + 60
     while len(client.list_topics(topic, timeout=10).topics[topic].partitions) < 2 and time.monotonic() < deadline:

@@ -178,6 +178,13 @@ class Stream:
         """Return the end of the next batch; Spark passes the start since 4.2."""
         return _through_json(self.reader.latestOffset(*([self.start] if HAS_READ_LIMITS else []), **limit))
 
+    def run(self) -> Iterator[list[dict[str, Any]]]:
+        """Yield the rows of the further batches of a run, which ends when the end of a batch is its start."""
+        while (end := self.latest()) != self.start:
+            rows = list(self.between(self.start, end))
+            self.start = end
+            yield rows
+
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for partition in self.reader.partitions(start, end):
             for batch in self.reader.read(pickle.loads(pickle.dumps(partition))):
