@@ -10,31 +10,8 @@ import pytest
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.checkpoint.read_state import read_state
-from normalize.core.packing import key_group_of, pack
-from tests.support.histories import TABLE, random_history, records_of
-from tests.support.strategies import last_rows
+from tests.support.histories import TABLE
 from tests.support.streams import ROCKSDB, debezium, new_topic, run_stream, servers, settings
-
-
-def test_the_rows_of_a_query(spark, kafka, tmp_path):
-    history = random_history(29, changes=400)
-    stream = from_kafka_changelog(
-        spark,
-        new_topic(kafka, records_of(history)),
-        **TABLE,
-        options=servers(kafka, maxOffsetsPerTrigger=400),
-        normalize=ChangelogNormalize(key_groups=5),
-    )
-    last = run_stream(stream, tmp_path / "checkpoint").progress[-1]["batchId"]
-    state = read_state(spark, str(tmp_path / "checkpoint"))
-    assert state.dtypes == [("id", "int"), ("name", "string"), ("qty", "int"), ("_key_group", "int")]
-    rows = state.collect()
-    assert {row.id: tuple(row)[:3] for row in rows} == last_rows(history)
-    assert len(rows) == len(last_rows(history))
-    assert all(row._key_group == key_group_of(pack((row.id,)), 5) for row in rows)
-    earlier = read_state(spark, str(tmp_path / "checkpoint"), batch_id=0).collect()
-    assert {row.id: tuple(row)[:3] for row in earlier} == last_rows(history[:400]) != last_rows(history)
-    assert last > 0
 
 
 @pytest.mark.cross_section

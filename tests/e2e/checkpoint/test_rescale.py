@@ -15,8 +15,8 @@ from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.core.packing import key_group_of, pack
-from tests.support.histories import TABLE, random_history, records_of, rows_by_key
-from tests.support.strategies import by_key, fold_history, last_rows
+from tests.support.histories import TABLE, changes, random_history, records_of, rows_by_key
+from tests.support.strategies import by_key, fold_history, last_rows, table_of
 from tests.support.streams import ROCKSDB, new_topic, run_stream, servers, settings
 
 HISTORY = random_history(23, changes=600)
@@ -69,9 +69,14 @@ def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp
     assert_whole({**query.batches, **second})
     assert min(second) == batch == max(query.batches) + 1
     assert (tmp_path / "new" / "metadata").read_bytes() == before["metadata"]
-    state = read_state(spark, str(tmp_path / "new")).collect()
-    assert {row.id: tuple(row)[:3] for row in state} == last_rows(HISTORY)
-    assert all(row._key_group == key_group_of(pack((row.id,)), 12) for row in state)
+    state = read_state(spark, str(tmp_path / "new"))
+    assert state.dtypes == [("id", "int"), ("name", "string"), ("qty", "int"), ("_key_group", "int")]
+    rows = state.collect()
+    assert {row.id: tuple(row)[:3] for row in rows} == last_rows(HISTORY)
+    assert len(rows) == len(last_rows(HISTORY))
+    assert all(row._key_group == key_group_of(pack((row.id,)), 12) for row in rows)
+    earlier = read_state(spark, str(query.checkpoint), batch_id=0).drop("_key_group").collect()
+    assert {row.id: tuple(row) for row in earlier} == table_of(changes(query.batches[0])) != last_rows(HISTORY[:HALF])
     assert {path.name for path in (tmp_path / "new" / "state" / "0").iterdir()} == {"0", "1", "2", "_metadata"}
 
 
