@@ -217,10 +217,10 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     for table in (name, target):
         database.run(f"CREATE TABLE {table} {create}", f"INSERT INTO {table} {numbers}")
     written: deque[tuple[float, list[str]]] = deque()
-    numbers = count()
+    turns = count()
 
     def write() -> None:
-        number = next(numbers)
+        number = next(turns)
         key = number * 37 % 2000
         statements = [f"UPDATE {{}} SET v = {number} WHERE id = {key}", f"DELETE FROM {{}} WHERE id = {key + 1}"]
         statements.append(f"INSERT INTO {{}} VALUES ({3000 + number}, {number})")
