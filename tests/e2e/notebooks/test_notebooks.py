@@ -16,7 +16,7 @@ NEXT = "spark.stop()\nkafka.stop()\n%reset -f"
 
 @pytest.mark.spark
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.slow(100)
 @pytest.mark.parametrize(
     "paths",
     [
