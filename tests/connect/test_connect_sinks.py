@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import (
@@ -27,9 +27,7 @@ from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.change_feed import CHANGE_TYPES
 from tests.support.sinking import STORY, Sink, apply_stream, finish_all, forget_last_commit, lake_sink
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from tests.support.streams import new_topic, servers
 
 KINDS = ["delta", pytest.param("iceberg", marks=pytest.mark.iceberg)]
 SCHEMA = "id INT, name STRING"
@@ -50,16 +48,15 @@ def changelog(connect: SparkSession, rows: list[Any], schema: str = SCHEMA) -> D
 @pytest.fixture(scope="module")
 def story(connect: SparkSession, kafka: LocalKafka) -> dict[str, str]:
     """Return the options that read a topic with the story."""
-    topic, servers = f"connect-{uuid4().hex[:8]}", {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    kafka.create_topic(topic)
-    encode_changelog(changelog(connect, STORY)).coalesce(1).write.format("kafka").options(**servers, topic=topic).save()
-    return {**servers, "subscribe": topic}
+    topic = new_topic(kafka, [])
+    encode_changelog(changelog(connect, STORY)).coalesce(1).write.format("kafka").options(**servers(kafka, topic=topic)).save()
+    return servers(kafka, subscribe=topic)
 
 
 def streamed(connect: SparkSession, story: dict[str, str], **options: Any) -> DataFrame:
     """The story as a stream of two micro-batches."""
-    servers = {"kafka.bootstrap.servers": story["kafka.bootstrap.servers"], "maxOffsetsPerTrigger": 5}
-    arguments = {"format": "changelog-json", "schema": SCHEMA, "normalize": False, "options": servers, **options}
+    read = {"kafka.bootstrap.servers": story["kafka.bootstrap.servers"], "maxOffsetsPerTrigger": 5}
+    arguments = {"format": "changelog-json", "schema": SCHEMA, "normalize": False, "options": read, **options}
     return from_kafka_changelog(connect, story["subscribe"], **arguments)
 
 

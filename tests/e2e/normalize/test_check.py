@@ -20,9 +20,7 @@ from cdc_formats.errors import (
     UnknownTopicError,
 )
 from normalize import from_kafka_changelog
-from tests.support.streams import debezium, new_topic, servers
-
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+from tests.support.streams import debezium, new_topic, servers, settings
 
 GOOD = [(None, debezium("c", None, {"id": i, "name": "bike"})) for i in range(200)]
 MAXWELL = [
@@ -38,7 +36,7 @@ def orders(kafka: Any) -> str:
 
 
 @pytest.fixture
-def warnings(caplog: Any) -> Any:
+def said(caplog: Any) -> Any:
     caplog.set_level(logging.WARNING, "normalize")
     return lambda: [record.getMessage() for record in caplog.records]
 
@@ -52,10 +50,17 @@ def call(spark: Any, kafka: Any) -> Any:
     return call
 
 
-def test_a_good_topic_is_no_word(call, orders, warnings):
+def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders, said):
     call(orders)
     call(orders, bounded=True)
-    assert warnings() == []
+    call(new_topic(kafka, []))
+    call(new_topic(kafka, [(b"1", None)]))
+    malformed = new_topic(kafka, [MALFORMED])
+    call(malformed, check=False)
+    call(malformed, options=servers(kafka, startingOffsets="latest"))
+    later = new_topic(kafka, [MALFORMED, *GOOD])
+    call(later, bounded=True, options=servers(kafka, startingOffsets=json.dumps({later: {"0": 1}})))
+    assert said() == []
 
 
 def test_an_unreachable_broker_is_an_error_in_seconds(call):
@@ -78,10 +83,10 @@ def test_another_format_is_an_error_with_the_records_format(call, kafka):
         call(topic)
 
 
-def test_another_format_is_a_warning_in_other_modes(call, kafka, warnings):
+def test_another_format_is_a_warning_in_other_modes(call, kafka, said):
     topic = new_topic(kafka, MAXWELL)
     call(topic, mode="DROPMALFORMED")
-    bad, format = warnings()
+    bad, format = said()
     assert f"topic {topic}: every record that a task read is bad (20 of 20: MISSING_FIELD 20)" in bad
     assert "Format 'debezium-json' may be wrong: the records look like 'maxwell-json'" in format
 
@@ -106,20 +111,20 @@ def test_a_wrong_type_is_the_querys_error(call, orders, bounded):
         call(orders, schema="id INT, name INT", bounded=bounded)
 
 
-def test_a_misspelt_column_is_a_warning(call, orders, warnings):
+def test_a_misspelt_column_is_a_warning(call, orders, said):
     call(orders, schema="id INT, nmae STRING")
-    absent, unknown = warnings()
+    absent, unknown = said()
     assert f"topic {orders}: declared but missing from" in absent
     assert "not declared: `name`" in unknown
 
 
-def test_an_old_bad_record_is_an_error_of_a_bounded_read_and_a_warning_of_a_stream(call, kafka, warnings):
+def test_an_old_bad_record_is_an_error_of_a_bounded_read_and_a_warning_of_a_stream(call, kafka, said):
     topic = new_topic(kafka, [MALFORMED, *GOOD])
     with pytest.raises(MalformedMessageError):
         call(topic, bounded=True)
-    assert warnings() == []
+    assert said() == []
     call(topic)
-    (warning,) = warnings()
+    (warning,) = said()
     assert warning.startswith("[MALFORMED_MESSAGE]")
     assert warning.endswith(f"in {topic}[0]@0; it begins b'no JSON'. The query fails at this old record, unless its checkpoint is past it")
 
@@ -129,53 +134,31 @@ def test_a_new_bad_record_is_an_error_of_a_stream(call, kafka):
         call(new_topic(kafka, [*GOOD, MALFORMED]))
 
 
-def test_records_before_the_start_are_not_read(call, kafka, warnings):
-    topic = new_topic(kafka, [MALFORMED, *GOOD])
-    call(topic, bounded=True, options=servers(kafka, startingOffsets=json.dumps({topic: {"0": 1}})))
-    new = new_topic(kafka, [MALFORMED])
-    call(new, options=servers(kafka, startingOffsets="latest"))
-    assert warnings() == []
-
-
-def test_check_false_reads_nothing(call, kafka, warnings):
-    call(new_topic(kafka, [MALFORMED]), check=False)
-    assert warnings() == []
-
-
-def test_an_empty_topic_and_tombstones_pass(call, kafka, warnings):
-    call(new_topic(kafka, []))
-    call(new_topic(kafka, [(b"1", None)]))
-    assert warnings() == []
-
-
-def test_a_pattern_without_a_topic_is_a_warning(call, kafka, warnings):
+def test_a_pattern_without_a_topic_is_a_warning(call, kafka, said):
     call(None, options=servers(kafka, subscribePattern="no-such-topic-.*"), primary_key="id")
-    assert warnings() == ["no topic matches the pattern 'no-such-topic-.*' yet"]
+    assert said() == ["no topic matches the pattern 'no-such-topic-.*' yet"]
 
 
-def test_filters_that_select_no_table_are_a_warning(call, orders, warnings):
+def test_filters_that_select_no_table_are_a_warning(call, orders, said):
     call(orders, format_options={"table_include": "parts"})
-    (warning,) = warnings()
+    (warning,) = said()
     assert re.fullmatch(r"none of (\d+) sampled records has a row \(OTHER_TABLE \1\)\. Check the format's table filters", warning)
 
 
-def test_options_that_librdkafka_cannot_use_skip_the_check(call, orders, warnings):
+def test_options_that_librdkafka_cannot_use_skip_the_check(call, orders, said):
     options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}
     call(orders, options={"kafka.bootstrap.servers": "127.0.0.1:1", **options}, bounded=True)
-    assert warnings() == [
+    assert said() == [
         "broker, login, topic and records are not checked before the query starts: "
         "kafka.sasl.mechanism=AWS_MSK_IAM has no counterpart in librdkafka"
     ]
 
 
-def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, orders, warnings):
-    spark.conf.set("spark.sql.shuffle.partitions", 200)
-    try:
+def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, orders, said):
+    with settings(spark, {"spark.sql.shuffle.partitions": 200}):
         call(orders)
         call(orders, bounded=True)
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", 2)
-    assert warnings() == [
+    assert said() == [
         "spark.sql.shuffle.partitions is 200, and Spark runs on 2 cores of this machine: each micro-batch will start 200 tasks. Set it "
         "before the first start of the query: spark.conf.set('spark.sql.shuffle.partitions', 2)"
     ]

@@ -1,13 +1,18 @@
-"""`from_kafka_changelog` without a schema: it is inferred from a sample and printed."""
+"""`from_kafka_changelog` without a schema, which is inferred from a sample and printed; and the call that a profile suggests."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
+
+import pytest
 
 from cdc_formats import columns
+from cdc_formats.topics.kafka import profile_topic
 from normalize import from_kafka_changelog
+from tests.support.paths import RECORDS
 from tests.support.streams import new_topic, servers
 
 
@@ -34,8 +39,8 @@ def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> No
     assert [tuple(row) for row in changes.orderBy("id").limit(1).collect()] == [
         ("+I", 0, Decimal("9.50"), datetime(2025, 1, 2, 3, 4, 5, 123456))
     ]
-    printed = capsys.readouterr().out
-    assert printed == (
+    said = capsys.readouterr().out
+    assert said == (
         f"Inferred from 3 records of {topic}, 3 rows:\n"
         'schema="""\n    id INT NOT NULL,\n    price DECIMAL(8,2),\n    at TIMESTAMP_NTZ(6)\n"""\n'
         "primary_key=['id']  # the fields of the Kafka key, in 3 records\n"
@@ -44,7 +49,7 @@ def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> No
         "# decimal_handling_mode: the schema block has Connect's Decimal\n"
         "Pass these arguments to pin them: another sample may lead to other results.\n"
     )
-    assert [str(column) for column in columns(printed.split('"""')[1])] == ["id INT NOT NULL", "price DECIMAL(8,2)", "at TIMESTAMP_NTZ(6)"]
+    assert [str(column) for column in columns(said.split('"""')[1])] == ["id INT NOT NULL", "price DECIMAL(8,2)", "at TIMESTAMP_NTZ(6)"]
 
 
 def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsys) -> None:
@@ -56,6 +61,33 @@ def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsy
         spark, topics, format="maxwell-json", primary_key=["n"], format_options={"table-include": "t"}, options=servers(kafka), bounded=True
     )
     assert sorted(tuple(row) for row in changes.collect()) == [("+I", 1, 1), ("+I", 1, 2)]
-    printed = capsys.readouterr().out
-    assert "primary_key=['n']  # as given" in printed
-    assert "# id, n: guessed from its values" in printed
+    said = capsys.readouterr().out
+    assert "primary_key=['n']  # as given" in said
+    assert "# id, n: guessed from its values" in said
+
+
+# ------------------------------------------------------------------------------------------- the call that a profile suggests
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "kinds"),
+    [
+        ("flink-upsert.tags", None, {"+I", "-U", "+U", "-D"}),
+        ("dbz34-mariadb-json.inventory.order_lines", None, {"+I", "-U", "+U", "-D"}),
+        ("dbz34-mariadb-upsert.inventory.dbz_signal", None, {"+I"}),
+        ("maxwell-mariadb", "inventory.customers", {"+I", "-U", "+U", "-D"}),
+    ],
+)
+def test_the_call_reads_the_topic(spark: Any, kafka: Any, name: str, table: str | None, kinds: set[str]) -> None:
+    topic = f"called-{name}"
+    kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
+    found = profile_topic(kafka.bootstrap_servers, topic, sample=20_000, progress=False)
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(f"{found.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"), names)  # in one batch, for speed
+    changes = names["changes"]
+    rows = changes.collect()
+    assert {row["row_kind"] for row in rows} == kinds
+    declared = next(each for each in found.tables if table in (None, each.name))
+    assert declared.schema is not None
+    assert changes.columns == ["row_kind", *(column.name for column in declared.schema.columns)]
+    assert sum(row["row_kind"] == "+I" for row in rows) > 10

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from cdc_formats import Change, RowKind, get_format
@@ -85,14 +83,3 @@ def test_an_unknown_id_is_a_record_error(registry: LocalRegistry) -> None:
     wrong = get_format("debezium-avro-confluent", url=f"{registry.url}/wrong").decoder("id INT")
     with pytest.raises(SchemaRegistryError, match="Check the url"):
         wrong.decode(None, framed(1, b"x"))
-
-
-def test_schemas_that_are_not_avro_are_a_record_error(registry: LocalRegistry) -> None:
-    from confluent_kafka.schema_registry import Schema
-
-    client = Registry(url=registry.url).client
-    number = client.confluent.register_schema(
-        "json-value", Schema(json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}), "JSON")
-    )
-    with pytest.raises(WriterSchemaError, match="it is a JSON schema, not an Avro schema"):
-        client.schema(number)

