@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from normalize.verify.verification import KINDS, Difference, Verification
 from normalize.verify.comparison import Key, Looks, Pair, RowsOfKey
+from normalize.verify.verification import KINDS, Difference, Verification
 
 EQUAL = Verification(
     source="shop.products",
