@@ -304,7 +304,13 @@ def test_selected_rows_and_columns(spark: SparkSession, maria: Database, delta: 
 
 def test_what_cannot_be_compared_is_refused(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
     source, target = maria.source(maria.table()), delta()
-    for options, text in (({"keys": "nothing"}, r"keys: .* has no column `nothing`"), ({"exclude": "id"}, "`id` is part of the key")):
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"keys": "nothing"}, r"keys: .* has no column `nothing`"),
+        ({"exclude": "id"}, "`id` is part of the key"),
+        ({"repair": True}, r"repair is True: pass 'merge', DebeziumSignal"),
+        ({"repair": "merge", "target_where": "id > 0"}, "repair='merge' and target_where cannot be combined"),
+    ]
+    for options, text in refused:
         with pytest.raises(ArgumentError, match=text):
             verify(spark, source, target, **options)
     with pytest.raises(TargetError):

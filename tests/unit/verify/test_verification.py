@@ -22,6 +22,7 @@ EQUAL = Verification(
     differences=(),
     rechecked=0,
     rechecked_position=None,
+    repaired=0,
     is_complete=True,
     seconds=1.0,
 )
@@ -35,6 +36,7 @@ LAG = 60.0
         ({"counts": {"missing": 1}}, False, "1 missing"),
         ({"counts": {"missing": 1}, "unsettled": 3}, False, "3 keys differ"),
         ({"counts": {"missing": 2000}, "is_complete": False}, False, "at least 2,000 missing"),
+        ({"repaired": 3}, True, "repaired         3 keys"),
         ({"unsettled": 1}, None, "not known"),
         ({"is_complete": False}, None, "too many keys differed"),
     ],
