@@ -561,24 +561,27 @@ _ODD_VALUES = (
 )  # fmt: skip
 
 
+def _replace(data: bytes, draw: random.Random) -> bytes:
+    # Valid JSON reaches more of a decoder's code than invalid JSON.
+    places = [match.span() for match in _VALUE.finditer(data)]
+    if not places:
+        return data
+    begin, end = draw.choice(places)
+    return data[:begin] + draw.choice(_ODD_VALUES) + data[end:]
+
+
 _MEMBER = re.compile(rb'"(?:[^"\\]|\\.)*": ?(?:' + _VALUE.pattern + rb"),")
 
 
-def _replaced(pattern: re.Pattern[bytes], texts: Sequence[bytes]) -> Callable[[bytes, random.Random], bytes]:
-    """Return the damage that replaces a match. Valid JSON reaches more of a decoder's code than invalid JSON."""
-
-    def damage(data: bytes, draw: random.Random) -> bytes:
-        places = [match.span() for match in pattern.finditer(data)]
-        if not places:
-            return data
-        begin, end = draw.choice(places)
-        return data[:begin] + draw.choice(texts) + data[end:]
-
-    return damage
+def _leave_out(data: bytes, draw: random.Random) -> bytes:
+    places = [match.span() for match in _MEMBER.finditer(data)]
+    if not places:
+        return data
+    begin, end = draw.choice(places)
+    return data[:begin] + data[end:]
 
 
-_replace = _replaced(_VALUE, _ODD_VALUES)
-_DAMAGES = (_flip, _delete, _insert, _truncate, _replaced(_MEMBER, (b"",)), _replace, _replace, _replace)
+_DAMAGES = (_flip, _delete, _insert, _truncate, _leave_out, _replace, _replace, _replace)
 
 
 # --------------------------------------------------------------------------------------------------------------- helpers
