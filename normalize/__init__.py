@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .sinks.lake import DeltaTarget, IcebergTarget
     from .sync.sync_database import sync_database
     from .verify.source import JdbcSource
-from .verify.verify_table import verify_table
+    from .verify.verify_table import verify_table
 
 _HOME = {
     "ChangelogNormalize": "query",
@@ -32,7 +32,7 @@ _HOME = {
     "IcebergDatabase": "sinks.databases",
     "IcebergTarget": "sinks.lake",
     "JdbcDatabase": "sinks.databases",
-    "JdbcSource": "verify.verify_table",
+    "JdbcSource": "verify.source",
     "JdbcTarget": "sinks.jdbc",
     "LocalKafka": "local_kafka",
     "aggregate_changes": "aggregates.aggregate_changes",

@@ -154,13 +154,14 @@ MAY_IMPORT = {
     "normalize.monitoring": "connect core",
     "normalize.plan": "stage_options",
     "normalize.query": "analyzed_plan arguments condition core dataframe decode engines kafka monitoring plan stage_options",
+    "normalize.run": "kafka monitoring session sinks sync",
     "normalize.session": "local_kafka spark_versions",
     "normalize.session_check": "connect spark_versions",
     "normalize.sinks": "analyzed_plan arguments connect core dataframe decode monitoring spark_versions",
     "normalize.spark_versions": "",
     "normalize.stage_options": "arguments core",
     "normalize.sync": "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check sinks spark_versions worker",
-    "normalize.verify": "arguments connect sinks",
+    "normalize.verify": "arguments connect core sinks",
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no folder is a room of its own; the package
