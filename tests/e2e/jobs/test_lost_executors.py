@@ -1,5 +1,6 @@
-"""On a standalone cluster, to which the package is shipped as a zip: a table stays equal to its source while executors die, and the query
-does not end.
+"""On a standalone cluster, a table stays equal to its source while executors die.
+
+The package is shipped to the executors as a zip. The query does not end.
 """
 
 from __future__ import annotations
