@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,6 @@ from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
 from normalize.analyzed_plan import with_changelog_mode
 from normalize.arguments import check_choice, metadata_columns, names_of
-from normalize.condition import matches
 from normalize.core.changes import Shape
 from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import Expected
@@ -26,8 +25,8 @@ from normalize.decode.pack_pass import pack_pass
 from normalize.decode.record_input import RecordInput, records as records_of
 from normalize.decode.source import KAFKA_METADATA, RECORD_COLUMNS, DecodePlan
 from normalize.decode.targets import Blocks, KeyedRows, Target, TargetMaker, TypedRows
-from normalize.decode.where import FilterRows, evaluate_where, filtered_blocks
 from normalize.engines.bounded import normalize_bounded
+from normalize.engines.condition import filtered, require_condition
 from normalize.engines.key_groups import normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
@@ -37,7 +36,7 @@ from normalize.plan import Plan, make_plan
 from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
@@ -160,9 +159,14 @@ class Request:
         """Return the changelog of a DataFrame of records."""
         if self.options.native is not None:
             check_session(raw.sparkSession)
-        query = _Query(self, records_of(raw, self.source), stage)
-        changes = query.streaming() if self.records.streaming else query.bounded()
-        return with_changelog_mode(changes, self.plan.changelog_mode)
+
+        def normalize(stage: Stage | None) -> DataFrame:
+            query = _Query(self, records_of(raw, self.source), stage)
+            return query.streaming() if self.records.streaming else query.bounded()
+
+        if stage is None:
+            return with_changelog_mode(normalize(None), self.plan.changelog_mode)
+        return _filtered(raw.sparkSession, self.options, stage, self.source.output, normalize)
 
 
 def make_options(
@@ -313,10 +317,7 @@ class _Query:
             return observe_counts(self._decoded_as(TypedRows), DECODE_COUNTS, f"{prefix}_decode")
         if self.request.options.native is not None:
             return self._native(self.request.options.native, self.stage, prefix)
-        if self.request.options.where is None:
-            blocks = observe_counts(self._decoded_as(Blocks), DECODE_COUNTS, f"{prefix}_decode")
-        else:
-            blocks = filtered_blocks(observe_counts(self._filtered(), DECODE_COUNTS, f"{prefix}_decode"), self.request.source)
+        blocks = observe_counts(self._decoded_as(Blocks), DECODE_COUNTS, f"{prefix}_decode")
         return normalize_stream(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
 
     def bounded(self) -> DataFrame:
@@ -324,19 +325,20 @@ class _Query:
         observation = self.request.observation
         if self.stage is None:
             return observe_counts(self._decoded_as(TypedRows), DECODE_COUNTS, observation)
-        keyed = self._decoded_as(KeyedRows) if self.request.options.where is None else self._filtered()
         split = self.request.records.split_partitions
-        return normalize_bounded(keyed, self.stage, self.request.source.output, split_partitions=split, observation=observation)
+        return normalize_bounded(
+            self._decoded_as(KeyedRows), self.stage, self.request.source.output, split_partitions=split, observation=observation
+        )
 
     def _native(self, engine: NativeEngine, stage: Stage, prefix: str) -> DataFrame:
-        options, records, output = self.request.options, self.request.records, self.request.source.output
+        records, output = self.request.records, self.request.source.output
         likely = records.split_partitions or records.topic is None or records.row_order != "log"
 
         def decode(target: TargetMaker, ddl: str) -> DataFrame:
             return observe_counts(self._decoded(target, ddl), DECODE_COUNTS, f"{prefix}_decode")
 
         repartition = engine.repartitions(likely=likely)
-        return _native(decode, stage, output, f"{prefix}_normalize", repartition=repartition, where=options.where)
+        return _native(decode, stage, output, f"{prefix}_normalize", repartition=repartition)
 
     def _decoded(self, target: TargetMaker, ddl: str) -> DataFrame:
         source = self.request.source
@@ -346,12 +348,22 @@ class _Query:
     def _decoded_as(self, target: type[Target]) -> DataFrame:
         return self._decoded(target, target.ddl(self.request.source.output))
 
-    def _filtered(self) -> DataFrame:
-        return evaluate_where(self._decoded_as(FilterRows), self.request.options.where, self.request.source.columns)
+
+def _filtered(
+    spark: SparkSession, options: StageOptions, stage: Stage, output: Output, normalize: Callable[[Stage], DataFrame]
+) -> DataFrame:
+    """Return the rows of the stage's changelog that match the condition, if there is one."""
+    if options.where is None:
+        changes = normalize(stage)
+    else:
+        condition = require_condition(spark, options.where, stage.shape.columns, stage.shape.ignored)
+        changelog = normalize(replace(stage, expected=replace(stage.expected, condition=condition)))
+        changes = filtered(changelog, options.where, output, update_before=options.changelog_mode == "all")
+    return with_changelog_mode(changes, options.changelog_mode)
 
 
 def _native(
-    first_pass: Callable[[TargetMaker, str], DataFrame], stage: Stage, output: Output, metrics: str, *, repartition: bool, where: Any = None
+    first_pass: Callable[[TargetMaker, str], DataFrame], stage: Stage, output: Output, metrics: str, *, repartition: bool
 ) -> DataFrame:
     """Return the changelog of the native engine; `first_pass` is called with its target and the columns of the result."""
     partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
@@ -359,7 +371,7 @@ def _native(
     last = first_pass(target, LastChanges.ddl(output))
     if repartition:
         last = merged(last, output, stage.row_order)
-    return normalize_native(last, stage, output, metrics, where=where)
+    return normalize_native(last, stage, output, metrics)
 
 
 @dataclass(frozen=True)
@@ -397,8 +409,9 @@ class ChangelogNormalize(StageOptions):
     delete_retention : timedelta
         How long ``order="source"`` keeps the position of a delete (processing time), so that a late update cannot restore the row.
     where : str, Column or None
-        A Spark condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored. A row
-        without a value for one of these columns (unchanged TOAST values) is an error.
+        A Spark condition on the table's columns, which filters the result: a row that stops matching is deleted, and one that begins to
+        match is inserted. The state has all rows, also those that do not match. The condition is fixed for the life of a checkpoint, and
+        cannot read `ignore_columns`.
     ignore_columns : sequence of str
         Columns that are ignored when rows are compared (``updated_at``): an update of these columns alone is dropped, and the row stays as
         it was last emitted.
@@ -446,19 +459,21 @@ class ChangelogNormalize(StageOptions):
         stage = make_stage(self, Shape(output.columns, output.metadata, ignored=ignored), key, streaming=df.isStreaming)
         names = [column.name for column in output.all]
         require_distinct(df, names)
-        rows = df.select(ROW_KIND, *positional(names), matches(self.where))
+        rows = df.select(ROW_KIND, *positional(names))
         if self.native is not None:
-            changes = self._native(self.native, df, rows, output, stage)
-        elif df.isStreaming:
-            blocks = self._packed(rows, Blocks, Blocks.ddl(output), output, stage)
-            changes = normalize_stream(blocks, stage, output, "changelog_normalize")
-        else:
-            keyed = self._packed(rows, KeyedRows, KeyedRows.ddl(output), output, stage)
-            changes = normalize_bounded(keyed, stage, output, split_partitions=False)
-        return with_changelog_mode(changes, self.changelog_mode)
+            check_session(df.sparkSession)
+        return _filtered(df.sparkSession, self, stage, output, partial(self._normalize, rows, output))
 
-    def _native(self, engine: NativeEngine, df: DataFrame, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
-        check_session(df.sparkSession)
+    def _normalize(self, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
+        if self.native is not None:
+            return self._native(self.native, rows, output, stage)
+        if rows.isStreaming:
+            blocks = self._packed(rows, Blocks, Blocks.ddl(output), output, stage)
+            return normalize_stream(blocks, stage, output, "changelog_normalize")
+        keyed = self._packed(rows, KeyedRows, KeyedRows.ddl(output), output, stage)
+        return normalize_bounded(keyed, stage, output, split_partitions=False)
+
+    def _native(self, engine: NativeEngine, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
         if output.side_outputs:
             raise ArgumentError(
                 f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out rows "

@@ -182,12 +182,10 @@ class ChangeBuilder:
         if any([change.partial for change in changes]):
             self.partials = _partials(records, decoded)
 
-    def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True, offset: int = 0) -> None:
-        """Add a change from `pack_change`; a row that does not match is a delete."""
-        self.offsets.append(offset)
+    def add_packed(self, key: bytes, stamp: int, source: str, data: bytes) -> None:
+        """Add a change from `pack_change`."""
         row, metadata, position, record = unpack(data)
-        row = row if matches else None
-        if record is not None and matches:
+        if record is not None:
             of = KafkaRecord(*record)
             self.partials.append(Partial(len(self.keys), [], of._replace(headers=[(name, value) for name, value in of.headers])))
         self.keys.append(key)

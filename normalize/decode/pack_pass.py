@@ -13,7 +13,6 @@ from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import KeyedChange
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
-from normalize.condition import MATCHES
 from normalize.core.arrow import from_arrow
 from normalize.core.guard import PartitionSummary
 from normalize.core.key_group import Stage
@@ -36,13 +35,13 @@ def pack_pass(
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
-        ``row_kind``, the columns of `output`, and `condition.MATCHES`.
+        ``row_kind`` and the columns of `output`.
     target : callable
         Returns the task's `Target`.
     output : Output
     stage : Stage
     ignore_deletes : bool
-        Whether deletes are dropped; a row that does not match is still a delete.
+        Whether deletes are dropped.
     """
     from pyspark import TaskContext
 
@@ -78,7 +77,7 @@ def pack_pass(
 
 
 class KeyedRow(NamedTuple):
-    """A changelog row with its key; ``row`` is None for a delete and for a row that does not match."""
+    """A changelog row with its key; ``row`` is None for a delete."""
 
     kind: RowKind
     key: tuple[Any, ...]
@@ -91,8 +90,7 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
     width, end = len(output.columns), len(output.columns) + len(output.metadata)
     key_of = key_getter(output.columns, keys)
     rows, side_outputs = [], []
-    kinds, matching_rows = batch.column(ROW_KIND).to_pylist(), batch.column(MATCHES).to_pylist()
-    for kind, matching, values in zip(kinds, matching_rows, zip(*columns, strict=True), strict=True):
+    for kind, values in zip(batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), strict=True):
         side_output = [
             SideOutput(column.name, value) for column, value in zip(output.side_outputs, values[end:], strict=True) if value is not None
         ]
@@ -104,6 +102,5 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
         if None in key:
             raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is part of the primary key and is null", field="row")
         row_kind = RowKind.from_short_string(str(kind))
-        gone = row_kind is RowKind.DELETE or not matching
-        rows.append(KeyedRow(row_kind, key, None if gone else row, values[width:end]))
+        rows.append(KeyedRow(row_kind, key, None if row_kind is RowKind.DELETE else row, values[width:end]))
     return rows, side_outputs

@@ -141,17 +141,6 @@ class Blocks(Target):
         self.offsets.append(offsets)
         self.begin = self.begin or (source, first_offset)
 
-    def take_changes(
-        self,
-        source: str,
-        first_offset: int,
-        gathered: ChangeBuilder,
-        side_outputs: Sequence[SideOutput] = (),
-    ) -> None:
-        """Add changes and side outputs of one Kafka partition, in the order of the changes."""
-        self._take(source, first_offset, gathered.changes(), gathered.keys, np.zeros(len(gathered.keys), np.int64))
-        self.side_outputs += side_outputs
-
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         self.side_outputs.append(side_output)
         self.begin = self.begin or (records.source, int(records.offsets[0]))

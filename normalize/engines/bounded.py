@@ -10,13 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from normalize.condition import MATCHES, require_known
 from normalize.core.changes import ChangeBuilder
 from normalize.core.counts import ALL_COUNTS
 from normalize.core.guard import SourceTable, decode_summary
@@ -71,7 +69,7 @@ def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
     if split_partitions:
         so_far = Window.partitionBy("key", "source").orderBy("offset", "seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
         keyed = keyed.withColumn("stamp", F.max("stamp").over(so_far))
-    kept = [name for name in (*_COLUMNS, MATCHES, COLUMN) if name in keyed.columns]
+    kept = [name for name in (*_COLUMNS, COLUMN) if name in keyed.columns]
     return keyed.repartition("key").sortWithinPartitions("key", *ORDER).select(*kept)
 
 
@@ -144,14 +142,13 @@ class _Ties:
 
 def _read(batch: pa.RecordBatch, gathered: ChangeBuilder, counts: Counter[str], ties: _Ties | None) -> list[SideOutput]:
     side_outputs: list[SideOutput] = []
-    matching = batch.column(MATCHES).to_pylist() if MATCHES in batch.schema.names else repeat(True)
     columns = (batch.column(name).to_pylist() for name in _COLUMNS)
-    for (key, stamp, source, offset, change, packed, _), matches in zip(zip(*columns, strict=True), matching, strict=False):
+    for key, stamp, source, offset, change, packed, _ in zip(*columns, strict=True):
         if key is not None:
             if ties is not None:
                 ties.see(key, stamp, source, offset, change)
             # In a bounded read redeliveries are detected only among the changes of one key.
-            gathered.add_packed(key, stamp, f"{source} {key.hex()}", change, require_known(matches, source))
+            gathered.add_packed(key, stamp, f"{source} {key.hex()}", change)
         elif packed is not None:
             side_outputs += decode_side_outputs(packed)
     if COLUMN in batch.schema.names:

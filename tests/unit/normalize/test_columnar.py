@@ -22,7 +22,6 @@ from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
-from normalize.decode.where import FilterRows
 from tests.support.both_decoders import (
     Record,
     all_metadata,
@@ -52,8 +51,6 @@ PLANS: list[tuple[TargetMaker, bool, bool]] = [
     (Blocks, False, True),
     (KeyedRows, False, False),
     (KeyedRows, True, True),
-    (FilterRows, True, False),
-    (FilterRows, False, True),
     (TypedRows, False, False),
     (TypedRows, True, False),
 ]
@@ -202,7 +199,7 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
     assert sum(map(len, found.values())) == keys
     for ignore_deletes, target in product((False, True), (Blocks, TypedRows)):
         assert not differences(replace(source, ignore_deletes=ignore_deletes), [record], target)
-    assert not any(differences(source, [record], target) for target in (KeyedRows, FilterRows))
+    assert not differences(source, [record], KeyedRows)
 
 
 def kinds_and_keys(source: DecodePlan, records: Sequence[Record]) -> list[tuple[str, object, object]]:
@@ -428,7 +425,7 @@ def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(ident
         for record, odd in cases:
             assert odd_share(source, [record, whole])[0] == odd
             assert not differences(source, [record, whole])
-    for target in (Blocks, KeyedRows, FilterRows):
+    for target in (Blocks, KeyedRows):
         assert not differences(source, records, target)
     for arguments in ({"drop_update_before": False}, {"drop_update_before": True}, {"unique_key": ()}):
         assert not differences(replace(source, **arguments), records, TypedRows)
