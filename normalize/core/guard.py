@@ -125,7 +125,7 @@ class Identity:
         """Whether there is anything to compare."""
         return self.topics or bool(self.columns)
 
-    def merged(self, tables: Sequence[SourceTable], others: Iterable[SourceTable]) -> list[SourceTable]:
+    def merged(self, tables: Sequence[SourceTable], more: Iterable[SourceTable]) -> list[SourceTable]:
         """Return a list with the table that all records belong to; empty if it is not known yet.
 
         Raises
@@ -133,16 +133,16 @@ class Identity:
         SeveralTablesError
             When records belong to two tables.
         """
-        known = list(tables)
-        for table in others:
-            if not known:
-                known = [table]
-            elif self._differ(known[0], table):
-                raise self._error(known[0], table)
-            elif not known[0].names:
+        merged = list(tables)
+        for table in more:
+            if not merged:
+                merged = [table]
+            elif self._differ(merged[0], table):
+                raise self._error(merged[0], table)
+            elif not merged[0].names:
                 # The first records had no rows, and so named no table.
-                known = [table]
-        return known
+                merged = [table]
+        return merged
 
     def _differ(self, first: SourceTable, second: SourceTable) -> bool:
         if first.names and second.names:
@@ -266,8 +266,8 @@ def _read(stored: bytes) -> _Guard:
         ) from None
 
 
-def _topics(known: Mapping[str, _Topic], described: Mapping[str, TopicDescription]) -> dict[str, _Topic]:
-    topics = dict(known)
+def _topics(stored: Mapping[str, _Topic], described: Mapping[str, TopicDescription]) -> dict[str, _Topic]:
+    topics = dict(stored)
     for name, now in described.items():
         before = topics.get(name)
         if before is None:

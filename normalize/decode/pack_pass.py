@@ -47,33 +47,54 @@ def pack_pass(
 
     context = TaskContext.get()
     assert context is not None  # on a worker
+    partition, start = context.partitionId(), 0
     collected = target(output, stage.layout.key_groups, stage.shape)
-    keys = key_indices(output.columns, stage.layout.unique_key)
-    held: KeyedRow | None = None
-    start = 0
+    packer = _Packer(key_indices(output.columns, stage.layout.unique_key), ignore_deletes)
     collected.see(PartitionSummary())
-    for rows_batch in batches:
-        offsets = np.arange(start, start + rows_batch.num_rows)
-        records = Records("DataFrame", context.partitionId(), offsets, np.zeros_like(offsets), [], [])
-        rows, side_outputs = _rows(rows_batch, output, keys)
+
+    def records(count: int) -> Records:
+        offsets = np.arange(start, start + count)
+        # The rows of all partitions are in the order of the partitions.
+        return Records("DataFrame", partition, offsets, (partition << 40) + offsets, [], [])
+
+    for batch in batches:
+        rows, side_outputs = _rows(batch, output, packer.keys)
         for side_output in side_outputs:
-            collected.add_side_output(records, 0, side_output)
-        decoded: list[list[KeyedChange]] = [[] for _ in offsets]
-        for changes, row in zip(decoded, rows, strict=False):
-            # Whether a -U is a delete depends on the row after it, which may be in the next batch.
-            if held is not None and not ignore_deletes and not (row.kind is RowKind.UPDATE_AFTER and row.key == held.key):
-                changes.append(KeyedChange(held.key, None, held.metadata))
-            held = row if row.kind is RowKind.UPDATE_BEFORE else None
-            if held is None and not (ignore_deletes and row.kind is RowKind.DELETE):
-                changes.append(KeyedChange(row.key, row.row, row.metadata))
-        collected.take(records, decoded)
-        start += rows_batch.num_rows
+            collected.add_side_output(records(1), 0, side_output)
+        if rows:
+            collected.take(records(len(rows)), list(map(packer.changes, rows)))
+        start += len(rows)
         yield from collected.flush()
-    if held is not None and not ignore_deletes:
-        records = Records("DataFrame", context.partitionId(), np.array([start]), np.zeros(1, np.int64), [], [])
-        collected.take(records, [[KeyedChange(held.key, None, held.metadata)]])
+    if last := packer.removed(None):
+        collected.take(records(1), [last])
         yield from collected.flush()
     yield from collected.finish()
+
+
+class _Packer:
+    """Turns the rows of a task into changes."""
+
+    def __init__(self, keys: Sequence[int], ignore_deletes: bool) -> None:
+        self.keys, self.ignore_deletes = keys, ignore_deletes
+        self.held: KeyedRow | None = None
+
+    def changes(self, row: KeyedRow) -> list[KeyedChange]:
+        """Return the changes that are known with a row."""
+        changes = self.removed(row)
+        if row.kind is RowKind.UPDATE_BEFORE:
+            # Whether it is a delete depends on the row after it, which may be in the next batch.
+            self.held = row
+        elif row.row is not None or not self.ignore_deletes:
+            changes.append(KeyedChange(row.key, row.row, row.metadata))
+        return changes
+
+    def removed(self, after: KeyedRow | None) -> list[KeyedChange]:
+        """Return the delete that a ``-U`` is unless the row after it is the ``+U`` of its key."""
+        before, self.held = self.held, None
+        if before is None or self.ignore_deletes:
+            return []
+        is_update = after is not None and after.kind is RowKind.UPDATE_AFTER and after.key == before.key
+        return [] if is_update else [KeyedChange(before.key, None, before.metadata)]
 
 
 class KeyedRow(NamedTuple):
