@@ -257,7 +257,8 @@ class ChangeBatch:
         rest: list[Block] = []
         for source, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
             part = cls.joined([block.unpacked(schema) for block in of_source], schema)
-            if row_order == "offset":
+            if "offset" in schema.names:
+                # Blocks of several key groups, or of records in any order, have offsets between those of others.
                 part = part.take(np.argsort(part.ints("offset"), kind="stable"))
             # Each block's stamps are monotone; those of a partition that several tasks read may decrease between two blocks.
             times = np.maximum.accumulate(part.ints("stamp"))
