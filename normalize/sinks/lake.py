@@ -339,6 +339,11 @@ def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
     from pyspark.errors import AnalysisException
 
     try:
+        schema = spark.table(table.sql_name).schema
+        if table.provider != "iceberg" or provider_of(spark, table.sql_name) != "iceberg":
+            return schema
+        # Its catalog caches tables: another job may have rewritten this one, and removed its files.
+        spark.catalog.refreshTable(table.sql_name)
         return spark.table(table.sql_name).schema
     except AnalysisException as error:
         if _is_missing(error):
