@@ -34,6 +34,7 @@ from cdc_formats.errors import (
     TruncateError,
 )
 from cdc_formats.format import Format, option_name
+from cdc_formats.topics.client import TopicDescription
 from normalize.arguments import as_format, check_choice, names_of
 from normalize.connect import require_jvm
 from normalize.decode.check import check_readable
@@ -180,7 +181,7 @@ def sync_database(
         check_readable(kafka, router.route, fail=route.fail)
     rules = Rules(
         format=chosen,
-        given=_named_options(format, format_options or {}),
+        given=named_options(format, format_options or {}),
         database=target,
         tables=dict(tables or {}),
         store=SchemaStore(spark, schema_location),
@@ -190,10 +191,12 @@ def sync_database(
         dead_letters=dead_letters,
     )
     records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
-    return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel, kafka))
+    return records.writeStream.foreachBatch(
+        SyncDatabase(spark, route, rules, on_table_error, parallel, KnownTopics(spark, rules.store, kafka))
+    )
 
 
-def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
+def named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the format's options that the user set: of a `Format`, all."""
     if isinstance(format, Format):
         return frozenset(each.name for each in fields(format))
@@ -230,8 +233,7 @@ class SyncDatabase:
     rules : Rules
     on_table_error : {"fail", "stop_table"}
     parallel : int
-    kafka : mapping
-        The options of Spark's Kafka source.
+    topics : KnownTopics
     tables : dict
         The tables that have appeared, in this run or in an earlier one.
     """
@@ -241,11 +243,10 @@ class SyncDatabase:
     rules: Rules
     on_table_error: str
     parallel: int
-    kafka: Mapping[str, str] = field(repr=False)
+    topics: KnownTopics
     tables: dict[str, TableSync] = field(default_factory=dict)
     _loaded: bool = False
     _seen: set[str] = field(default_factory=set)
-    _described: set[str] = field(default_factory=set)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a micro-batch.
@@ -258,26 +259,15 @@ class SyncDatabase:
             When a topic was deleted and created again; nothing is written.
         """
         routing: Any = partial(route_pass, route=self.route)
-        with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
-            routed = _in_session(self.spark, rows)
+        with computed(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
+            routed = in_session(self.spark, rows)
             packed = routed.where("summary IS NOT NULL").select("summary").collect()
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
-            self._check_topics({topic for summary in summaries.values() for topic in summary.topics})
+            self.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
             _report_ignored(self.spark, ignored)
             self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
-
-    def _check_topics(self, topics: set[str]) -> None:
-        """Compare the ids of topics with those of earlier runs, when a run begins and when a topic appears."""
-        batch = running_batch(self.spark)
-        if batch is None or topics <= self._described:
-            return
-        kept, described = self.rules.store.read_query(), topic_descriptions(self.kafka)
-        self._described |= topics | described.keys()
-        found = checked_topics(kept, batch.query, described)
-        if found != kept:
-            self.rules.store.write_query(found)
 
     def _load(self, tables: Collection[str]) -> None:
         """Read the files of all tables, also of those that have no record: their targets are taken."""
@@ -351,7 +341,10 @@ class SyncDatabase:
                 running[table] = summary
         few = sum(s.records for s in running.values()) <= _FEW_RECORDS and sum(s.size for s in running.values()) <= _FEW_BYTES
         here = routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
-        return {table: Part(summary, routed, None if here is None else _of_table(here, table)) for table, summary in running.items()}
+        return {
+            table: Part(summary, routed, None if here is None else _of_table(here, table), self.topics)
+            for table, summary in running.items()
+        }
 
     def _in_parallel(self, parts: Mapping[str, Part]) -> list[Failure | None]:
         """Apply parts, several at a time, and return the error of each."""
@@ -418,6 +411,45 @@ class SyncDatabase:
         return target.sink(self.spark).is_reachable()
 
 
+@dataclass
+class KnownTopics:
+    """The topics of a query, as Kafka describes them.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    store : SchemaStore
+    kafka : mapping
+        The options of Spark's Kafka source.
+    described : dict
+        The descriptions of this run; a topic that Kafka did not describe has none.
+    """
+
+    spark: SparkSession
+    store: SchemaStore
+    kafka: Mapping[str, str] = field(repr=False)
+    described: dict[str, TopicDescription] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+
+    def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
+        """Return the descriptions, and compare the topics' ids with those of earlier runs, when a run begins and when a topic appears.
+
+        Raises
+        ------
+        TopicReplacedError
+        """
+        batch = running_batch(self.spark)
+        if batch is None or topics <= self._seen:
+            return self.described
+        kept, described = self.store.read_query(), topic_descriptions(self.kafka)
+        self._seen |= topics | described.keys()
+        found = checked_topics(kept, batch.query, described)
+        if found != kept:
+            self.store.write_query(found)
+        self.described |= described
+        return self.described
+
+
 class Failure(NamedTuple):
     """The error of a table.
 
@@ -438,7 +470,7 @@ _OF_TABLE = (SyncError, ChangeOrderError, SchemaError, DecodeError, InferenceErr
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
 
 
-def _records(batch: DataFrame) -> DataFrame:
+def records_of(batch: DataFrame) -> DataFrame:
     """Return the records with the columns of `RECORD_DDL`."""
     from pyspark.sql import functions as F
 
@@ -453,7 +485,7 @@ def _records(batch: DataFrame) -> DataFrame:
     )
 
 
-def _in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
+def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
     """Return a computed DataFrame in another session of the same Spark."""
     from pyspark.sql.classic.dataframe import DataFrame
 
