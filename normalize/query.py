@@ -11,7 +11,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
-from normalize.analyzed_plan import with_changelog_mode
+from normalize.analyzed_plan import with_changelog_mode, with_default_stage
 from normalize.arguments import check_choice, metadata_columns, names_of
 from normalize.condition import matches
 from normalize.core.changes import Shape
@@ -162,7 +162,16 @@ class Request:
             check_session(raw.sparkSession)
         query = _Query(self, records_of(raw, self.source), stage)
         changes = query.streaming() if self.records.streaming else query.bounded()
+        if stage is not None and self.records.row_order == "log" and not self._has_options:
+            changes = with_default_stage(changes)
         return with_changelog_mode(changes, self.plan.changelog_mode)
+
+    @property
+    def _has_options(self) -> bool:
+        """Whether the stage or the result has more than the table's rows need."""
+        return bool(
+            self.options.set_options or self.options.ignore_deletes or self.source.output.metadata or self.source.output.side_outputs
+        )
 
 
 def make_options(
