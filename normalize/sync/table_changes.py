@@ -371,7 +371,8 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
     """
     from pyspark.sql import Observation, functions as F
 
-    merged = not in_one_task and _tasks(records) > 1
+    tasks = 1 if in_one_task else _tasks(records)
+    merged = tasks > 1
     layout = _layout(source, options, merged=merged)
     decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=merged), report=_unreported)
     counts, stamps, changes = Observation(), Observation(), Observation()
@@ -383,7 +384,7 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
         keyed = keyed.observe(moves, F.count(MOVED).alias("moved"))
     if merged and not options.every:
         merge: Any = partial(merge_pass, row_order="log")
-        keyed = keyed.repartition("key").mapInArrow(merge, _ddl(layout))
+        keyed = keyed.repartition(tasks, "key").mapInArrow(merge, _ddl(layout))
     rows = keyed.observe(changes, F.count("key").alias("rows"))
 
     def found(computed: DataFrame) -> tuple[DataFrame, Found]:

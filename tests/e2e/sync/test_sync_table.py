@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 
-from normalize import LocalKafka, sync_table
+from normalize import ChangelogNormalize, LocalKafka, apply_changes, from_kafka_changelog, sync_table
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from tests.support.databases import Tables, maxwell
-from tests.support.sinking import fails_after_repeating, forget_last_commit
+from tests.support.sinking import apply_stream, fails_after_repeating, forget_last_commit
 from tests.support.streams import recreate_topic
 from tests.support.syncing import Sync
 
@@ -127,3 +127,32 @@ def test_error_of_a_stream_is_raised_as_one_sentence(sync: TableSync, spark: Spa
         sync.run(check=False)
     assert not fails_after_repeating(spark, failed.value)
     assert explain_error(failed.value).startswith("[MALFORMED_MESSAGE]")
+
+
+def test_table_of_apply_changes_goes_on_with_sync_table(sync: TableSync, spark: SparkSession) -> None:
+    topic = sync.produce("t", [maxwell("orders", "insert", {"id": key, "name": "a"}) for key in range(3)])
+    servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
+    changes = from_kafka_changelog(spark, topic, format="maxwell-json", options=servers, **TABLE)
+    apply_stream(changes, sync.tables.database.target("orders"), sync.folder / "old", keys="id")
+    sync.produce(
+        "t", [maxwell("orders", "delete", {"id": 0, "name": "a"}), maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})]
+    )
+    sync.run()
+    assert sync.rows("orders") == [{"id": 1, "name": "b"}, {"id": 2, "name": "a"}]
+
+
+def test_apply_changes_names_sync_table_once_the_stage_has_no_options(
+    sync: TableSync, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
+    target = sync.tables.database.target("orders")
+
+    def logged(stage: ChangelogNormalize | None = None, where: str = "") -> int:
+        changes = from_kafka_changelog(spark, topic, format="maxwell-json", options=servers, normalize=stage, **TABLE)
+        with caplog.at_level("INFO", "normalize"):
+            caplog.clear()
+            apply_changes(changes.where(where) if where else changes, target, keys="id")
+        return sum("keeps the same table without the keyed stage" in message for message in caplog.messages)
+
+    assert [logged(), logged(ChangelogNormalize(order="source")), logged(where="id > 0")] == [1, 0, 0]
