@@ -284,7 +284,8 @@ def _apply_of(
         return ApplyChanges(table, TableSpec(written, options.keys, *may), options.order_by)
     deleted = StructField(options.deleted_column, TimestampType())
     spec = TableSpec((*written, deleted), options.keys, *may, options.deleted_column)
-    return ApplyChanges(table, spec, options.order_by, _time_column(df, options.order_by))
+    times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
+    return ApplyChanges(table, spec, options.order_by, next(times, None))
 
 
 @dataclass(frozen=True)
@@ -406,11 +407,6 @@ def _own_columns(options: Options) -> set[str]:
     if options.scd_type == 2:
         return {START_AT.lower(), END_AT.lower()}
     return {options.deleted_column.lower()} if options.deleted_column is not None else set()
-
-
-def _time_column(df: DataFrame, order_by: Sequence[str]) -> str | None:
-    kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
-    return next((name for name in order_by if kinds[name] == "timestamp"), None)
 
 
 def _change_feed_fields() -> list[StructField]:

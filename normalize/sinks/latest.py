@@ -54,18 +54,12 @@ def last_changes(batch: DataFrame, columns: Sequence[str], keys: Sequence[str], 
     grouping = [f"c{columns.index(name)}" for name in keys]
     rest = [f"c{index}" for index in range(len(columns)) if f"c{index}" not in grouping]
     order = [f"o{index}" for index in range(len(order_by))]
-    place = F.struct(*order, _added("kind"), "arrival") if order else F.struct("arrival")
+    place = F.struct(*order, F.col("kind").isin(*ADDS), "arrival") if order else F.struct("arrival")
     last = F.max_by(F.struct("kind", *rest), place).alias("last")
     unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias("unkinded")
     grouped = rows.groupBy(*grouping).agg(last, unkinded, *(_by_columns(order) if order else _by_arrival()))
     named = [F.col(f"c{i}" if f"c{i}" in grouping else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
     return grouped.select(F.struct(F.col("last.kind").alias(ROW_KIND), *named).alias("row"), F.struct(*_FLAGS).alias("flags"))
-
-
-def _added(kind: str) -> SparkColumn:
-    from pyspark.sql import functions as F
-
-    return F.col(kind).isin(*ADDS)
 
 
 def _by_arrival() -> list[SparkColumn]:
@@ -78,9 +72,9 @@ def _by_arrival() -> list[SparkColumn]:
 def _by_columns(order: Sequence[str]) -> list[SparkColumn]:
     from pyspark.sql import functions as F
 
-    place: list[str | SparkColumn] = [*order, _added("kind")]
+    place: list[str | SparkColumn] = [*order, F.col("kind").isin(*ADDS)]
     first, last = (F.max(F.struct(*place, (F.col("arrival") * sign).alias("at")))["at"] * sign for sign in (-1, 1))
-    added = F.max_by(_added("kind"), F.struct(*place))
+    added = F.max_by(F.col("kind").isin(*ADDS), F.struct(*place))
     unplaced = F.max(reduce(or_, (F.col(name).isNull() for name in order)))
     return [unplaced.alias("unplaced"), (added & (first != last)).alias("ambiguous")]
 
