@@ -298,11 +298,8 @@ class LakeSink(Sink):
             raise TargetError(f"{self.table} cannot be reached: {_reason(error)}; {self._remedy()}") from None
 
     def _remedy(self) -> str:
-        provider = self.table.provider
-        return (
-            f"the session needs spark.jars.packages={package(provider, self.spark.version)} and the catalog that {provider}'s documentation "
-            "names"
-        )
+        provider, version = self.table.provider, self.spark.version
+        return f"the session needs spark.jars.packages={package(provider, version)} and the catalog that {provider}'s documentation names"
 
     def _column_mapping(self) -> str:
         if self.table.provider != "delta":
