@@ -191,9 +191,8 @@ def sync_database(
         dead_letters=dead_letters,
     )
     records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
-    return records.writeStream.foreachBatch(
-        SyncDatabase(spark, route, rules, on_table_error, parallel, KnownTopics(spark, rules.store, kafka))
-    )
+    topics = KnownTopics(spark, rules.store, kafka)
+    return records.writeStream.foreachBatch(SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics))
 
 
 def named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
@@ -227,8 +226,8 @@ class SyncDatabase:
     Parameters
     ----------
     spark : SparkSession
-        The user's session, in which all statements run. A streaming query's own has no adaptive execution, which small MERGEs need. And
-        Iceberg caches tables in each session: one does not see what another writes.
+        The session of all statements (`TableTarget.session`). A streaming query's own has no adaptive execution, which small MERGEs need.
+        And Iceberg caches tables in each session: one does not see what another writes.
     route : Route
     rules : Rules
     on_table_error : {"fail", "stop_table"}

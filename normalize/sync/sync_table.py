@@ -157,7 +157,7 @@ def sync_table(
     if check:
         check_records(sync.source(known), kafka, keyed=True, bounded=False)
     records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
-    return records.writeStream.foreachBatch(SyncTable(spark, sync, KnownTopics(spark, store, kafka)))
+    return records.writeStream.foreachBatch(SyncTable(table.session(spark), sync, KnownTopics(spark, store, kafka)))
 
 
 def _declared(
