@@ -20,6 +20,7 @@ from normalize.dataframe import table_columns
 from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
+from normalize.monitoring.explain_error import explain_error
 from normalize.session_check import load_kafka
 from normalize.sinks.databases import OneTable
 from normalize.sinks.lake import lake_target
@@ -30,7 +31,7 @@ from normalize.spark_versions import check_kafka_source, check_version
 from .route import TableSummary
 from .schema_store import SchemaStore
 from .sync_database import KnownTopics, in_session, records_of
-from .table_options import TableOptions
+from .table_options import SyncError, TableOptions
 from .table_schema import TableSchema
 from .table_sync import Part, Rules, TableSync
 
@@ -198,6 +199,17 @@ class SyncTable:
     topics: KnownTopics = field(repr=False)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Apply a micro-batch."""
+        """Apply a micro-batch.
+
+        Raises
+        ------
+        SyncError
+            As of `sync_table`, and for an error of Java, of which py4j shows the whole trace.
+        """
+        from py4j.protocol import Py4JError
+
         records = in_session(self.spark, records_of(batch))
-        self.sync.apply(self.spark, Part(TableSummary(self.sync.table), records, None, self.topics, alone=True))
+        try:
+            self.sync.apply(self.spark, Part(TableSummary(self.sync.table), records, None, self.topics, alone=True))
+        except Py4JError as error:
+            raise SyncError(f"{self.sync.table}: {explain_error(error)}") from None

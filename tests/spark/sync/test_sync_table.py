@@ -69,7 +69,7 @@ def test_row_whose_key_changed_is_completed_from_its_earlier_row(sync: BoundedSy
 
 def test_partial_row_of_an_unknown_key_is_an_error(sync: BoundedSync) -> None:
     sync.produce("t", [orders("update", {"id": 1, "qty": 7}, {"qty": 2})])
-    assert "the target does not have its key" in error_of(sync, **MINIMAL)
+    assert "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in error_of(sync, **MINIMAL)
 
 
 def test_record_of_a_second_table_is_an_error_before_anything_is_written(sync: BoundedSync) -> None:
