@@ -318,15 +318,18 @@ class SyncDatabase:
         parts = self._parts(summaries, routed)
         failed = [Failure(table, text, of_table=True) for table, text in unread.items() if not self.tables[table].stopped]
         readable = {table: part for table, part in parts.items() if table not in unread}
-        failed += [failure for failure in self._in_parallel(readable) if failure is not None]
+        failed += filter(None, self._in_parallel(readable))
+        self._require_no_fatal(failed)
+        for failure in failed:
+            sync, summary = self.tables[failure.table], summaries.get(failure.table, TableSummary(failure.table))
+            sync.stop(self.spark, failure.text, summary.records)
+            _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
+
+    def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
         fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
             raise SyncError(f"{shown}. The other tables of the micro-batch are written")
-        for failure in failed:
-            sync = self.tables[failure.table]
-            sync.stop(self.spark, failure.text, summaries[failure.table].records if failure.table in summaries else 0)
-            _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
 
     def _parts(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> dict[str, Part]:
         """Return the records of the tables that are not stopped."""

@@ -219,16 +219,19 @@ class TableChanges(HeldChanges):
 
     def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
         if self.by_shard:
-            names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
-            shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
-            topic = source.rpartition("[")[0]
-            prefixes = [(shard or topic).encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)]
+            prefixes = [shard.encode() + _END_OF_SHARD for shard in self._shards(source.rpartition("[")[0], changes)]
             keys = [prefix + key for prefix, key in zip(prefixes, changes.column("key").to_pylist(), strict=True)]
             changes = changes.set_column(changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
             self.moved = [key and prefix + key for prefix, key in zip(prefixes, self.moved, strict=False)]
         if any(self.moved):
             changes = changes.append_column(MOVED, pa.array(self.moved, pa.binary()))
         super()._hold(source, offsets, changes, partials)
+
+    def _shards(self, topic: str, changes: pa.RecordBatch) -> list[str]:
+        """Return the name of each change's source table: the topic's where messages do not name it."""
+        names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
+        shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
+        return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
