@@ -302,7 +302,8 @@ class TableSync:
     def _checked_guard(self, spark: SparkSession, part: Part, source: DecodePlan, facts: PassFacts) -> GuardFacts:
         """Return the guard's facts after a micro-batch."""
         kept, batch = self._required_schema.facts.guard, running_batch(spark)
-        described = part.topics({each.topic for each in facts.partitions})
+        topics = {each.topic for each in facts.partitions}
+        described = {topic: each for topic, each in part.topics(topics).items() if topic in topics}
         # Records of `sync_database` are routed by their table.
         expected = Expected(source.identity if part.alone else Identity(), described)
         if batch is None:
