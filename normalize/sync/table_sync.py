@@ -286,10 +286,10 @@ class TableSync:
     def _write(self, rows: DataFrame, found: Found, *, part: Part, source: DecodePlan, target: TableTarget, options: ChangeOptions) -> None:
         """Write the changes of a micro-batch, which contradict no fact."""
         facts = found.facts
+        guard = self._checked_guard(rows.sparkSession, part, source, facts)
         if part.alone:
             topics = {each.topic for each in facts.partitions}
             self._with_facts(self._required_schema, TableSummary(self.table, topics=topics, source_keys=facts.source_keys))
-        guard = self._checked_guard(rows.sparkSession, part, source, facts)
         schema = self._required_schema
         if found.rows and options.every:
             self._merge_versions(self._where(rows), target, schema)
