@@ -86,7 +86,7 @@ def test_record_of_a_second_table_is_an_error_after_a_restart(sync: TableSync) -
     sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
     sync.run()
     sync.produce("t", [maxwell("items", "insert", {"id": 1, "name": "b"})])
-    assert sync.error().startswith("[SEVERAL_TABLES] the records belong to two tables, shop.orders (")
+    assert sync.error(check=False).startswith("[SEVERAL_TABLES] the records belong to two tables, shop.orders (")
     assert sync.rows("orders") == [{"id": 1, "name": "a"}]
 
 
@@ -155,4 +155,4 @@ def test_apply_changes_names_sync_table_once_the_stage_has_no_options(
             apply_changes(changes.where(where) if where else changes, target, keys="id")
         return sum("keeps the same table without the keyed stage" in message for message in caplog.messages)
 
-    assert [logged(), logged(ChangelogNormalize(order="source")), logged(where="id > 0")] == [1, 0, 0]
+    assert [logged(), logged(ChangelogNormalize(ignore_columns="name")), logged(where="id > 0")] == [1, 0, 0]

@@ -142,16 +142,13 @@ def test_changes_are_shuffled_only_where_several_tasks_may_have_a_key(spark: Spa
     assert plan._jdf.queryExecution().executedPlan().toString().count("Exchange hashpartitioning") == shuffles
 
 
-def test_delta_does_not_store_the_changes_again(sync: BoundedSync) -> None:
-    sync.produce("t", [orders("insert", {"id": key, "name": "a", "qty": 1}) for key in range(4)], partitions=2)
-    sync.apply(sync.table_job(**TABLE))
-    sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
-    sync.apply(sync.table_job(**TABLE))
-    target = sync.tables.database.target("orders")
-    (last,) = sync.spark.sql(f"DESCRIBE HISTORY {target.sql_name} LIMIT 1").collect()
-    assert last["operation"] == "MERGE"
-    assert last["operationMetrics"]["materializeSourceTimeMs"] == "0"
-    assert sync.spark.conf.get("spark.databricks.delta.merge.materializeSource", "auto") == "auto"
+@pytest.mark.parametrize(("kind", "setting"), [("delta", "none"), ("iceberg", "auto")])
+def test_delta_does_not_store_the_changes_again(new_sync: NewBoundedSync, kind: str, setting: str) -> None:
+    sync, name = new_sync(kind), "spark.databricks.delta.merge.materializeSource"
+    jobs = sync.table_job(**TABLE), sync.job()
+    assert [job.spark.conf.get(name, "auto") for job in jobs] == [setting, setting]
+    # The user's own MERGEs are as before.
+    assert sync.spark.conf.get(name, "auto") == "auto"
 
 
 def test_arguments_that_cannot_be_used(sync: BoundedSync) -> None:
