@@ -37,6 +37,7 @@ from cdc_formats.format import Format, option_name
 from cdc_formats.topics.client import TopicDescription
 from normalize.arguments import as_format, check_choice, names_of
 from normalize.connect import require_jvm
+from normalize.core.output import Destination, Mode
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
@@ -164,15 +165,11 @@ def sync_database(
     repeated too.
     """
     require_jvm(spark, "sync_database", "run this query in a classic session, or write each table with apply_changes")
-    _check_arguments(target, tables or {}, on_new_column, on_table_error, on_truncate, mode, parallel)
-    chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+    _check_arguments(target, tables or {}, on_new_column, on_table_error, parallel)
+    reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
+    chosen, kafka, dead_letters = reader.format, reader.kafka, reader.dead_letters
     if chosen.unknown_columns == "fail":
         raise ArgumentError("unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass on_new_column='fail'")
-    if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
-        raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
-    check_version(spark)
-    check_kafka_source(spark)
-    dead_letters = destination_of(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
     failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
     selection = Selection.of(names_of(include), names_of(exclude), tables or {})
     route = Route(chosen, selection, failfast and not stops_table, dead_letters, stops_table=failfast and stops_table)
@@ -181,30 +178,29 @@ def sync_database(
         check_readable(kafka, router.route, fail=route.fail)
     rules = Rules(
         format=chosen,
-        given=named_options(format, format_options or {}),
+        given=_named_options(format, format_options or {}),
         database=target,
         tables=dict(tables or {}),
         store=SchemaStore(spark, schema_location),
         on_new_column=on_new_column,
         on_truncate=on_truncate,
-        mode="DROPMALFORMED" if mode == "DROPMALFORMED" else "FAILFAST",
+        mode=reader.mode,
         dead_letters=dead_letters,
     )
-    records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
     topics = KnownTopics(spark, rules.store, kafka)
-    return records.writeStream.foreachBatch(SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics))
+    return reader.records(spark).writeStream.foreachBatch(
+        SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics)
+    )
 
 
-def named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
+def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the format's options that the user set: of a `Format`, all."""
     if isinstance(format, Format):
         return frozenset(each.name for each in fields(format))
     return frozenset(map(option_name, format_options))
 
 
-def _check_arguments(
-    target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, on_truncate: str, mode: Any, parallel: int
-) -> None:
+def _check_arguments(target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, parallel: int) -> None:
     if not isinstance(target, LakeDatabase | JdbcDatabase):
         raise ArgumentError(f"target is {target!r}: pass DeltaDatabase(...), IcebergDatabase(...) or JdbcDatabase(...)")
     wrong = [name for name, each in tables.items() if not isinstance(each, TableOptions)]
@@ -212,11 +208,47 @@ def _check_arguments(
         raise ArgumentError(f"tables has {tables[wrong[0]]!r} for {wrong[0]!r}: pass TableOptions(...)")
     check_choice("on_new_column", on_new_column, ("add", "ignore", "fail"))
     check_choice("on_table_error", on_table_error, ("fail", "stop_table"))
-    check_choice("on_truncate", on_truncate, ("fail", "ignore"))
-    if not isinstance(mode, DeadLetter):
-        check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
     if not isinstance(parallel, int) or parallel < 1:
         raise ArgumentError(f"parallel is {parallel!r}: pass a number of tables, at least 1")
+
+
+@dataclass(frozen=True)
+class TopicReader:
+    """The checked arguments that `sync_database` and `sync_table` share.
+
+    Parameters
+    ----------
+    format : Format
+    kafka : dict of str to str
+        Options of Spark's Kafka source.
+    mode : {"FAILFAST", "DROPMALFORMED"}
+    dead_letters : Destination or None
+    """
+
+    format: Format
+    kafka: dict[str, str] = field(repr=False)
+    mode: Mode
+    dead_letters: Destination | None
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, topic: Any, format: Any, format_options: Any, options: Mapping[str, Any], on_truncate: str, mode: Any
+    ) -> TopicReader:
+        """Return the arguments; raises as `sync_database`."""
+        check_choice("on_truncate", on_truncate, ("fail", "ignore"))
+        chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+        check_version(spark)
+        check_kafka_source(spark)
+        if not isinstance(mode, DeadLetter):
+            check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
+            return cls(chosen, kafka, mode, None)
+        if reads_topic(mode.topic, kafka):
+            raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
+        return cls(chosen, kafka, "FAILFAST", destination_of(mode, chosen.identifier, kafka))
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """Return the stream of Kafka's records."""
+        return load_kafka(spark.readStream.format("kafka").options(**self.kafka, includeHeaders="true"))
 
 
 @dataclass

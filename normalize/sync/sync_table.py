@@ -14,23 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
-from normalize.arguments import as_format, check_choice, names_of
+from normalize.arguments import names_of
 from normalize.connect import require_jvm
 from normalize.dataframe import table_columns
 from normalize.decode.check import check_records
-from normalize.kafka.dead_letter import DeadLetter, destination_of
-from normalize.kafka.reader_options import reader_options, reads_topic
+from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
-from normalize.session_check import load_kafka
 from normalize.sinks.databases import OneTable
 from normalize.sinks.lake import lake_target
 from normalize.sinks.soft_deletes import DELETED_AT
 from normalize.sinks.targets import TableTarget
-from normalize.spark_versions import check_kafka_source, check_version
 
 from .route import TableSummary
 from .schema_store import SchemaStore
-from .sync_database import KnownTopics, in_session, records_of
+from .sync_database import KnownTopics, TopicReader, in_session, records_of
 from .table_options import SyncError, TableOptions
 from .table_schema import TableSchema
 from .table_sync import Part, Rules, TableSync
@@ -128,14 +125,8 @@ def sync_table(
     apply_changes : Writes any changelog, also one that a query filters, joins or aggregates.
     """
     require_jvm(spark, "sync_table", "run this query in a classic session, or write the table with apply_changes")
-    check_choice("on_truncate", on_truncate, ("fail", "ignore"))
-    if not isinstance(mode, DeadLetter):
-        check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
-    chosen, kafka = as_format(format, format_options), reader_options(topic, options)
-    if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
-        raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
-    check_version(spark)
-    check_kafka_source(spark)
+    reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
+    chosen, kafka = reader.format, reader.kafka
     table = target if isinstance(target, TableTarget) else lake_target(spark, target)
     database = OneTable(table, deletes, deleted_column, scd_type)
     store, name, key = SchemaStore(spark, schema_location), database.source_table, names_of(primary_key)
@@ -151,14 +142,13 @@ def sync_table(
         store=store,
         on_new_column="ignore",
         on_truncate=on_truncate,
-        mode="DROPMALFORMED" if mode == "DROPMALFORMED" else "FAILFAST",
-        dead_letters=destination_of(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None,
+        mode=reader.mode,
+        dead_letters=reader.dead_letters,
     )
     sync = TableSync(name, rules, known)
     if check:
         check_records(sync.source(known), kafka, keyed=True, bounded=False)
-    records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
-    return records.writeStream.foreachBatch(SyncTable(table.session(spark), sync, KnownTopics(spark, store, kafka)))
+    return reader.records(spark).writeStream.foreachBatch(SyncTable(table.session(spark), sync, KnownTopics(spark, store, kafka)))
 
 
 def _declared(
