@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -341,9 +341,12 @@ def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
     try:
         if table.provider == "iceberg":
             # Its catalog caches tables: another job may have rewritten this one, and removed its files.
-            # Spark cannot refresh each table of another provider, which `needed` refuses.
-            with suppress(*_spark_errors(spark)):
+            try:
                 spark.catalog.refreshTable(table.sql_name)
+            except _spark_errors(spark):
+                # Spark cannot refresh each table of another provider, which `needed` refuses.
+                if provider_of(spark, table.sql_name) == "iceberg":
+                    raise
         return spark.table(table.sql_name).schema
     except AnalysisException as error:
         if _is_missing(error):
