@@ -142,8 +142,8 @@ def _records(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> 
 
 def require_table(whose: str, spark: SparkSession, table: str, expected: Expected) -> None:
     """Exit if a table does not have the expected rows."""
-    found = tuple(spark.sql(f"SELECT count(*), sum(id), sum(amount), sum(qty) FROM {table}").first() or ())
+    totals = tuple(spark.sql(f"SELECT count(*), sum(id), sum(amount), sum(qty) FROM {table}").first() or ())
     rows = expected.table.values()
     sums = (len(rows), sum(row[0] for row in rows), sum(Decimal(row[4]) for row in rows), sum(row[5] for row in rows))
-    if found != sums:
-        raise SystemExit(f"{whose} rows and the sums of their id, amount and qty are {found}, expected {sums}: the run is not valid")
+    if totals != sums:
+        raise SystemExit(f"{whose} rows and the sums of their id, amount and qty are {totals}, expected {sums}: the run is not valid")

@@ -141,9 +141,9 @@ def _line(what: str, parallelism: int, runs: list[Run], watch: Watch) -> Line:
 def _checked(whose: str, run: Callable[[list[Job]], list[Run]], jobs: list[tuple[Job, Counts]]) -> list[Run]:
     """Run jobs; raise an error if a job counted other rows than expected."""
     runs = run([job for job, _ in jobs])
-    for found, (job, counts) in zip(runs, jobs, strict=True):
-        if found.counts != counts:
-            raise SystemExit(f"{whose}: {job.startup} of {job.table} counted {found.counts} instead of {counts}: no result is valid")
+    for result, (job, counts) in zip(runs, jobs, strict=True):
+        if result.counts != counts:
+            raise SystemExit(f"{whose}: {job.startup} of {job.table} counted {result.counts} instead of {counts}: no result is valid")
     return runs
 
 
@@ -250,8 +250,8 @@ def _about(source: Source) -> str:
 
 
 def _megabytes(source: Source) -> float:
-    found = source.run(f"SELECT data_length FROM information_schema.tables WHERE table_name = '{TABLE}'")[0][0]
-    return int(found) / _MB
+    size = source.run(f"SELECT data_length FROM information_schema.tables WHERE table_name = '{TABLE}'")[0][0]
+    return int(size) / _MB
 
 
 def _load(load: Iterable[float]) -> str:

@@ -64,9 +64,9 @@ class Run(msgspec.Struct):
 
     def rate_between(self, first: float, last: float) -> float:
         """Return the rows per second between two fractions of the rows since it was running."""
-        wanted = self.rows - self.running[1]
-        begin, end = (self._time_of(self.running[1] + share * wanted) for share in (first, last))
-        return wanted * (last - first) / max(end - begin, 1) * 1000
+        remaining = self.rows - self.running[1]
+        begin, end = (self._time_of(self.running[1] + share * remaining) for share in (first, last))
+        return remaining * (last - first) / max(end - begin, 1) * 1000
 
     def _time_of(self, rows: float) -> float:
         before = self.running
@@ -138,15 +138,15 @@ class Watch(threading.Thread):
         return Sample(time.time() * 1000, dict(cpu), dict(memory))
 
     def _processes(self) -> list[tuple[str, psutil.Process]]:
-        found = [(SERVER, self.server)] if self.server is not None else []
+        processes = [(SERVER, self.server)] if self.server is not None else []
         below = psutil.Process().children(recursive=True)
         machines = {process.pid for process in below if _is_java(process)}
         for process in below:
             if process.pid in machines:
-                found.append((JVM, process))
+                processes.append((JVM, process))
             elif _is_below(process, machines):
-                found.append((PYTHON, process))
-        return found
+                processes.append((PYTHON, process))
+        return processes
 
     def usage(self, run: Run) -> Usage:
         """Return the usage between a run's start and its end."""

@@ -69,8 +69,8 @@ class Source(NamedTuple):
 
     def reader(self, table: str, **more: str) -> dict[str, str]:
         """Return the options of ``mysql-changelog``."""
-        given = {"hostname": self.host, "port": str(self.port), "username": self.user, "password": self.password}
-        return given | {"database-name": DATABASE, "table-name": table} | more
+        login = {"hostname": self.host, "port": str(self.port), "username": self.user, "password": self.password}
+        return login | {"database-name": DATABASE, "table-name": table} | more
 
     def options(self) -> Options:
         return read_options(self.reader(TABLE))
@@ -131,8 +131,8 @@ def fill(source: Source, table: str, rows: int) -> Counts:
         count *= 2
     first = f"INSERT INTO {table} SELECT {_ROW} FROM (SELECT 1 AS k) AS first"
     made = ["SET sql_log_bin = 0", f"USE {DATABASE}", f"CREATE TABLE {table} ({COLUMNS})", first, *doubled, f"ANALYZE TABLE {table}"]
-    found = source.run(*made, f"SELECT COUNT(*), SUM(id), CAST(SUM(price) * 100 AS SIGNED) FROM {table}")[0]
-    return {"+I": (int(found[0]), int(found[1]), int(found[2]))}
+    totals = source.run(*made, f"SELECT COUNT(*), SUM(id), CAST(SUM(price) * 100 AS SIGNED) FROM {table}")[0]
+    return {"+I": (int(totals[0]), int(totals[1]), int(totals[2]))}
 
 
 def update(source: Source, events: int, together: int | None, rows: int) -> Counts:

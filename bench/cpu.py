@@ -48,11 +48,11 @@ def cpu_seconds(root: int | None = None, processes: dict[int, Process] | None = 
     processes : dict, optional
         Processes by id. Default: the running ones.
     """
-    found = _running() if processes is None else processes
+    running = _running() if processes is None else processes
     total: Counter[str] = Counter()
-    for number, process in found.items():
+    for number, process in running.items():
         label = next((label for mark, label in _MARKS if mark in process.command), None)
-        if label and _is_below(number, os.getpid() if root is None else root, found):
+        if label and _is_below(number, os.getpid() if root is None else root, running):
             total[label] += process.seconds
     return dict(total)
 
@@ -132,16 +132,16 @@ def parsed(stat: str, cmdline: str) -> Process:
 
 def resident_bytes(process: int, *, now: bool = False) -> tuple[int, int]:
     """Return the resident bytes of the JVM, and of all Python workers, among the descendants of a process: their peaks, or those of now."""
-    found, field = {}, "VmRSS" if now else "VmHWM"
+    sizes, field = {}, "VmRSS" if now else "VmHWM"
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):  # the process has ended meanwhile
             fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
             kilobytes = int(fields[field].split()[0]) if field in fields else 0
-            found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip(), kilobytes * 1024)
+            sizes[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip(), kilobytes * 1024)
     below = {process}
-    while more := {number for number, (parent, _, _) in found.items() if parent in below} - below:
+    while more := {number for number, (parent, _, _) in sizes.items() if parent in below} - below:
         below |= more
-    of = [found[number][1:] for number in below if number != process]
+    of = [sizes[number][1:] for number in below if number != process]
     # Java's forks have its memory, and the name of a thread, until they run another program.
     java, python = (sum(size for name, size in of if name.startswith(program)) for program in ("java", "python"))
     return java, python

@@ -12,16 +12,13 @@ downloads Kafka. This module compiles the sink with the JDK's javac.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 import msgspec
 
@@ -181,43 +178,7 @@ def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
 
 def flink_jars() -> Path:
     """Return the folder of Flink's jars; download them if they are not in the user's cache."""
-    return fetched(f"flink-{FLINK_VERSION}", f"Flink {FLINK_VERSION}", "about 50 jars, 190 MB, once", _ivy_module())
-
-
-def fetched(folder: str, what: str, size: str, module: str) -> Path:
-    """Return a folder in the user's cache with the dependencies of an Ivy module; download them if it is missing.
-
-    Raises
-    ------
-    RuntimeError
-        When the jars cannot be downloaded or stored.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
-    jars = cache / folder
-    if not jars.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        print(f"Fetching {what} ({size}) into {jars}", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
-            _fetch(Path(work), what, module)
-            # Renamed when complete, so that a partial download is never used; another process may have been faster.
-            with suppress(OSError):
-                (Path(work) / "jars").rename(jars)
-        if not jars.is_dir():
-            raise RuntimeError(f"cannot create {jars}")
-    return jars
-
-
-def _fetch(work: Path, what: str, module: str) -> None:
-    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
-    root = f"root={quoteattr(repository)}" if repository else ""
-    (work / "settings.xml").write_text(local_kafka.IVY_SETTINGS.format(root=root))
-    (work / "ivy.xml").write_text(module)
-    files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
-    ivy = [local_kafka.find_java(), "-jar", str(local_kafka.find_ivy())]
-    pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
-    done = subprocess.run([*ivy, *files, "-retrieve", pattern], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"cannot fetch {what}:\n{(done.stdout + done.stderr)[-2000:]}")
+    return local_kafka.fetch_jars(f"flink-{FLINK_VERSION}", _ivy_module(), f"Flink {FLINK_VERSION}", "about 50 jars, 190 MB, once")
 
 
 def _ivy_module() -> str:

@@ -17,7 +17,7 @@ from normalize import local_kafka
 
 from .capture_runs import Job, Run
 from .capture_source import Source
-from .flink import _OPENED, HEAP, OPTIONS, compiled, fetched
+from .flink import _OPENED, HEAP, OPTIONS, compiled
 
 FLINK_VERSION = "1.20.3"  # the latest version that the connector supports
 CDC_VERSION = "3.5.0"
@@ -30,7 +30,7 @@ COLUMNS = (
 )
 
 
-class _Found(msgspec.Struct):
+class _Counted(msgspec.Struct):
     """The line that `CaptureCount` prints for a job."""
 
     start_ms: int
@@ -48,7 +48,7 @@ def run_flink_cdc(source: Source, jobs: list[Job], parallelism: int) -> list[Run
         If Flink cannot be fetched or compiled, or a job fails; with the end of Flink's output.
     """
     java = local_kafka.find_java()
-    jars = fetched(f"flink-cdc-{CDC_VERSION}", f"Flink CDC {CDC_VERSION} and Flink {FLINK_VERSION}", "once", ivy_module())
+    jars = local_kafka.fetch_jars(f"flink-cdc-{CDC_VERSION}", ivy_module(), f"Flink CDC {CDC_VERSION} and Flink {FLINK_VERSION}", "once")
     with tempfile.TemporaryDirectory(prefix="bench-capture-") as name:
         work = Path(name)
         # In a file, because the text contains the password.
@@ -59,15 +59,15 @@ def run_flink_cdc(source: Source, jobs: list[Job], parallelism: int) -> list[Run
         arguments = [f"{work}/checkpoints", f"{work}/jobs", COLUMNS, *(f"{option}={value}" for option, value in options.items())]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         classes = compiled(Path(java), "CaptureCount", jars, work / "classes")
-        output = _said([*command, "-cp", f"{classes}:{jars}/*", "CaptureCount", *arguments], work / "log")
-        return [_run(msgspec.json.decode(line, type=_Found)) for line in output.splitlines()]
+        output = _output_of([*command, "-cp", f"{classes}:{jars}/*", "CaptureCount", *arguments], work / "log")
+        return [_run(msgspec.json.decode(line, type=_Counted)) for line in output.splitlines()]
 
 
-def _run(found: _Found) -> Run:
-    return Run(found.start_ms, (found.running_ms, 0), found.points, found.counts)
+def _run(counted: _Counted) -> Run:
+    return Run(counted.start_ms, (counted.running_ms, 0), counted.points, counted.counts)
 
 
-def _said(command: list[str], log: Path) -> bytes:
+def _output_of(command: list[str], log: Path) -> bytes:
     """Return the output of a command; the command is killed if this process ends."""
     guard = [sys.executable, "-I", local_kafka.__file__, "--guard", ""]
     with log.open("wb") as file:
@@ -96,13 +96,15 @@ def source_table(source: Source, job: Job) -> str:
 def ivy_module() -> str:
     """Return the Ivy module with all dependencies; the connector does not include the driver."""
     flink = [("org.apache.flink", name, FLINK_VERSION, name in _WHOLE) for name in (*_WHOLE, *_SINGLE)]
-    others = [
+    other_modules = [
         ("org.apache.flink", "flink-sql-connector-mysql-cdc", CDC_VERSION, False),
         ("com.mysql", "mysql-connector-j", DRIVER_VERSION, False),
         ("org.slf4j", "slf4j-simple", "1.7.36", True),
     ]
-    wanted = "".join(
+    dependencies = "".join(
         f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="default" transitive="{str(transitive).lower()}"/>'
-        for organisation, name, version, transitive in flink + others
+        for organisation, name, version, transitive in flink + other_modules
     )
-    return f'<ivy-module version="2.0"><info organisation="local" module="flink-cdc"/><dependencies>{wanted}</dependencies></ivy-module>'
+    return (
+        f'<ivy-module version="2.0"><info organisation="local" module="flink-cdc"/><dependencies>{dependencies}</dependencies></ivy-module>'
+    )

@@ -50,7 +50,7 @@ from .cpu import is_known, resident_bytes
 from .flink import run_flink
 from .history import FORMAT_OPTIONS, SCHEMA, Row, message
 from .spark import start_session, use_state
-from .topics import PARTITIONS
+from .topics import PARTITIONS, produce
 
 CHANGES = 100
 KEY_GROUPS, NATIVE = "key_groups", "native"
@@ -231,22 +231,7 @@ def updates(keys: int, versions: dict[int, int], count: int, source: random.Rand
 
 def write(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes, int]], partitions: int) -> None:
     """Write messages; those of a key go to one partition."""
-    from confluent_kafka import Producer
-
-    failures: list[str] = []
-    producer = Producer({"bootstrap.servers": servers, "acks": "all", "max.in.flight": 1, "linger.ms": 50})
-    for key, value, number in messages:
-        while True:
-            with suppress(BufferError):
-                producer.produce(
-                    topic, value, key, number % partitions, on_delivery=lambda error, _: failures.append(str(error)) if error else None
-                )
-                break
-            producer.poll(0.1)
-        producer.poll(0)
-    producer.flush()
-    if failures:
-        raise SystemExit(f"{len(failures)} messages could not be written to {topic}: {failures[0]}")
+    produce(servers, topic, ((key, value, number % partitions) for key, value, number in messages))
 
 
 def flink_rate(kafka: LocalKafka, keys: int) -> float:

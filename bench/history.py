@@ -69,17 +69,17 @@ def events(count: int, keys: int, seed: int = 42) -> Iterator[tuple[int, Row | N
     table: dict[int, Row] = {}
     alive: list[int] = []
     again: list[tuple[int, tuple[int, Row | None, Row | None]]] = []
-    given = number = 0
-    while given < count:
-        if again and again[0][0] <= given:
+    emitted = number = 0
+    while emitted < count:
+        if again and again[0][0] <= emitted:
             yield again.pop(0)[1]
         else:
             number += 1
             event = _event(source, number, table, alive, keys)
             yield event
             if source.random() < 0.05:
-                again = sorted([*again, (given + 1 + source.randrange(20), event)], key=lambda due: due[0])
-        given += 1
+                again = sorted([*again, (emitted + 1 + source.randrange(20), event)], key=lambda due: due[0])
+        emitted += 1
 
 
 def _event(source: random.Random, number: int, table: dict[int, Row], alive: list[int], keys: int) -> tuple[int, Row | None, Row | None]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from normalize import DeltaTarget, IcebergTarget
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import LakeTarget
+from normalize.sinks.lake import LakeTarget
 from normalize.spark_versions import has_package
 
 from .spark import start_session
@@ -92,36 +92,36 @@ class Table:
         """Return the files that the last commit removed, and the bytes that it added."""
         if self.target.provider == "delta":
             last: Any = self.spark.sql(f"DESCRIBE HISTORY {self.target.sql_name} LIMIT 1").first()
-            found = last["operationMetrics"]
-            _require(last["operation"] == "MERGE" and int(found["numTargetRowsUpdated"]) == changes, found)
-            return int(found["numTargetFilesRemoved"]), int(found["numTargetBytesAdded"])
-        found = _snapshot(self.spark, self.target)["summary"]
-        deleted = int(found.get("added-position-deletes", 0))
-        replaced = deleted or int(found["deleted-records"]) - int(found["added-records"]) + changes
-        _require(replaced == changes, found)
-        return int(found.get("deleted-data-files", 0)), int(found["added-files-size"])
+            metrics = last["operationMetrics"]
+            _require(last["operation"] == "MERGE" and int(metrics["numTargetRowsUpdated"]) == changes, metrics)
+            return int(metrics["numTargetFilesRemoved"]), int(metrics["numTargetBytesAdded"])
+        metrics = _snapshot(self.spark, self.target)["summary"]
+        deleted = int(metrics.get("added-position-deletes", 0))
+        replaced = deleted or int(metrics["deleted-records"]) - int(metrics["added-records"]) + changes
+        _require(replaced == changes, metrics)
+        return int(metrics.get("deleted-data-files", 0)), int(metrics["added-files-size"])
 
 
 def _snapshot(spark: SparkSession, target: LakeTarget) -> Any:
     return spark.sql(f"SELECT * FROM {target.sql_name}.snapshots ORDER BY committed_at DESC LIMIT 1").first()
 
 
-def _require(valid: bool, found: Any) -> None:
+def _require(valid: bool, actual: Any) -> None:
     if not valid:
-        raise SystemExit(f"the last commit is not a MERGE that updated every key, and so the run is not valid: {found}")
+        raise SystemExit(f"the last commit is not a MERGE that updated every key, and so the run is not valid: {actual}")
 
 
 def main() -> None:
     """Measure each way with each table and choice of keys, and print a line."""
     iceberg = has_package("iceberg")
-    known = [name for name, (provider, _) in LAYOUTS.items() if iceberg or provider == "delta"]
+    layouts = [name for name, (provider, _) in LAYOUTS.items() if iceberg or provider == "delta"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
     parser.add_argument("--changes", type=int, default=10_000, help="updates of a MERGE")
     parser.add_argument("--files", type=int, default=20, help="files of the table")
     parser.add_argument("--runs", type=int, default=3, help="runs of each way; the first ones are preceded by one to warm up")
     parser.add_argument(
-        "--layouts", nargs="+", choices=LAYOUTS, default=known, help="layouts of the table; Iceberg's need Spark 4.0 or 4.1"
+        "--layouts", nargs="+", choices=LAYOUTS, default=layouts, help="layouts of the table; Iceberg's need Spark 4.0 or 4.1"
     )
     parser.add_argument("--orders", nargs="+", choices=("clustered", "shuffled"), default=["clustered", "shuffled"], help="orders of rows")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways of the MERGE")
@@ -173,7 +173,7 @@ def measure(changes: DataFrame, table: Table, way: Way) -> Cost:
 
 def library(changes: DataFrame, target: LakeTarget) -> None:
     """Apply the changes by this library."""
-    apply_batch(changes, target, keys="id", sequence_by="updated_at")
+    apply_batch(changes, target, keys="id", order_by="updated_at")
 
 
 def by_hand(changes: DataFrame, target: LakeTarget, condition: str = "") -> None:

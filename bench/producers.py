@@ -178,8 +178,8 @@ def debezium_mongodb_json(number: int, before: Row | None, after: Row | None) ->
     def document(row: Row | None) -> str | None:
         if row is None:
             return None
-        odd = {"_id": row[0], "amount": {"$numberDecimal": row[4]}, "updated_at": {"$date": _MILLIS + number}}
-        return json_text({**_image(row), **odd})
+        row_with_types = {"_id": row[0], "amount": {"$numberDecimal": row[4]}, "updated_at": {"$date": _MILLIS + number}}
+        return json_text({**_image(row), **row_with_types})
 
     op, row = _what(before, after, ("c", "u", "d"))
     where = {"version": "3.0.0.Final", "connector": "mongodb", "name": "shop", "db": "shop", "collection": "customers", "ord": 1}

@@ -35,7 +35,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -50,7 +50,7 @@ from normalize.stage_options import KEY_GROUPS, NativeEngine
 from .cpu import is_known, resident_bytes
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, Row, events, message
 from .spark import start_session, use_state
-from .topics import PARTITIONS
+from .topics import PARTITIONS, produce
 
 TOPIC = "soak"
 NATIVE = "native"
@@ -111,9 +111,9 @@ def main() -> None:
     table, rows = applied(folder / "changelog")
     expected_rows = rows_of_micro_batches(options, folder) if options.engine == NATIVE else truth.rows
     print(f"rows by kind: {spelled(rows)}; expected {spelled(expected_rows)}")
-    found, expected = digest(table.values()), digest(truth.table)
-    print(f"table: {len(table):,} rows, sha256 {found}\nexpected: {len(truth.table):,} rows, sha256 {expected}")
-    if found != expected or rows != expected_rows:
+    actual, expected = digest(table.values()), digest(truth.table)
+    print(f"table: {len(table):,} rows, sha256 {actual}\nexpected: {len(truth.table):,} rows, sha256 {expected}")
+    if actual != expected or rows != expected_rows:
         raise SystemExit(f"the job's changelog does not result in the expected table; it is kept in {folder}")
     print("every retraction matches its row, and the changelog results in the expected table")
     if not options.folder:
@@ -152,24 +152,15 @@ def write(kafka: LocalKafka, options: argparse.Namespace) -> Truth:
 
 def write_partition(servers: str, messages: int, keys: int, partition: int) -> Truth:
     """Write the history of one Kafka partition's keys, and return the expected result."""
-    from confluent_kafka import Producer
+    expected = Expected()
 
-    failures: list[str] = []
-    settings = {"bootstrap.servers": servers, "acks": "all", "max.in.flight": 1, "linger.ms": 50, "compression.type": "lz4"}
-    producer, expected = Producer(settings), Expected()
-    for number, *images in events(messages, keys, seed=partition):
-        before, after = (placed(row, partition) for row in images)
-        key, value = message(number, before, after)
-        expected.take(number, (after or before or ())[0], after)
-        while True:
-            with suppress(BufferError):
-                producer.produce(TOPIC, value, key, partition, on_delivery=lambda error, _: failures.append(str(error)) if error else None)
-                break
-            producer.poll(0.1)
-        producer.poll(0)
-    producer.flush()
-    if failures:
-        raise SystemExit(f"{len(failures)} messages could not be written to {TOPIC}: {failures[0]}")
+    def history() -> Iterator[tuple[bytes, bytes, int]]:
+        for number, *images in events(messages, keys, seed=partition):
+            before, after = (placed(row, partition) for row in images)
+            expected.take(number, (after or before or ())[0], after)
+            yield *message(number, before, after), partition
+
+    produce(servers, TOPIC, history(), {"compression.type": "lz4"})
     return Truth(["|".join(map(text, row)) for row in expected.table.values()], expected.rows)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -54,6 +54,26 @@ def _written(kafka: LocalKafka, format: str, messages: int, keys: int) -> Topic:
     kafka.create_topic(name, partitions=PARTITIONS)
     kafka.produce(name, records(producer_of(format), messages, keys, *expected.values()))
     return Topic(kafka.bootstrap_servers, name, expected)
+
+
+def produce(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes, int]], options: Mapping[str, str] | None = None) -> None:
+    """Write keys and values to partitions of a topic of an existing broker."""
+    import confluent_kafka
+
+    failures: list[str] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "acks": "all", "max.in.flight": 1, "linger.ms": 50, **(options or {})}
+    )
+    for key, value, partition in messages:
+        while True:
+            with suppress(BufferError):
+                producer.produce(topic, value, key, partition, on_delivery=lambda error, _: failures.append(str(error)) if error else None)
+                break
+            producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+    if failures:
+        raise SystemExit(f"{len(failures)} messages could not be written to {topic}: {failures[0]}")
 
 
 def records(producer: Producer, messages: int, keys: int, *expected: Expected) -> Iterator[ProducerRecord]:

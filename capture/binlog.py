@@ -109,7 +109,7 @@ class LogReader:
         self._touched: set[TableId] = set()
         self._number = 0
         self._gtid: str | None = None
-        self._wanted = True
+        self._is_read = True
         self._shapes: dict[int, tuple[Any, RowImageReader]] = {}
         self._followed = {table.id: table for table in tables}
 
@@ -126,10 +126,10 @@ class LogReader:
         """Stop reading a table."""
         del self._followed[table]
 
-    def read(self, start: LogPosition, end: LogPosition, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
+    def read(self, start: LogPosition, end: LogPosition, is_wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
         """Return the log entries after `start` up to `end`, or up to the end of the log.
 
-        A transaction whose GTID `wanted` rejects yields only its end, without tables.
+        A transaction whose GTID `is_wanted` rejects yields only its end, without tables.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class LogReader:
         ServerUnavailableError
             If the connection ends.
         """
-        self.position, self._is_wanted = start, wanted
+        self.position, self._is_wanted = start, is_wanted
         if start.order >= end.order:
             return
         stream = self._open(start)
@@ -154,7 +154,7 @@ class LogReader:
             stream.close()
 
     def _open(self, start: LogPosition) -> Stream:
-        wanted = (*_ROWS, *_ALWAYS) if self.rows else (TableMapEvent, *_ALWAYS)
+        events = (*_ROWS, *_ALWAYS) if self.rows else (TableMapEvent, *_ALWAYS)
         return Stream(
             self.identity,
             connection_settings=connection_settings(self.options),
@@ -162,7 +162,7 @@ class LogReader:
             log_file=start.file,
             log_pos=start.pos,
             resume_stream=True,
-            only_events=wanted,
+            only_events=events,
             only_schemas={table.database for table in self._followed},
             only_tables={table.name for table in self._followed},
             freeze_schema=True,
@@ -185,7 +185,7 @@ class LogReader:
     def _entries(self, stream: Stream, event: Any) -> Iterator[LogEntry]:
         position = LogPosition(stream.log_file, event.packet.log_pos or stream.log_pos)
         if isinstance(event, _ROWS):
-            yield from self._changes(stream, event, position) if self._wanted else ()
+            yield from self._changes(stream, event, position) if self._is_read else ()
         elif isinstance(event, _STATEMENTS):
             yield from self._statements(event, position)
         elif isinstance(event, XidEvent):
@@ -205,13 +205,13 @@ class LogReader:
     def _note(self, stream: Stream, event: Any) -> None:
         """Record the GTID of a transaction and the tables that it changes."""
         if isinstance(event, TableMapEvent):
-            if self._wanted:
+            if self._is_read:
                 self._touched |= {TableId(event.schema, event.table)} & self._followed.keys()
             else:
                 # The library returns the TABLE_MAP event of a table once; the next transaction needs it again.
                 stream.forget_tables()
         elif isinstance(event, _GTIDS):
-            self._gtid, self._wanted = event.gtid, self._is_wanted(event.gtid)
+            self._gtid, self._is_read = event.gtid, self._is_wanted(event.gtid)
         elif event.event_type == _TAGGED:
             self._gtid = UNREADABLE
 
@@ -224,26 +224,26 @@ class LogReader:
             )
 
     def _committed(self, event: Any, position: LogPosition) -> TransactionEnd:
-        found = TransactionEnd(position, frozenset(self._touched), event.timestamp, self._gtid if self._wanted else None)
+        end = TransactionEnd(position, frozenset(self._touched), event.timestamp, self._gtid if self._is_read else None)
         self._touched.clear()
-        self._number, self._gtid, self._wanted = 0, None, True
-        return found
+        self._number, self._gtid, self._is_read = 0, None, True
+        return end
 
     def _statements(self, event: QueryEvent | ExecuteLoadQueryEvent, position: LogPosition) -> Iterator[LogEntry]:
         if isinstance(event, QueryEvent) and event.query == _BEGIN:
             return
         database, statement = statement_bytes(event)
         text, is_exact = decode(statement, getattr(event, "character_set_client", _UTF8))
-        found = SqlStatement(text, Dialect(self.is_mariadb, getattr(event, "sql_mode", 0)), is_exact=is_exact)
-        if self._wanted:
+        parsed = SqlStatement(text, Dialect(self.is_mariadb, getattr(event, "sql_mode", 0)), is_exact=is_exact)
+        if self._is_read:
             schema = database.decode(errors="replace")
             for table in self._followed:
-                effect = found.effect(schema, table)
+                effect = parsed.effect(schema, table)
                 if effect is not Effect.NOTHING:
-                    yield Statement(text, position, table, effect, found.names, found.removed)
-            if found.may_create:
+                    yield Statement(text, position, table, effect, parsed.names, parsed.removed)
+            if parsed.may_create:
                 yield TableCreation(position)
-        if found.ends_transaction:
+        if parsed.ends_transaction:
             yield self._committed(event, position)
 
     def _changes(self, stream: Stream, event: RowsEvent, position: LogPosition) -> Iterator[RowChange]:
@@ -265,22 +265,22 @@ class LogReader:
 
     def _images(self, stream: Stream, event: RowsEvent, position: LogPosition, table: Table) -> RowImageReader:
         """Return the reader of an event's rows; raise an error if the event has other columns than the table."""
-        found = stream.known_table(event.table_id)
-        known, images = self._shapes.get(event.table_id, (None, None))
-        if known is found and images is not None:
+        wire_table = stream.known_table(event.table_id)
+        described, images = self._shapes.get(event.table_id, (None, None))
+        if described is wire_table and images is not None:
             return images
         columns = table.columns
-        if len(found.columns) != len(columns) or any(
-            wire.type not in _WIRE[column.data_type] for wire, column in zip(found.columns, columns, strict=False)
+        if len(wire_table.columns) != len(columns) or any(
+            wire.type not in _WIRE[column.data_type] for wire, column in zip(wire_table.columns, columns, strict=False)
         ):
             raise SchemaChangedError(
                 f"the rows of {table.qualified} at {position} have other columns than the table: it was altered since. "
                 "Start from a later position with a new checkpoint"
             )
-        for wire, column in zip(found.columns, columns, strict=True):
+        for wire, column in zip(wire_table.columns, columns, strict=True):
             _describe(wire, column)
-        images = RowImageReader(columns, found.columns)
-        self._shapes[event.table_id] = found, images
+        images = RowImageReader(columns, wire_table.columns)
+        self._shapes[event.table_id] = wire_table, images
         return images
 
 

@@ -120,15 +120,14 @@ def read_chunks(
 
 def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Rollback]) -> list[Statement]:
     """Apply the next log entry; return it in a list if it is a statement whose resulting columns are uncertain."""
-    doubtful: list[Statement] = []
-    if isinstance(entry, Statement):
-        before, after = log.table(entry.table), _after(server, log, entry)
-        log.take_table(after)
-        undone[entry.table].reshape(after)
-        doubtful += [entry] if may_differ(entry, before, after) else []
     if isinstance(entry, RowChange):
         undone[entry.table].note(entry)
-    return doubtful
+    if not isinstance(entry, Statement):
+        return []
+    before, after = log.table(entry.table), _after(server, log, entry)
+    log.take_table(after)
+    undone[entry.table].reshape(after)
+    return [entry] if may_differ(entry, before, after) else []
 
 
 def _undone(server: Server, rollback: Rollback, selected: pa.Table, keys: KeyRange) -> pa.Table:
@@ -139,10 +138,10 @@ def _undone(server: Server, rollback: Rollback, selected: pa.Table, keys: KeyRan
 
 
 def _after(server: Server, log: LogReader, statement: Statement) -> Table:
-    found = shape_after(server, log.options, statement, log.table(statement.table))
-    if found is None:
+    shape = shape_after(server, log.options, statement, log.table(statement.table))
+    if shape is None:
         raise _altered(statement)
-    return found
+    return shape
 
 
 def _altered(statement: Statement) -> SchemaChangedError:

@@ -58,24 +58,24 @@ def next_chunks(
     most : int
         The largest number of chunks, if `upto` is None.
     """
-    found: list[KeyRange] = []
-    while upto is not None or len(found) < most:
+    chunks: list[KeyRange] = []
+    while upto is not None or len(chunks) < most:
         end = _next_end(server, table, KeyRange(after, upto), options, step)
-        found.append(KeyRange(after, end or upto))
+        chunks.append(KeyRange(after, end or upto))
         if end is None or end == upto:
             break
         after = end
-    return found
+    return chunks
 
 
 def _next_end(server: Server, table: Table, keys: KeyRange, options: Options, step: int | None) -> Key | None:
     if step is not None:
         return _even_end(server, table, keys, step)
     names = ", ".join(quoted(column.name) for column in table.key_columns())
-    found = server.rows(
+    ends = server.rows(
         f"SELECT {names} FROM {table.qualified} WHERE {condition(table, keys)} ORDER BY {names} LIMIT {options.chunk_size - 1}, 1"
     )
-    return key_texts(found[0]) if found else None
+    return key_texts(ends[0]) if ends else None
 
 
 def _even_end(server: Server, table: Table, keys: KeyRange, step: int) -> Key | None:

@@ -30,7 +30,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +44,14 @@ _UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int"
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BINARIES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _TIMES = {"date": "DATE", "datetime": "TIMESTAMP_NTZ", "timestamp": "TIMESTAMP"}
-_OTHER = {"float": "FLOAT", "double": "DOUBLE", "year": "INT", "time": "STRING", "enum": "STRING", "set": "STRING", "json": "STRING"}
+_PLAIN = {
+    **_TIMES,
+    **dict.fromkeys(_BINARIES, "BINARY"),
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "year": "INT",
+    **dict.fromkeys(("time", "enum", "set", "json"), "STRING"),
+}
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 _CODECS = {
     "ascii": "ascii",
@@ -141,12 +147,9 @@ def sql_type(column: SourceColumn) -> SqlType:
         return SqlType("BOOLEAN" if column.precision == 1 else "BINARY")
     if kind in _TEXTS:
         return _text_type(column)
-    if kind in _BINARIES:
-        return SqlType("BINARY")
-    name = _TIMES.get(kind) or _OTHER.get(kind)
-    if name is None:
+    if kind not in _PLAIN:
         raise ServerNotReadyError(f"column `{column.name}` has the type {column.column_type}, which is not supported")
-    return SqlType(name)
+    return SqlType(_PLAIN[kind])
 
 
 def _text_type(column: SourceColumn) -> SqlType:
@@ -186,25 +189,10 @@ def text_of(column: SourceColumn) -> Callable[[Any], Any]:
     if kind == "set":
         return lambda labels: ",".join(label for label in column.labels if label in labels)
     if kind in ("datetime", "timestamp"):
-        digits = column.precision
-        return lambda value: _instant_text(value, digits, kind == "timestamp")
+        return lambda value: _instant_text(value, column.precision, kind == "timestamp")
     if kind == "time":
-        digits = column.precision
-        return lambda value: _time_text(value, digits)
-    return _TEXT_OF.get(kind, _same)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _decimal_text(value: Decimal) -> str:
-    # A query returns 0.00 for the log's -0.00.
-    return format(value if value else abs(value), "f")
-
-
-def _bit_bytes(bits: str) -> bytes:
-    return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
+        return lambda value: _time_text(value, column.precision)
+    return _TEXT_OF.get(kind, lambda value: value)
 
 
 def _json_text(value: Any) -> str:
@@ -224,12 +212,12 @@ def _plain_json(value: Any) -> Any:
 
 
 _TEXT_OF: dict[str, Callable[[Any], Any]] = {
-    "decimal": _decimal_text,
+    "decimal": lambda value: format(value if value else abs(value), "f"),  # a query returns 0.00 for the log's -0.00
     "float": repr,
     "double": repr,
     "date": date.isoformat,
     "year": lambda value: "0000" if value == 1900 else str(value),
-    "bit": _bit_bytes,
+    "bit": lambda bits: int(bits, 2).to_bytes((len(bits) + 7) // 8, "big"),
     "json": _json_text,
 }
 

@@ -10,12 +10,12 @@ from .rows import METADATA, ROW_KIND, spark_ddl
 from .table import Table
 
 
-def require_declared(table: Table, found: pa.Schema, declared: pa.Schema) -> None:
+def require_declared(table: Table, changelog: pa.Schema, declared: pa.Schema) -> None:
     """Check that the declared columns have the table's types; a column that the table does not have yet may have any type.
 
     Parameters
     ----------
-    found : pa.Schema
+    changelog : pa.Schema
         All columns of the table's changelog.
 
     Raises
@@ -24,7 +24,7 @@ def require_declared(table: Table, found: pa.Schema, declared: pa.Schema) -> Non
         If a column has another type than declared, or if ``row_kind`` or a key column is not declared.
     """
     spark_ddl(table)  # raises an error for a column named like one of the changelog
-    types = {field.name.lower(): field.type for field in found}
+    types = {field.name.lower(): field.type for field in changelog}
     ddl = {ROW_KIND: "STRING", **METADATA, **{column.name.lower(): str(column.column.type) for column in table.columns}}
     for field in declared:
         name = field.name.lower()
@@ -36,14 +36,14 @@ def require_declared(table: Table, found: pa.Schema, declared: pa.Schema) -> Non
         raise SchemaError(f"the schema declared for {table.qualified} lacks {', '.join(lacking)}: declare the row kind and the key columns")
 
 
-def missing_names(names: list[str], known: list[str]) -> list[str]:
+def missing_names(names: list[str], present: list[str]) -> list[str]:
     """Return the names that are not known, ignoring case."""
-    others = {name.lower() for name in known}
-    return [name for name in names if name.lower() not in others]
+    lower = {name.lower() for name in present}
+    return [name for name in names if name.lower() not in lower]
 
 
 def project(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the declared columns; a column that the table did not have yet is NULL."""
-    found = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
-    arrays = [found[field.name.lower()] if field.name.lower() in found else pa.nulls(len(batch), field.type) for field in declared]
+    by_name = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
+    arrays = [by_name[field.name.lower()] if field.name.lower() in by_name else pa.nulls(len(batch), field.type) for field in declared]
     return pa.RecordBatch.from_arrays(arrays, schema=declared)

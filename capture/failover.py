@@ -40,18 +40,18 @@ def gtids_at(server: Server, position: LogPosition, server_id: int) -> str | Non
 
 def gtids_after(server: Server, before: str | None, gtids: Iterable[str]) -> str | None:
     """Return the transactions `before` and the later `gtids`; None if their GTIDs cannot be read."""
-    found = list(gtids)
-    if before is None or UNREADABLE in found:
+    later = list(gtids)
+    if before is None or UNREADABLE in later:
         return None
-    return str(gtids_of(server, before).plus(found)) if found else before
+    return str(gtids_of(server, before).plus(later)) if later else before
 
 
 def lacking(server: Server, gtids: str | None) -> Callable[[str], bool]:
     """Return a function that returns whether a transaction is missing from `gtids`."""
     if gtids is None:
         return lambda _: True
-    known = gtids_of(server, gtids)
-    return lambda gtid: gtid not in known
+    transactions = gtids_of(server, gtids)
+    return lambda gtid: gtid not in transactions
 
 
 def begin_at(server: Server, place: LogPlace, server_id: int) -> LogPosition:
@@ -64,32 +64,32 @@ def begin_at(server: Server, place: LogPlace, server_id: int) -> LogPosition:
     BinlogPurgedError
         If this is another server, and it purged the log of transactions that the capture has not read.
     """
-    return place.position if place.server == server.identity else begin_after(server, _known(server, place), server_id)
+    return place.position if place.server == server.identity else begin_after(server, _gtids_of_place(server, place), server_id)
 
 
 def end_at(server: Server, place: LogPlace, server_id: int) -> LogPosition:
     """Return the position in the server's log after all transactions before a place; raises the errors of `begin_at`."""
     if place.server == server.identity:
         return place.position
-    known = _known(server, place)
-    gtids, begin = gtids_of(server, known), begin_after(server, known, server_id)
+    before = _gtids_of_place(server, place)
+    gtids, begin = gtids_of(server, before), begin_after(server, before, server_id)
     ends = (entry.position for entry in _transactions(server, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
     return max(ends, key=lambda each: each.order, default=begin)
 
 
 def begin_after(server: Server, gtids: str, server_id: int) -> LogPosition:
     """Return the start of the first transaction that is missing from `gtids`; raises the errors of `begin_at`."""
-    known = gtids_of(server, gtids)
-    _require_all(server, known)
-    found = _file_before(server, known)
-    for entry in _transactions(server, found, server_id):
-        if entry.gtid is not None and entry.gtid not in known:
+    transactions = gtids_of(server, gtids)
+    _require_all(server, transactions)
+    begin = _file_before(server, transactions)
+    for entry in _transactions(server, begin, server_id):
+        if entry.gtid is not None and entry.gtid not in transactions:
             break
-        found = entry.position
-    return found
+        begin = entry.position
+    return begin
 
 
-def _known(server: Server, place: LogPlace) -> str:
+def _gtids_of_place(server: Server, place: LogPlace) -> str:
     if place.gtids is None:
         raise ServerChangedError(
             f"{server.options.hostname}:{server.options.port} is not the server whose log was read before ({place.server}), and the "
@@ -125,8 +125,8 @@ def _logs_all(server: Server) -> bool:
     """Return whether the server's own log contains replicated transactions."""
     if server.is_mariadb:
         return MariaDbGtids(server.executed()).includes(MariaDbGtids(str(server.value("SELECT @@GLOBAL.gtid_slave_pos"))))
-    found = server.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_replica_updates', 'log_slave_updates')")
-    return all(value == "ON" for _, value in found)
+    settings = server.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_replica_updates', 'log_slave_updates')")
+    return all(value == "ON" for _, value in settings)
 
 
 def _has(server: Server, gtids: Gtids) -> bool:
@@ -153,8 +153,8 @@ def _covers(gtids: Gtids, server: Server, head: LogPosition) -> bool:
     if isinstance(gtids, MariaDbGtids):
         return gtids.covers(MariaDbGtids(_gtids_before(server, head)))
     events = server.rows("SHOW BINLOG EVENTS IN %s LIMIT 3", (head.file,))
-    found = {kind: info for _, _, kind, _, _, info, *_ in events}
-    return gtids.covers(MySqlGtids(found.get("Previous_gtids", "")))
+    by_kind = {kind: info for _, _, kind, _, _, info, *_ in events}
+    return gtids.covers(MySqlGtids(by_kind.get("Previous_gtids", "")))
 
 
 def _gtids_before(server: Server, position: LogPosition) -> str:

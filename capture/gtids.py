@@ -50,20 +50,20 @@ class MySqlGtids:
 
     def plus(self, gtids: Iterable[str]) -> MySqlGtids:
         """Return the set with further transactions, which it must not contain yet."""
-        found = MySqlGtids("")
-        found._set = self._set
+        union = MySqlGtids("")
+        union._set = self._set
         for each in _runs(gtids):
-            found._set += each
-        return found
+            union._set += each
+        return union
 
     def minus(self, gtids: Iterable[str]) -> MySqlGtids:
         """Return the set without some transactions."""
         left = self._set.gtids
         for run in _runs(gtids):
             left = [each - run for each in left]
-        found = MySqlGtids("")
-        found._set = GtidSet([each for each in left if each.intervals])
-        return found
+        difference = MySqlGtids("")
+        difference._set = GtidSet([each for each in left if each.intervals])
+        return difference
 
 
 def _runs(gtids: Iterable[str]) -> list[Gtid]:
@@ -117,10 +117,10 @@ class MariaDbGtids:
 
     def plus(self, gtids: Iterable[str]) -> MariaDbGtids:
         """Return the set with later transactions."""
-        found = MariaDbGtids(str(self))
+        union = MariaDbGtids(str(self))
         for gtid in gtids:
-            found._take(gtid)
-        return found
+            union._take(gtid)
+        return union
 
 
 def _parts(gtid: str) -> tuple[int, int, int]:

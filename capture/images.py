@@ -109,8 +109,8 @@ def _reader(column: SourceColumn, wire: Any) -> Reader:
     of_none = {"set": "", "json": "null"}.get(column.data_type, ZERO_DATE)
 
     def read(packet: Bytes) -> Any:
-        found = value.read(packet)
-        return of_none if found is None else to_text(found)
+        decoded = value.read(packet)
+        return of_none if decoded is None else to_text(decoded)
 
     return read if wire.type == FIELD_TYPE.JSON else _remembering(read)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 from pymysql.converters import escape_string
@@ -64,15 +65,15 @@ def literal(column: SourceColumn, text: str) -> str:
     return f"'{escape_string(text)}'"
 
 
-def in_range(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) -> list[bool]:
+def in_range(server: Server, table: Table, keys: Sequence[Key], limits: KeyRange) -> list[bool]:
     """Return for each key of the log whether it is in a range."""
-    if wanted == KeyRange(None, None) or not keys:
+    if limits == KeyRange(None, None):
         return [True] * len(keys)
     if any(column.data_type in _TEXTS for column in table.key_columns()):
-        return [answer for start in range(0, len(keys), _ASK) for answer in _asked(server, table, keys[start : start + _ASK], wanted)]
-    after, upto = (None if end is None else _comparable(table, end) for end in wanted)
-    found = [_comparable(table, key) for key in keys]
-    return [(after is None or key > after) and (upto is None or key <= upto) for key in found]
+        return _asked(server, table, keys, limits)
+    after, upto = (None if end is None else _comparable(table, end) for end in limits)
+    comparable = map(partial(_comparable, table), keys)
+    return [(after is None or key > after) and (upto is None or key <= upto) for key in comparable]
 
 
 def _comparable(table: Table, key: Key) -> tuple[Any, ...]:
@@ -81,13 +82,14 @@ def _comparable(table: Table, key: Key) -> tuple[Any, ...]:
     return tuple(Decimal(text) if column.data_type in NUMBERS else text for column, text in zip(columns, key, strict=True))
 
 
-def _asked(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) -> list[bool]:
+def _asked(server: Server, table: Table, keys: Sequence[Key], limits: KeyRange) -> list[bool]:
     columns = table.key_columns()
-    answers = []
+    selects = []
     for key in keys:
         operands = [_as_of_column(column, text) for column, text in zip(columns, key, strict=True)]
-        answers.append(f"SELECT {_condition(table, operands, wanted)}")
-    return [answer == "1" for (answer,) in server.rows(" UNION ALL ".join(answers))]
+        selects.append(f"SELECT {_condition(table, operands, limits)}")
+    batches = (" UNION ALL ".join(selects[start : start + _ASK]) for start in range(0, len(selects), _ASK))
+    return [answer == "1" for batch in batches for (answer,) in server.rows(batch)]
 
 
 def _as_of_column(column: SourceColumn, text: str) -> str:

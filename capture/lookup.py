@@ -30,16 +30,16 @@ def rows_of_keys(
         Values as text; bytes as hexadecimal digits. Rows that are equal in the columns' collations are returned too.
     """
     of_key = [next(column for column in table.columns if column.name == name) for name in names]
-    operands = ", ".join(quoted(name) for name in names)
-    found: list[Row] = []
+    operands = ", ".join(map(quoted, names))
+    rows: list[Row] = []
     server.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     position = server.written()
     possible = [[str(text) for text in key] for key in keys if all(map(_can_have, of_key, key))]
     for start in range(0, len(possible), _AT_ONCE):
         tuples = (f"({', '.join(map(literal, of_key, key))})" for key in possible[start : start + _AT_ONCE])
-        found += server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE ({operands}) IN ({', '.join(tuples)})")
+        rows += server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE ({operands}) IN ({', '.join(tuples)})")
     server.rows("COMMIT")
-    texts = texts_of(table, found)
+    texts = texts_of(table, rows)
     arrays = [to_arrow(column, values, zero_dates=options.zero_dates) for column, values in zip(table.columns, texts.columns, strict=True)]
     return pa.table(arrays, names=texts.column_names), position
 

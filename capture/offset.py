@@ -71,7 +71,7 @@ class Offset:
         return fields | {"frontier": frontier, "tables": [list(each) for each in self.tables]}
 
     @classmethod
-    def of_json(cls, found: dict[str, Any], only: TableId) -> Offset:
+    def of_json(cls, fields: dict[str, Any], only: TableId) -> Offset:
         """Return an offset from its JSON.
 
         Parameters
@@ -84,23 +84,23 @@ class Offset:
         StateVersionError
             If the version is newer than `VERSION`.
         """
-        if found["version"] > VERSION:
+        if fields["version"] > VERSION:
             raise StateVersionError(
-                f"the checkpoint's offset has version {found['version']}, of a newer release; this release reads versions up to {VERSION}: "
-                "install the newer release"
+                f"the checkpoint's offset has version {fields['version']}, of a newer release; this release reads versions up to "
+                f"{VERSION}: install the newer release"
             )
-        frontier = tuple(found["frontier"]) if found["frontier"] is not None else None
-        tables = found["tables"] if "tables" in found else [(*only, found["schema"])]
+        frontier = tuple(fields["frontier"]) if fields["frontier"] is not None else None
+        tables = fields["tables"] if "tables" in fields else [(*only, fields["schema"])]
         return cls(
-            server=found["server"],
-            position=LogPosition(found["file"], found["pos"]),
-            snapshot=found["snapshot"],
+            server=fields["server"],
+            position=LogPosition(fields["file"], fields["pos"]),
+            snapshot=fields["snapshot"],
             frontier=frontier,
-            step=found["step"],
+            step=fields["step"],
             tables=tuple(TableState(*each) for each in tables),
-            work=found.get("work", 0),
-            key=found.get("key"),
-            gtids=found.get("gtids"),
+            work=fields.get("work", 0),
+            key=fields.get("key"),
+            gtids=fields.get("gtids"),
         )
 
     @property

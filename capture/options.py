@@ -28,10 +28,10 @@ def _factor(text: str) -> float:
     return float(text)
 
 
-def _one_of(*known: str) -> Callable[[str], str]:
+def _one_of(*choices: str) -> Callable[[str], str]:
     def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"one of {', '.join(known)}")
+        if text not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
         return text
 
     return read
@@ -58,10 +58,6 @@ def _server_ids(text: str) -> tuple[int, int]:
     if not 1 <= low <= high <= 2**32 - 1:
         raise ValueError("a number from 1 to 4294967295, or a range of them such as 5400-5408")
     return low, high
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(","))
 
 
 def _option(name: str, read: Callable[[str], Any] = str, default: Any = None, *, required: bool = False, secret: bool = False) -> Any:
@@ -108,7 +104,9 @@ class Options:
     startup_timestamp: int | None = _option("scan.startup.timestamp-millis", _integer(0))
     chunk_size: int = _option("scan.incremental.snapshot.chunk.size", _integer(2), 8096)
     fetch_size: int = _option("scan.snapshot.fetch.size", _integer(2), 1024)
-    chunk_key: tuple[str, ...] | None = _option("scan.incremental.snapshot.chunk.key-column", _names)
+    chunk_key: tuple[str, ...] | None = _option(
+        "scan.incremental.snapshot.chunk.key-column", lambda text: tuple(name.strip() for name in text.split(","))
+    )
     upper_factor: float = _option("chunk-key.even-distribution.factor.upper-bound", _factor, 1000.0)
     lower_factor: float = _option("chunk-key.even-distribution.factor.lower-bound", _factor, 0.05)
     parallelism: int = _option("scan.snapshot.parallelism", _integer(1, 1000), 2)
@@ -119,7 +117,7 @@ class Options:
     zero_dates: str = _option("zero-dates", _one_of(*ZERO_DATES), "fail")
 
 
-def read_options(given: Mapping[str, str]) -> Options:
+def read_options(texts: Mapping[str, str]) -> Options:
     """Return the validated options of a reader. Names may be in lower case, because Spark can change them.
 
     Raises
@@ -133,24 +131,20 @@ def read_options(given: Mapping[str, str]) -> Options:
     Traceback (most recent call last):
     cdc_formats.errors.ArgumentError: [ARGUMENT] mysql-changelog requires the option 'username'
     """
-    known = {each.metadata["name"]: each for each in fields(Options)}
+    declared = {each.metadata["name"]: each for each in fields(Options)}
     values: dict[str, Any] = {}
-    for name, text in given.items():
-        option = known.get(name.lower())
+    for name, text in texts.items():
+        option = declared.get(name.lower())
         if option is None:
-            raise ArgumentError(f"mysql-changelog has no option {name!r} (known: {', '.join(sorted(known))})")
-        values[option.name] = _read(option, text)
-    for name, option in known.items():
+            raise ArgumentError(f"mysql-changelog has no option {name!r} (known: {', '.join(sorted(declared))})")
+        try:
+            values[option.name] = option.metadata["read"](text)
+        except ValueError as error:
+            raise ArgumentError(f"option {option.metadata['name']!r} must be {error}, not {text!r}") from None
+    for name, option in declared.items():
         if option.metadata["required"] and not values.get(option.name):
             raise ArgumentError(f"mysql-changelog requires the option {name!r}")
     return _checked(Options(**values))
-
-
-def _read(option: Any, text: str) -> Any:
-    try:
-        return option.metadata["read"](text)
-    except ValueError as error:
-        raise ArgumentError(f"option {option.metadata['name']!r} must be {error}, not {text!r}") from None
 
 
 def _checked(options: Options) -> Options:

@@ -141,6 +141,6 @@ def changes_of(writers: Mapping[TableId, tuple[BatchWriter, KeyRange]], changes:
         by_table: dict[TableId, list[RowChange]] = {}
         for change in part:
             by_table.setdefault(change.table, []).append(change)
-        for table, found in by_table.items():
+        for table, of_table in by_table.items():
             writer, done = writers[table]
-            yield writer.changes(found, done)
+            yield writer.changes(of_table, done)

@@ -80,19 +80,17 @@ class Selector:
         address = f"mysql://{user}:{password}@{options.hostname}:{options.port}/{database}{self._encryption()}"
         names = [quoted(f"c{index}") for index in range(len(columns))]
         selected = ", ".join(f"{as_text(column, quoted(column.name))} AS {name}" for column, name in zip(columns, names, strict=True))
-        found = connectorx.read_sql(
+        # The assignment fails on any other server than the one whose log is read.
+        guard = f"@one_server = IF(@@server_id = {self.server.id}, 1, (SELECT 1 UNION SELECT 2))"
+        rows = connectorx.read_sql(
             address,
             f"SELECT {selected} {self._source(condition)}",
             return_type="arrow",
             protocol="text",
-            pre_execution_query=f"{session_settings(self.server.is_mariadb)}, {self._guard()}",
+            pre_execution_query=f"{session_settings(self.server.is_mariadb)}, {guard}",
         )
-        arrays = [found.column(index).cast(column.text_type) for index, column in enumerate(columns)]
+        arrays = [rows.column(index).cast(column.text_type) for index, column in enumerate(columns)]
         return pa.table(arrays, names=[column.name for column in columns])
-
-    def _guard(self) -> str:
-        """Return an SQL assignment that fails on any other server than the one whose log is read."""
-        return f"@one_server = IF(@@server_id = {self.server.id}, 1, (SELECT 1 UNION SELECT 2))"
 
     def _encryption(self) -> str:
         if self.options.ssl_ca is not None:

@@ -121,20 +121,20 @@ class Server:
         """Yield the rows of a statement, fetched in batches."""
         with self.connection.cursor(SSCursor) as cursor:
             cursor.execute(statement)
-            while found := cursor.fetchmany(self.options.fetch_size):
-                yield from found
+            while rows := cursor.fetchmany(self.options.fetch_size):
+                yield from rows
 
     def written(self) -> LogPosition:
         """Return the end of the written log; every transaction that a query has seen is before it."""
         try:
-            found = self.rows("SHOW MASTER STATUS" if self.is_mariadb else "SHOW BINARY LOG STATUS")
+            status = self.rows("SHOW MASTER STATUS" if self.is_mariadb else "SHOW BINARY LOG STATUS")
         except pymysql.err.ProgrammingError as error:
             if error.args[0] != _UNKNOWN_STATEMENT:
                 raise
-            found = self.rows("SHOW MASTER STATUS")  # MySQL before 8.2
-        if not found:
+            status = self.rows("SHOW MASTER STATUS")  # MySQL before 8.2
+        if not status:
             raise BinlogError("the server does not write a binary log: start it with --log-bin")
-        return LogPosition(found[0][0], int(found[0][1]))
+        return LogPosition(status[0][0], int(status[0][1]))
 
     def settled(self) -> LogPosition:
         """Return a settled position: a new query sees every transaction before it."""
@@ -142,9 +142,9 @@ class Server:
 
     def _snapshot_position(self) -> LogPosition:
         self.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        found = dict(self.rows("SHOW STATUS LIKE 'binlog_snapshot_%'"))
+        status = dict(self.rows("SHOW STATUS LIKE 'binlog_snapshot_%'"))
         self.rows("COMMIT")
-        return LogPosition(found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"]))
+        return LogPosition(status["Binlog_snapshot_file"], int(status["Binlog_snapshot_position"]))
 
     def _when_visible(self, position: LogPosition) -> LogPosition:
         waiting = self._owned()
@@ -223,9 +223,9 @@ def connection_settings(options: Options) -> dict[str, Any]:
         "autocommit": True,
     }
     tls = {"ssl_ca": options.ssl_ca, "ssl_cert": options.ssl_cert, "ssl_key": options.ssl_key}
-    given = {name: value for name, value in tls.items() if value is not None}
+    certificates = {name: value for name, value in tls.items() if value is not None}
     # With a CA, the host name is verified too.
-    return settings | given | ({"ssl_verify_cert": True, "ssl_verify_identity": True} if "ssl_ca" in given else {})
+    return settings | certificates | ({"ssl_verify_cert": True, "ssl_verify_identity": True} if "ssl_ca" in certificates else {})
 
 
 def session_settings(is_mariadb: bool) -> str:

@@ -86,11 +86,11 @@ def shape_after(server: Server, options: Options, statement: Statement, shape: T
 def _with_named(names: frozenset[str], shape: Table, now: Table) -> Table | None:
     old = {column.name for column in shape.columns}
     kept = [place for place, column in enumerate(now.columns) if column.name in old or column.name.lower() in names]
-    found = with_columns(now, kept)
-    if found is None:
+    reshaped = with_columns(now, kept)
+    if reshaped is None:
         return None
-    before = with_columns(found, [place for place, column in enumerate(found.columns) if column.name in old])
-    return found if before == shape else None
+    before = with_columns(reshaped, [place for place, column in enumerate(reshaped.columns) if column.name in old])
+    return reshaped if before == shape else None
 
 
 def may_differ(statement: Statement, before: Table | None, after: Table) -> bool:

@@ -137,11 +137,11 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         time.sleep(max(self._idle_until - time.monotonic(), 0))
         seen = self._seen if start is None else Offset.of_json(start, self._only)
         unlimited = isinstance(limit, ReadAllAvailable)
-        found = self.connections.run_query(lambda server: self._latest(server, seen, unlimited=unlimited))
-        if found == seen:  # Spark calls again immediately
+        latest = self.connections.run_query(lambda server: self._latest(server, seen, unlimited=unlimited))
+        if latest == seen:  # Spark calls again immediately
             self._idle_until = time.monotonic() + _IDLE_SECONDS
         # An offset of an older release has other fields, and Spark compares texts.
-        return start if start is not None and found == seen else found.to_json()
+        return start if start is not None and latest == seen else latest.to_json()
 
     def stop(self) -> None:
         self.connections.close()
@@ -171,16 +171,16 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows; after a lost connection, reconnect and continue after the parts already yielded."""
-        given, failures, identity = 0, 0, ""
+        yielded, failures, identity = 0, 0, ""
         while True:
             try:
                 with connect(self.options) as server:
-                    if given:
+                    if yielded:
                         require_one_server(identity, server.identity)
                     identity = server.identity
-                    for part in _parts(server, self.options, partition, given):
+                    for part in _parts(server, self.options, partition, yielded):
                         yield from (project(batch, self.declared) for batch in part)
-                        given, failures = given + 1, 0
+                        yielded, failures = yielded + 1, 0
                 return
             except ConnectionLostError:
                 failures += 1
@@ -205,9 +205,9 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _table_at(self, server: Server, seen: TableState) -> Table | None:
         """Return the table with the columns of its log rows at an offset; None if they are unknown."""
         if seen not in self._tables:
-            found = with_fingerprint(self._table_now(server, seen.id), seen.schema)
-            if found is not None:
-                self._tables[seen] = found
+            table = with_fingerprint(self._table_now(server, seen.id), seen.schema)
+            if table is not None:
+                self._tables[seen] = table
         return self._tables.get(seen)
 
     def _initial_once(self, server: Server) -> Offset:
@@ -223,8 +223,8 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         require_unaltered(server, self.options, tables, place.position, self._server_id)
         if read_tables(server, self.options) != tables:
             return self._initial(server)
-        found = tuple(table_state(table) for table in tables)
-        return Offset(place.server, place.position, snapshot, None, None, found, gtids=place.gtids)
+        states = tuple(table_state(table) for table in tables)
+        return Offset(place.server, place.position, snapshot, None, None, states, gtids=place.gtids)
 
     def _next(self, server: Server, seen: Offset, limits: Limits) -> Offset:
         if self.options.startup_mode == "snapshot" and not seen.snapshot:
@@ -251,9 +251,9 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             table = self._table_in_work(server, planned)
             if planned.frontier is None:
                 planned = replace(planned, step=even_step(server, table, self.options), key=table.key_fingerprint)
-            found = next_chunks(server, table, planned.frontier, self.options, planned.step, most=left)
-            left -= len(found)
-            planned = planned.past(found[-1].upto)
+            ranges = next_chunks(server, table, planned.frontier, self.options, planned.step, most=left)
+            left -= len(ranges)
+            planned = planned.past(ranges[-1].upto)
         return planned
 
     def _table_in_work(self, server: Server, seen: Offset) -> Table:
@@ -284,11 +284,11 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _new(self, server: Server, seen: Offset) -> list[Table]:
         """Return the new tables to add; if the stream does not add tables, warn once about each and return none."""
-        others = self._others(server, seen)
+        uncaptured = self._uncaptured(server, seen)
         if not self.options.newly_added:
-            self._tell(others)
+            self._warn(uncaptured)
             return []
-        new = [self._table_now(server, each) for each in others]
+        new = [self._table_now(server, each) for each in uncaptured]
         if self._target is not None:  # tables that were created or altered since are added in the next run
             new = [table for table in new if table in self._target.new]
         if new:
@@ -302,7 +302,7 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         joined = ended.joined([table_state(table) for table in new])
         return joined if ended.snapshot else self._with_chunks(server, joined, limits)
 
-    def _others(self, server: Server, seen: Offset) -> list[TableId]:
+    def _uncaptured(self, server: Server, seen: Offset) -> list[TableId]:
         """Return the tables that match the options and are not captured; empty if no table was created since the last call.
 
         Raise an error if the options do not match a captured table.
@@ -310,15 +310,15 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         listed, created, identity = self._listed, self._created, server.identity
         if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order):
             return []
-        known = {each.id for each in seen.tables}
-        require_named(server, self.options, known)
-        others = [table for table in matching(server, self.options) if table not in known]
+        captured = {each.id for each in seen.tables}
+        require_named(server, self.options, captured)
+        uncaptured = sorted({*matching(server, self.options)} - captured)
         # Tables to add are listed again until they are added.
-        self._listed = None if others and self.options.newly_added else (identity, created or seen.position)
-        return others
+        self._listed = None if uncaptured and self.options.newly_added else (identity, created or seen.position)
+        return uncaptured
 
-    def _tell(self, others: list[TableId]) -> None:
-        for table in others:
+    def _warn(self, uncaptured: list[TableId]) -> None:
+        for table in uncaptured:
             if table not in self._checked:
                 self._checked.add(table)
                 _LOG.warning(
@@ -328,26 +328,27 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def _partitions(self, server: Server, begin: Offset, end: Offset) -> list[InputPartition]:
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         done = [(index, keys) for index in range(len(end.tables)) if (keys := begin.done(index)) is not None]
         if done and begin.place != end.place:
             tables = [(self._known(server, begin, end, index), keys) for index, keys in done]
-            found.append(Log(tables, begin.place, end.place, self._server_id))
+            partitions.append(Log(tables, begin.place, end.place, self._server_id))
         shares = split_chunks(self._chunks(server, begin, end), self.options.parallelism)
-        return found + [Chunks(share, end.place, self._server_id + 1 + index) for index, share in enumerate(shares)]
+        return partitions + [Chunks(share, end.place, self._server_id + 1 + index) for index, share in enumerate(shares)]
 
     def _chunks(self, server: Server, begin: Offset, end: Offset) -> list[Chunk]:
         """Return the chunks of all tables between two offsets."""
-        found: list[Chunk] = []
+        chunks: list[Chunk] = []
         for index in range(begin.work, end.work + 1) if begin.snapshot else ():
             after = begin.frontier if index == begin.work else None
-            upto = end.frontier if index == end.work and end.snapshot else None
-            if index == end.work and end.snapshot and upto == after:
+            is_last = index == end.work and end.snapshot
+            upto = end.frontier if is_last else None
+            if is_last and upto == after:
                 break
             table = self._known(server, begin, end, index)
             step = end.step if index == end.work else even_step(server, table, self.options)
-            found += [Chunk(table, keys) for keys in next_chunks(server, table, after, self.options, step, upto=upto)]
-        return found
+            chunks += [Chunk(table, keys) for keys in next_chunks(server, table, after, self.options, step, upto=upto)]
+        return chunks
 
     def _known(self, server: Server, begin: Offset, end: Offset, index: int) -> Table:
         table = self._table_at(server, end.tables[index])
@@ -373,12 +374,12 @@ def split_chunks(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:
     return [chunks[start : start + size] for start in range(0, len(chunks), size)]
 
 
-def _parts(server: Server, options: Options, partition: InputPartition, given: int) -> Iterator[Iterable[pa.RecordBatch]]:
-    """Yield the parts of a partition (chunks, or batches of the log), except the first `given`. Every call has the same parts."""
+def _parts(server: Server, options: Options, partition: InputPartition, skipped: int) -> Iterator[Iterable[pa.RecordBatch]]:
+    """Yield the parts of a partition (chunks, or batches of the log), except the first `skipped`. Every call has the same parts."""
     if isinstance(partition, Chunks):
-        yield from _read_chunks(server, options, partition, partition.chunks[given:])
+        yield from _read_chunks(server, options, partition, partition.chunks[skipped:])
     elif isinstance(partition, Log):
-        yield from ([batch] for batch in islice(_read_log(server, options, partition), given, None))
+        yield from ([batch] for batch in islice(_read_log(server, options, partition), skipped, None))
 
 
 def _read_chunks(server: Server, options: Options, partition: Chunks, chunks: list[Chunk]) -> Iterator[Iterator[pa.RecordBatch]]:

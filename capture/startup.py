@@ -17,7 +17,9 @@ from .table import Table
 def start_place(server: Server, options: Options, server_id: int) -> LogPlace:
     """Return the place where the stream starts to read the log."""
     if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
-        gtids = _canonical(server, options.startup_gtids)
+        gtids = options.startup_gtids
+        if not server.is_mariadb:  # MySQL returns the set in canonical form, and raises an error for an invalid set
+            gtids = str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
         return LogPlace(server.identity, begin_after(server, gtids, server_id), gtids)
     position = _start_position(server, options, server_id)
     return LogPlace(server.identity, position, gtids_at(server, position, server_id))
@@ -33,17 +35,12 @@ def require_unaltered(server: Server, options: Options, tables: Sequence[Table],
     """
     if options.startup_mode in ("initial", "snapshot", "latest-offset"):
         return
-    if found := first_schema_change(server, start, tables, server_id, after_rows=True):
+    if change := first_schema_change(server, start, tables, server_id, after_rows=True):
         raise SchemaChangedError(
-            f"{found.table} may have had other columns before {found.position}, where the log has {found.text[:200]!r}: the columns of "
+            f"{change.table} may have had other columns before {change.position}, where the log has {change.text[:200]!r}: the columns of "
             f"earlier changes are unknown. Start there or later: scan.startup.mode = specific-offset, "
-            f"scan.startup.specific-offset.file = {found.position.file}, scan.startup.specific-offset.pos = {found.position.pos}"
+            f"scan.startup.specific-offset.file = {change.position.file}, scan.startup.specific-offset.pos = {change.position.pos}"
         )
-
-
-def _canonical(server: Server, gtids: str) -> str:
-    """Return a GTID set in canonical form; MySQL raises an error for an invalid set."""
-    return gtids if server.is_mariadb else str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
 
 
 def _start_position(server: Server, options: Options, server_id: int) -> LogPosition:
@@ -62,10 +59,10 @@ def _earliest(server: Server) -> LogPosition:
 
 def _at(server: Server, millis: int, server_id: int) -> LogPosition:
     """Return the end of the last transaction before a time."""
-    found = _earliest(server)
-    for entry in LogReader(server, [], server_id, rows=False).read(found, server.settled()):
+    end = _earliest(server)
+    for entry in LogReader(server, [], server_id, rows=False).read(end, server.settled()):
         if isinstance(entry, TransactionEnd):
             if entry.seconds * 1000 >= millis:
                 break
-            found = entry.position
-    return found
+            end = entry.position
+    return end

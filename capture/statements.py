@@ -82,12 +82,12 @@ class SqlStatement:
         return self._kind.effect if self._kind.concerns(self._rest, schema, table) else Effect.NOTHING
 
     def _effect_of_alter(self, schema: str, table: TableId) -> Effect:
-        others = [clause for clause in self._clauses if not _keeps_rows(clause)]
-        if any(_names_table(clause, schema, table) for clause in others):  # for example EXCHANGE PARTITION p WITH TABLE t
+        changing = [clause for clause in self._clauses if not _keeps_rows(clause)]
+        if any(_names_table(clause, schema, table) for clause in changing):  # for example EXCHANGE PARTITION p WITH TABLE t
             return Effect.REPLACES
         if not _names_table(self._target, schema, table):
             return Effect.NOTHING
-        if others or self._ignores_errors:
+        if changing or self._ignores_errors:
             return Effect.REPLACES
         return Effect.RESHAPES if any(map(_reshapes, self._clauses)) else Effect.KEEPS
 
@@ -127,19 +127,18 @@ def _word(tokens: Sequence[Token], place: int) -> str:
 
 def _names_table(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
     database, name = table.database.lower(), table.name.lower()
-    by_itself = schema.lower() == database
-    for place, token in enumerate(tokens):
-        if token.name != name:
-            continue
-        if not place or tokens[place - 1].word != ".":
-            found = by_itself and _word(tokens, place + 1) != "."
-        else:
-            before = tokens[place - 2] if place > 1 else None
-            qualified = before is not None and before.name == database
-            found = qualified or (by_itself and (before is None or not before.name or before.word in _BEFORE_TABLE))
-        if found:
-            return True
-    return False
+    is_default = schema.lower() == database
+    places = [place for place, token in enumerate(tokens) if token.name == name]
+    return any(_is_in_database(tokens, place, database, is_default=is_default) for place in places)
+
+
+def _is_in_database(tokens: Sequence[Token], place: int, database: str, *, is_default: bool) -> bool:
+    """Return whether the name at a place is that of a table of a database, which may be the session's default."""
+    if not place or tokens[place - 1].word != ".":
+        return is_default and _word(tokens, place + 1) != "."
+    before = tokens[place - 2] if place > 1 else None
+    qualified = before is not None and before.name == database
+    return qualified or (is_default and (before is None or not before.name or before.word in _BEFORE_TABLE))
 
 
 def _targets_table(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
@@ -181,12 +180,10 @@ def _parts(tokens: Sequence[Token]) -> tuple[Sequence[Token], list[list[Token]]]
 def _keeps_rows(clause: Sequence[Token]) -> bool:
     """Return whether a clause of an ``ALTER TABLE`` certainly keeps the table's name, its rows and their values."""
     first, second = _word(clause, 0), _word(clause, 1)
-    if first == "RENAME":
-        return second in ("COLUMN", "INDEX", "KEY")
+    if first in _KEEPING:
+        return second in _KEEPING[first]
     if first == "DROP":
         return second != "PARTITION"
-    if first == "CONVERT":
-        return second == "TO"
     if first in ("CHANGE", "MODIFY"):  # changing a generated column can change its values in all rows
         return all(token.word != "AS" for token in clause)
     if first in ("", "ADD", "ALTER"):
@@ -224,6 +221,8 @@ _BEFORE_TABLE = {"EXISTS", "FROM", "IGNORE", "INTO", "JOIN", "ON", "TABLE", "TAB
 _BEFORE_TARGET = {"DELAYED", "EXISTS", "HIGH_PRIORITY", "IF", "IGNORE", "INTO", "LOW_PRIORITY", "NOT"}
 _ALTER = ("ALTER", "TABLE")
 _NAMING = {_ALTER, ("CREATE", "TABLE"), ("CREATE OR REPLACE", "TABLE"), ("RENAME", "TABLE"), ("RENAME", "TABLES")}
+_KEEPING = {"RENAME": ("COLUMN", "INDEX", "KEY"), "CONVERT": ("TO",)}
+"""First words of clauses of an ``ALTER TABLE``, and the second words with which these keep the table's name and rows."""
 _NO_COLUMN = {"CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY"}
 _PARTITIONING = {"ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "PARTITION", "REBUILD", "REMOVE", "REORGANIZE", "REPAIR"}
 """First words of the last clause of an ``ALTER TABLE``, where a comma separates partitions."""

@@ -44,8 +44,8 @@ _STATEMENT_HEADERS = {QueryEvent: 13, ExecuteLoadQueryEvent: 26}
 def statement_bytes(event: QueryEvent | ExecuteLoadQueryEvent) -> tuple[bytes, bytes]:
     """Return the default database and the statement of an event, as bytes: the library decodes every statement as UTF-8."""
     start = _EVENT_HEADER + _STATEMENT_HEADERS[type(event)] + event.status_vars_length
-    found = bytes(event.packet.get_all_data()[start : _EVENT_HEADER + event.event_size])
-    return found[: event.schema_length], found[event.schema_length + 1 :]
+    body = bytes(event.packet.get_all_data()[start : _EVENT_HEADER + event.event_size])
+    return body[: event.schema_length], body[event.schema_length + 1 :]
 
 
 class _LogConnection(MySqlConnection):
@@ -105,10 +105,10 @@ class Stream(BinLogStreamReader):  # type: ignore[misc]
 
     def known_table(self, table_id: int) -> Table:
         """Return a table's columns as the log describes them."""
-        found = self.table_map[table_id]
-        if not isinstance(found, _Table):
-            found = self.table_map[table_id] = _Table(**vars(found))
-        return found
+        table = self.table_map[table_id]
+        if not isinstance(table, _Table):
+            table = self.table_map[table_id] = _Table(**vars(table))
+        return table
 
     def forget_tables(self) -> None:
         """Discard all table maps, and read the next ones."""

@@ -105,8 +105,10 @@ _UNIQUE_KEYS = """
 SELECT index_name, IF(index_name = 'PRIMARY' OR sub_part IS NULL, column_name, NULL) FROM information_schema.statistics
 WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index
 """
-_KEY_TYPES = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "char", "varchar", "binary", "varbinary"}
-_KEY_TYPES |= {"date", "datetime", "timestamp", "year"}
+_KEY_TYPES = {
+    *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "char", "varchar", "binary", "varbinary"),
+    *("date", "datetime", "timestamp", "year"),
+}
 
 
 def read_table(server: Server, options: Options, of: TableId) -> Table:
@@ -117,7 +119,7 @@ def read_table(server: Server, options: Options, of: TableId) -> Table:
     ServerNotReadyError
         If the table does not exist or cannot be captured.
     """
-    columns = tuple(_column(found) for found in server.rows(_COLUMNS, of))
+    columns = tuple(_column(row) for row in server.rows(_COLUMNS, of))
     if not columns:
         raise ServerNotReadyError(
             f"table {of.database}.{of.name} does not exist, or {options.username!r} has no access to it: "
@@ -152,8 +154,8 @@ def _key_of_rows(server: Server, of: TableId, columns: Sequence[SourceColumn], c
     )
 
 
-def _column(found: Row) -> SourceColumn:
-    name, data_type, column_type, nullable, charset, collation, precision, scale, length = found
+def _column(row: Row) -> SourceColumn:
+    name, data_type, column_type, nullable, charset, collation, precision, scale, length = row
     return SourceColumn(
         str(name), str(data_type).lower(), str(column_type), nullable == "YES", charset, collation, int(precision), int(scale), int(length)
     )

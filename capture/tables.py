@@ -38,15 +38,15 @@ def _case(server: Server) -> re.RegexFlag:
     return re.NOFLAG if server.value("SELECT @@lower_case_table_names") == "0" else re.IGNORECASE
 
 
-def _named(given: str, names: set[str], case: re.RegexFlag) -> set[str]:
+def _named(option: str, names: set[str], case: re.RegexFlag) -> set[str]:
     """Return the names that equal a given one; without such a name, those that match it as a regular expression."""
-    exactly = {name for name in names if re.fullmatch(re.escape(given), name, case)}
-    return exactly or {name for name in names if _expression_error(given) is None and re.fullmatch(given, name, case)}
+    exactly = {name for name in names if re.fullmatch(re.escape(option), name, case)}
+    return exactly or {name for name in names if _expression_error(option) is None and re.fullmatch(option, name, case)}
 
 
-def _expression_error(given: str) -> str | None:
+def _expression_error(expression: str) -> str | None:
     try:
-        re.compile(given)
+        re.compile(expression)
     except re.error as error:
         return str(error)
     return None
@@ -62,12 +62,12 @@ def find_tables(server: Server, options: Options) -> list[TableId]:
     ArgumentError
         If an option is neither an existing name nor a valid regular expression.
     """
-    found = matching(server, options)
-    if found:
-        return found
-    for name, given in (("database-name", options.database), ("table-name", options.table)):
-        if error := _expression_error(given):
-            raise ArgumentError(f"option {name!r} is {given!r}, which is neither an existing name nor a valid regular expression: {error}")
+    tables = matching(server, options)
+    if tables:
+        return tables
+    for name, option in (("database-name", options.database), ("table-name", options.table)):
+        if error := _expression_error(option):
+            raise ArgumentError(f"option {name!r} is {option!r}, which is neither an existing name nor a valid regular expression: {error}")
     where = quoted(options.database) if re.fullmatch(r"[\w$-]+", options.database) else "*"
     raise ServerNotReadyError(
         f"no table matches {options.database}.{options.table}, by name or as a regular expression, or {options.username!r} has no access "
@@ -104,13 +104,13 @@ def require_alike(tables: Sequence[Table]) -> None:
     SchemaError
         With the first table and column that differs.
     """
-    wanted = _types(tables[0])
+    first = _types(tables[0])
     for table in tables[1:]:
-        found = _types(table)
-        for name in (*wanted, *found):
-            if found.get(name) != wanted.get(name):
+        types = _types(table)
+        for name in (*first, *types):
+            if types.get(name) != first.get(name):
                 raise SchemaError(
-                    f"column `{name}` is {found.get(name, 'missing')} in {table.qualified} and {wanted.get(name, 'missing')} in "
+                    f"column `{name}` is {types.get(name, 'missing')} in {table.qualified} and {first.get(name, 'missing')} in "
                     f"{tables[0].qualified}: declare the stream's columns with .schema(...), or select tables with equal columns"
                 )
 

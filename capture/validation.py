@@ -48,10 +48,10 @@ def _version(server: Server) -> Iterator[str]:
 
 def _settings(server: Server) -> Iterator[str]:
     names = ", ".join(f"'{name}'" for name in _WANTED)
-    found = {name.lower(): value for name, value in server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")}
-    for name, (wanted, remedy) in _WANTED.items():
-        if name in found and found[name].upper() != wanted:
-            yield f"{name} is {found[name]!r} and must be {wanted!r}{_WHY.get(name, '')}: {remedy}"
+    values = {name.lower(): value for name, value in server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")}
+    for name, (required, remedy) in _WANTED.items():
+        if name in values and values[name].upper() != required:
+            yield f"{name} is {values[name]!r} and must be {required!r}{_WHY.get(name, '')}: {remedy}"
 
 
 def _engine(server: Server, table: Table) -> Iterator[str]:

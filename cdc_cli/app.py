@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from .formats import formats
+from .job import init, run
 from .profile import profile
 from .status import status
 from .tail import tail
@@ -39,18 +40,14 @@ class _Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_READER_IS_GONE) from None
         except Exception as error:
-            if ctx.meta.get(_TRACEBACK) or _of_typer(error):
+            of_typer = type(error).__module__.partition(".")[0] in ("typer", "click")  # a usage error, or an exit
+            if ctx.meta.get(_TRACEBACK) or of_typer:
                 raise
             print_error(error)
             raise typer.Exit(1) from None
 
 
 _TRACEBACK = "cdc_cli.traceback"
-
-
-def _of_typer(error: Exception) -> bool:
-    """Whether an exception is typer's own: a usage error, or an exit."""
-    return type(error).__module__.partition(".")[0] in ("typer", "click")
 
 
 app = typer.Typer(
@@ -66,9 +63,11 @@ app.command()(profile)
 app.command()(tail)
 app.command()(verify)
 app.command()(status)
+app.command()(init)
+app.command()(run)
 
 
-def _tell_version(requested: bool) -> None:
+def _print_version(requested: bool) -> None:
     if requested:
         from importlib.metadata import version
 
@@ -82,7 +81,7 @@ def cdc(
     traceback: Annotated[
         bool, typer.Option("--traceback", help="Show where in the program an error occurs. Accepted anywhere on the line.")
     ] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Inspect Kafka topics of CDC messages, follow them as changelogs; check copied tables and checkpoints."""
     context.meta[_TRACEBACK] = traceback

@@ -1,10 +1,8 @@
-"""Parses command-line values: formats and their options, names, values from environment variables."""
+"""Parses command-line values: formats and their options, pairs, names."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -12,11 +10,10 @@ from typing import Any
 
 import typer
 
-from cdc_formats.errors import ArgumentError, FormatOptionError
+from cdc_formats.errors import FormatOptionError
 from cdc_formats.format import Format, option_name
 from cdc_formats.registry import format_class, get_format, list_formats
-
-_VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)
+from cdc_formats.topics.environment import from_environment
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -47,22 +44,6 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{option} requires name=value")
         values[name.strip()] = from_environment(name.strip(), value.strip())
     return values
-
-
-def from_environment(name: str, value: str) -> str:
-    """Return a value, or the value of the environment variable that it names.
-
-    Raises
-    ------
-    ArgumentError
-        When the environment variable is not set.
-    """
-    variable = _VARIABLE.fullmatch(value)
-    if variable is None:
-        return value
-    if variable[1] not in os.environ:
-        raise ArgumentError(f"{name} refers to the environment variable {variable[1]}, which is not set")
-    return os.environ[variable[1]]
 
 
 def names(text: str) -> tuple[str, ...]:

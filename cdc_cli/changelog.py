@@ -22,14 +22,14 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import Ignored, KeyedChange
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.topics.encodings import SampledRecord
 
-from .records import Record
 from .table import TableSchema
 from .terminal import print_message
 
 Row = tuple[Any, ...]
 Rows = list[tuple[RowKind, Row]]
-Decode = Callable[[Record], "Rows | Ignored"]
+Decode = Callable[[SampledRecord], "Rows | Ignored"]
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
 """Errors that no record causes (all of this package's but `DecodeError`)."""
@@ -83,7 +83,7 @@ class Changelog:
         self._decode: Decode = _Normalized(decoder) if normalize else _decoded(decoder)
         self._normalizes = normalize
 
-    def rows(self, record: Record) -> Rows:
+    def rows(self, record: SampledRecord) -> Rows:
         """Return the rows of a record; an empty list if it has none or is skipped.
 
         Raises
@@ -107,7 +107,7 @@ class Changelog:
             return []
         return rows
 
-    def _bug(self, error: Exception, record: Record) -> DecodeError:
+    def _bug(self, error: Exception, record: SampledRecord) -> DecodeError:
         what = f"{self.format.identifier} failed with {type(error).__name__}"
         rule = "; this is a bug in the format: it may raise only DecodeError"
         bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
@@ -122,15 +122,14 @@ class Changelog:
         if self.errors is Errors.SHOW:
             self._print_message(str(error), "red")
 
-    def _ignore(self, reason: Ignored, record: Record) -> None:
+    def _ignore(self, reason: Ignored, record: SampledRecord) -> None:
         self.counts[f"ignored ({reason.value})"] += 1
         if self.show_ignored and reason is not Ignored.OTHER_TABLE:  # the user left these out with the format's options
             self._print_message(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:
         """Count rows that were shown."""
-        for kind, _ in rows:
-            self.kinds[kind] += 1
+        self.kinds.update(kind for kind, _ in rows)
 
     def summary(self) -> str:
         """Return the counts as one line."""
@@ -157,7 +156,7 @@ def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
 
 
 def _decoded(decoder: Decoder) -> Decode:
-    def decode(record: Record) -> Rows | Ignored:
+    def decode(record: SampledRecord) -> Rows | Ignored:
         changes = decoder.decode(record.key, record.value, record.headers)
         return changes if isinstance(changes, Ignored) else [(change.kind, change.row) for change in changes]
 
@@ -173,7 +172,7 @@ class _Normalized:
         self.decoder, self.fold, self.options = decoder, fold, FoldOptions()
         self.stored: dict[Row, Row] = {}
 
-    def __call__(self, record: Record) -> Rows | Ignored:
+    def __call__(self, record: SampledRecord) -> Rows | Ignored:
         changes = self.decoder.upserts(record.key, record.value, record.headers)
         if isinstance(changes, Ignored):
             return changes

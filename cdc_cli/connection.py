@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cdc_formats.errors import ArgumentError
+from cdc_formats.topics.environment import from_environment
 
-from .arguments import from_environment, pairs
+from .arguments import pairs
 from .errors import FileError
 from .terminal import print_message
 
@@ -98,11 +99,11 @@ class Connection:
 
     def client_config(self, hear: Callable[[Any], None] | None = None) -> dict[str, Any]:
         """Return the properties for a client. Its errors go to `hear`, and are also printed if `verbose`."""
-        listeners = [*([hear] if hear else []), *([_teller()] if self.verbose else [])]
+        listeners = [*([hear] if hear else []), *([_printer()] if self.verbose else [])]
         return {**self.config, "error_cb": lambda error: [listen(error) for listen in listeners]} if listeners else dict(self.config)
 
 
-def _teller() -> Callable[[Any], None]:
+def _printer() -> Callable[[Any], None]:
     printed: set[str] = set()
 
     def hear(error: Any) -> None:

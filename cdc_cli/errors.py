@@ -8,7 +8,5 @@ from cdc_formats.errors import ChangelogError
 class FileError(ChangelogError, OSError):
     """A file cannot be read."""
 
-    condition = "FILE"
-
     def __str__(self) -> str:  # OSError has its own
         return ChangelogError.__str__(self)

@@ -36,7 +36,7 @@ def formats(
         _print_json(described) if json else _show_one(described, color)
         return
     summaries = [summary for identifier in list_formats() if (summary := _summary_or_none(identifier)) is not None]
-    _print_json(summaries) if json else _show_all(summaries, color)
+    _print_json(summaries) if json else _show_table(_HEADS, [_cells(summary) for summary in summaries], color)
 
 
 def _declared(identifier: str) -> Format | type[Format]:
@@ -122,10 +122,6 @@ def _cells(summary: Mapping[str, Any]) -> list[str]:
         summary["null_value"],
         *("yes" if summary[name] else "no" for name in ("positions", "written")),
     ]
-
-
-def _show_all(summaries: Sequence[Mapping[str, Any]], color: Color) -> None:
-    _show_table(_HEADS, [_cells(summary) for summary in summaries], color)
 
 
 def _show_one(described: Mapping[str, Any], color: Color) -> None:

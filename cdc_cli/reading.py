@@ -12,10 +12,10 @@ from typing import Any
 import typer
 
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.reader import TopicReader
 
 from .connection import Connection
-from .records import Record
 from .terminal import print_message
 
 _REMEDY = "check -b and the connection properties; -v prints details"
@@ -58,7 +58,7 @@ class Start:
             return cls(int(text))
         try:
             # Python 3.10 reads neither Z nor a fraction of another length.
-            spelled = re.sub(r"\.(\d{1,6})(?!\d)", lambda found: f".{found[1]:0<6}", re.sub(r"Z$", "+00:00", text))
+            spelled = re.sub(r"\.(\d{1,6})(?!\d)", lambda fraction: f".{fraction[1]:0<6}", re.sub(r"Z$", "+00:00", text))
             moment = datetime.fromisoformat(spelled)
         except ValueError:
             raise typer.BadParameter(
@@ -125,7 +125,7 @@ class Topic:
     def _hear(self, error: Any) -> None:
         self._lost = self._lost or error.name() == "_ALL_BROKERS_DOWN"
 
-    def batches(self, start: Start, *, follow: bool) -> Iterator[list[Record]]:
+    def batches(self, start: Start, *, follow: bool) -> Iterator[list[SampledRecord]]:
         """Return the records in batches, one every few tenths of a second; a batch may be empty.
 
         Parameters
@@ -154,7 +154,7 @@ class Topic:
                     f"no record of {self.name} arrived for {self.connection.timeout_seconds:g} s, although there are more: check the "
                     "brokers, or raise --timeout"
                 )
-            yield [Record(self.name, each.partition, each.offset, each.key, each.value, each.headers) for each in batch]
+            yield batch
 
     def _say_that_it_waits(self) -> None:
         if self._lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -56,7 +57,8 @@ def status(
     if json:
         typer.echo(
             json_text.dumps(
-                {**asdict(described), "state_version": described.state_version, "behind": _behind(described, ends)}, default=_time
+                {**asdict(described), "state_version": described.state_version, "behind": _behind(described, ends)},
+                default=datetime.isoformat,
             )
         )
     else:
@@ -85,19 +87,14 @@ def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
         lines.append("  no micro-batch is done yet")
     else:
         lines.append(f"  last micro-batch  {checkpoint.committed_batch}, planned at {_at(checkpoint.committed_planned_at)}")
-    if checkpoint.is_running_or_failed and checkpoint.planned_batch is not None:
+    if checkpoint.is_running_or_failed:
         lines.append(
             f"  not done          {checkpoint.planned_batch}, planned at {_at(checkpoint.planned_at)}: "
             "it is running, or the query ended in it"
         )
     behind = _behind(checkpoint, ends)
     for name, partitions in checkpoint.offsets.items():
-        total = f", {sum(behind[name].values()):,} behind" if name in behind else ""
-        lines.append(f"  {printable(name)}{total}")
-        for partition in sorted({*partitions, *behind.get(name, {})}):
-            offset = f"{partitions[partition]:,}" if partition in partitions else "not read yet"
-            end = f" of {ends[name][partition]:,}: {behind[name][partition]:,} behind" if partition in behind.get(name, {}) else ""
-            lines.append(f"    partition {partition}: {offset}{end}")
+        lines += _topic_lines(name, partitions, ends.get(name, {}), behind.get(name, {}))
     lines += [f"  source            {printable(source[:300])}" for source in checkpoint.other_sources]
     for operator in checkpoint.operators:
         lines.append(f"  state             operator {operator.operator_id}, {operator.name}, {operator.partitions} partitions")
@@ -106,9 +103,13 @@ def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
     return "\n".join(lines)
 
 
+def _topic_lines(name: str, offsets: Mapping[int, int], ends: Mapping[int, int], behind: Mapping[int, int]) -> Iterator[str]:
+    yield f"  {printable(name)}" + (f", {sum(behind.values()):,} behind" if behind else "")
+    for partition in sorted({*offsets, *behind}):
+        offset = f"{offsets[partition]:,}" if partition in offsets else "not read yet"
+        end = f" of {ends[partition]:,}: {behind[partition]:,} behind" if partition in behind else ""
+        yield f"    partition {partition}: {offset}{end}"
+
+
 def _at(time: datetime | None) -> str:
     return "an unknown time" if time is None else time.isoformat(" ", "seconds")
-
-
-def _time(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -42,14 +42,14 @@ class TableSchema(NamedTuple):
 
 
 def table_of(
-    format: Format, given: Iterable[str], *, schema: str, primary_key: str, sample: Callable[[], Sequence[Sampled]]
+    format: Format, named_options: Iterable[str], *, schema: str, primary_key: str, sample: Callable[[], Sequence[Sampled]]
 ) -> TableSchema:
     """Return the declared table, or infer it from a sample and print it on standard error.
 
     Parameters
     ----------
     format : Format
-    given : iterable of str
+    named_options : iterable of str
         The names of the options that the user set. A sample does not override them.
     schema : str
         DDL; empty: inferred, together with the format options that are not given.
@@ -70,7 +70,7 @@ def table_of(
 
     with status_line("inferring the columns from a sample"):
         sampled = infer_schema(sample(), format=format, primary_key=names(primary_key))
-    inferred = sampled.options_besides(given)
+    inferred = sampled.options_besides(named_options)
     print_message(_pasteable(sampled, inferred), "dim")
     return TableSchema(replace(format, **inferred), sampled.columns, sampled.primary_key)
 

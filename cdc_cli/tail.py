@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from cdc_formats.topics.encodings import SampledRecord
+
 from .arguments import make_format, pairs
 from .changelog import Changelog, Errors, Row, print_summary_at_end
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
 from .options import FormatOption, Json, Normalize, OnErrors, PrimaryKey, Sample, Schema, Topic as TopicName, WhichColor, format_option
 from .reading import Start, Topic
-from .records import Record
 from .table import SAMPLE, TableSchema, sample_of_topic, table_of
 from .terminal import Color, print_message
 from .view import Shown, View, text_of, view_of
@@ -77,7 +78,7 @@ def tail(
         primary_key=primary_key,
         sample=lambda: sample_of_topic(broker, topic, sample),
     )
-    shown = RowPrinter(view_of(table.columns, json=json, color=color), _wanted(table, pairs(where_key or (), "--where-key")), most)
+    shown = RowPrinter(view_of(table.columns, json=json, color=color), _has_key(table, pairs(where_key or (), "--where-key")), most)
     changelog = Changelog(
         table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, print_message=shown.print_message
     )
@@ -90,11 +91,11 @@ def tail(
 class RowPrinter:
     """Shows rows on standard output and messages on standard error, in the order of the records."""
 
-    def __init__(self, view: View, wanted: Callable[[Row], bool], most: int | None) -> None:
-        self.view, self.wanted, self.left = view, wanted, most
+    def __init__(self, view: View, is_shown: Callable[[Row], bool], most: int | None) -> None:
+        self.view, self.is_shown, self.left = view, is_shown, most
         self.pending: list[Shown] = []
 
-    def follow(self, batches: Iterable[list[Record]], changelog: Changelog) -> None:
+    def follow(self, batches: Iterable[list[SampledRecord]], changelog: Changelog) -> None:
         """Show rows until there are no more, or until the requested number is reached."""
         try:
             for batch in batches:
@@ -114,8 +115,8 @@ class RowPrinter:
         self._flush()
         print_message(text, style)
 
-    def _take(self, record: Record, changelog: Changelog) -> None:
-        rows = [(kind, row) for kind, row in changelog.rows(record) if self.wanted(row)][: self.left]
+    def _take(self, record: SampledRecord, changelog: Changelog) -> None:
+        rows = [(kind, row) for kind, row in changelog.rows(record) if self.is_shown(row)][: self.left]
         changelog.seen(rows)
         self.pending += [(record, kind, row) for kind, row in rows]
         if self.left is not None:
@@ -126,7 +127,7 @@ class RowPrinter:
         self.view.show(shown)
 
 
-def _wanted(table: TableSchema, key: Mapping[str, str]) -> Callable[[Row], bool]:
+def _has_key(table: TableSchema, key: Mapping[str, str]) -> Callable[[Row], bool]:
     """Return the test whether a row has the given key columns; their values are given as they are shown."""
     key_names = table.primary_key or tuple(column.name for column in table.columns)
     for name in key:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdc_formats.errors import ChangelogError
+from cdc_formats.topics.environment import from_environment
 
-from .arguments import from_environment, names, pairs
+from .arguments import names, pairs
 from .options import Json, WhichColor
 from .terminal import Color, print_message, print_result, status_line
 
@@ -82,6 +83,7 @@ TargetWhere = Annotated[
 Keys = Annotated[str, typer.Option(metavar="NAME,...", help="The columns that identify a row. By default, the source's primary key.")]
 Exclude = Annotated[str, typer.Option(metavar="NAME,...", help="Columns of the source that are not compared.")]
 MaxLag = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="The longest time that the target may be behind the source.")]
+Repair = Annotated[bool, typer.Option("--repair", help="Write the source's rows of the keys that differ to the target.")]
 Limit = Annotated[int, typer.Option(min=0, help="The most differences that are listed.")]
 Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark, such as a catalog. Can be repeated.")]
 
@@ -104,6 +106,7 @@ def verify(
     exclude: Exclude = "",
     max_lag: MaxLag = 60.0,
     limit: Limit = 20,
+    repair: Repair = False,
     conf: Conf = None,
     json: Json = False,
     color: WhichColor = Color.AUTO,
@@ -137,6 +140,7 @@ def verify(
                 target_where=target_where,
                 max_lag_seconds=max_lag,
                 limit=limit,
+                repair="merge" if repair else None,
             )
     except Exception as error:
         if context.meta.get("cdc_cli.traceback"):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cdc_formats.decoding.json_reader import json_bytes
 from cdc_formats.printable import printable
 from cdc_formats.registry import get_format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values import numbers
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import TIMESTAMP_TYPES
 from cdc_formats.values.types import TYPES
 
-from .records import Record
 from .terminal import Color, console, interactive_json, is_interactive
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Row = tuple[Any, ...]
-Shown = tuple[Record, RowKind, Row]
+Shown = tuple[SampledRecord, RowKind, Row]
 """A row, its kind, and the record that it came in."""
 
 NULL = "<NULL>"  # as in Flink's SQL client
@@ -46,13 +47,14 @@ _RIGHT = numbers.TYPES.keys() - {"BOOLEAN"}
 _FIXED = _RIGHT | _WIDTHS.keys() - set(TEXT_TYPES)
 
 
-class View(Protocol):
+class View(ABC):
     """Shows rows."""
 
+    @abstractmethod
     def show(self, rows: Sequence[Shown]) -> None:
         """Show more rows."""
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027 - lines need no end
         """Show the end of the rows."""
 
 
@@ -111,7 +113,7 @@ class RowTexts:
 # ------------------------------------------------------------------------------------------------------------- views
 
 
-class TextView:
+class TextView(View):
     """Writes a header and a tab-separated line for each row; tabs and line breaks in texts are escaped."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -120,21 +122,14 @@ class TextView:
 
     def show(self, rows: Sequence[Shown]) -> None:
         """Write lines."""
-        lines = [self._line(["op", *self.texts.names])] if not self.begun else []
+        lines = [["op", *self.texts.names]] if not self.begun else []
         self.begun = True
-        lines += [self._line([SHORT_STRINGS[kind], *self.texts(row)]) for _, kind, row in rows]
-        sys.stdout.write("".join(lines))
+        lines += [[SHORT_STRINGS[kind], *self.texts(row)] for _, kind, row in rows]
+        sys.stdout.write("".join("\t".join(cells) + "\n" for cells in lines))
         sys.stdout.flush()
 
-    def end(self) -> None:
-        """Do nothing: lines need no end."""
 
-    @staticmethod
-    def _line(cells: Sequence[str]) -> str:
-        return "\t".join(cells) + "\n"
-
-
-class JsonView:
+class JsonView(View):
     """Writes a changelog-json message for each row, with the position of its record."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -145,17 +140,14 @@ class JsonView:
         sys.stdout.buffer.write(b"".join(self._line(*shown) for shown in rows))
         sys.stdout.buffer.flush()
 
-    def end(self) -> None:
-        """Do nothing: lines need no end."""
-
-    def _line(self, record: Record, kind: RowKind, row: Row) -> bytes:
+    def _line(self, record: SampledRecord, kind: RowKind, row: Row) -> bytes:
         encoded = self.encoder.encode(kind, row)
         assert encoded is not None  # changelog-json has a message for every row
         place = json_bytes({"topic": record.topic, "partition": record.partition, "offset": record.offset})
         return interactive_json((encoded[1] or b"")[:-1] + b"," + place[1:]) + b"\n"
 
 
-class TableView:
+class TableView(View):
     """Prints a table as wide as the terminal, with a colour for each row kind.
 
     The first rows determine the widths; they are chosen again when the terminal's width changes. Longer texts are cut.
@@ -163,7 +155,7 @@ class TableView:
 
     def __init__(self, columns: Sequence[Column], console: Console) -> None:
         self.texts, self.console = RowTexts(columns), console
-        self.wanted = [max(len(name), _least(column)) for name, column in zip(self.texts.names, columns, strict=True)]
+        self.full_widths = [max(len(name), _least(column)) for name, column in zip(self.texts.names, columns, strict=True)]
         self.widths: list[int] = []
         self.fitted_to = 0
 
@@ -186,14 +178,15 @@ class TableView:
 
         self.fitted_to = self.console.width
         for texts in cells:
-            self.wanted = [max(width, min(cell_len(text), _WIDEST)) for width, text in zip(self.wanted, texts, strict=True)]
-        self.widths = [2, *fit_widths(self.wanted, self.fitted_to - len("| op |"), self.texts.fixed)]
+            pairs = zip(self.full_widths, texts, strict=True)
+            self.full_widths = [max(width, min(cell_len(text), _WIDEST)) for width, text in pairs]
+        self.widths = [2, *fit_widths(self.full_widths, self.fitted_to - len("| op |"), self.texts.fixed)]
 
     def _header(self) -> None:
         from .terminal import print_message
 
         shown = len(self.widths) - 1
-        if shown < len(self.wanted):
+        if shown < len(self.full_widths):
             print_message(
                 f"the terminal is too narrow for {', '.join(self.texts.names[shown:])}: widen it, or declare fewer columns with --schema"
             )
@@ -235,12 +228,12 @@ def _cut(text: str, width: int, to_right: bool) -> str:
     return " " * (width - size) + text if to_right else text + " " * (width - size)
 
 
-def fit_widths(wanted: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int]:
+def fit_widths(full_widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int]:
     """Return widths that fit: the widest columns shrink first, text before numbers and times; then the last columns are dropped.
 
     Parameters
     ----------
-    wanted : sequence of int
+    full_widths : sequence of int
     room : int
         The width for all columns; each takes three more characters.
     fixed : sequence of bool
@@ -251,7 +244,7 @@ def fit_widths(wanted: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> 
     >>> [fit_widths([8, 30, 24], room) for room in (80, 50, 16)], fit_widths([8, 30, 24], 55, [True, False, True])
     ([[8, 30, 24], [8, 17, 16], [5, 5]], [8, 14, 24])
     """
-    widths = list(wanted)
+    widths = list(full_widths)
     while widths and sum(min(width, _NARROWEST) + 3 for width in widths) > room:
         widths.pop()
     excess = sum(widths) + 3 * len(widths) - room

@@ -9,9 +9,8 @@ network.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
-
-import msgspec
 
 from .decoding.images import ABSENT, absent_as_null, complete
 from .decoding.other_messages import named
@@ -31,6 +30,7 @@ from .errors import (
 )
 from .events import Change, Event, Headers, Ignored, KeyedChange, Reader
 from .message_format import MessageFormat
+from .position import Position
 from .row_kind import RowKind
 from .values.equality import key_getter, row_unifier
 from .values.schema import Column
@@ -91,15 +91,13 @@ class Decoder:
         self.unique_key = unique_key
         self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
         self._rows = RowConverter(columns, format.handling, unique_key)
-        self._read = format.reader(self._rows)
-        self._read_keyed = format.reader(self._rows, keyed=True)
+        self._read = _with_headers(format, format.reader(self._rows))
+        self._read_keyed = _with_headers(format, format.reader(self._rows, keyed=True))
         self._key_of = key_getter(columns, self._rows.key_indices)
         self._unified_key = row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
-        self._read_names: Reader | None = None
         self._tombstones = format.reads_tombstones
-        self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
-        self._positions = positions
+        self._position_of: Callable[[Any], Position | None] = format.position if positions else lambda message: None
         self._require_key, self._completes_moved = require_key, completes_moved
         self._table_of = format.table_reader(tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
@@ -134,7 +132,7 @@ class Decoder:
         DecodeError
             As `decode`; a missing before-image is an error only for a delete whose key it holds.
         """
-        return self._decoded(self._read_keyed, self._keyed_with_position if self._positions else self._keyed, key, value, headers)
+        return self._decoded(self._read_keyed, self._keyed, key, value, headers)
 
     def _decoded(
         self, read: Reader, add: Callable[[Event, list[C]], None], key: bytes | None, value: bytes | None, headers: Headers
@@ -143,7 +141,7 @@ class Decoder:
         try:
             if not value and not self._tombstones:
                 return Ignored.TOMBSTONE
-            events = read(key, value, headers) if self._headers else read(key, value)
+            events = read(key, value, headers)
             if isinstance(events, Ignored):
                 return events
             if self._table_of is not None:
@@ -182,16 +180,18 @@ class Decoder:
         """
         if not value and not self._tombstones:
             return None
-        if self._read_names is None:
-            rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
-            self._read_names = self.format.reader(rows, keyed=True)
-        events = self._read_names(key, value, headers) if self._headers else self._read_names(key, value)
+        events = self._read_names(key, value, headers)
         row = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
         if row is None:
             return None
         absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
         unknown = [name for name in row.names if name not in self._rows.names and name not in row.added]
         return NameDifference(tuple(absent), tuple(unknown))
+
+    @cached_property
+    def _read_names(self) -> Reader:
+        rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
+        return _with_headers(self.format, self.format.reader(rows, keyed=True))
 
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
         if not self.format.error_excerpt:
@@ -217,27 +217,27 @@ class Decoder:
         return row, partial
 
     def _changes(self, event: Event, changes: list[Change]) -> None:
-        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        rows, metadata = event.rows or self._rows, self._metadata(event)
         if event.after is None:
-            row = rows.row(event.before, event.before_path)
-            if self._require_key:
-                self._check_key(row, event.before_path)
-            if event.sparse and ABSENT in row:
-                raise self._partial(row, event.before_path)
-            changes.append(Change(event.kind, row if ABSENT not in row else absent_as_null(row), metadata))
+            changes.append(Change(event.kind, self._removed(event, rows), metadata))
             return
         after, partial = self._after(event, rows)
-        if self._require_key:
-            self._check_key(after, event.after_path)
+        self._check_key(after, event.after_path)
         if partial:
             raise self._partial(after, event.after_path)
-        kind = event.kind
-        if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
+        if event.kind is _UPDATE_AFTER and self._with_update_before and not event.single:
             before = self._before(event, rows, after)
-            if self._require_key:
-                self._check_key(before, event.before_path)
+            self._check_key(before, event.before_path)
             changes.append(Change(_UPDATE_BEFORE, before, metadata))
-        changes.append(Change(kind, after, metadata))
+        changes.append(Change(event.kind, after, metadata))
+
+    def _removed(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
+        """Return the row that an event removes."""
+        row = rows.row(event.before, event.before_path)
+        self._check_key(row, event.before_path)
+        if event.sparse and ABSENT in row:
+            raise self._partial(row, event.before_path)
+        return absent_as_null(row)
 
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
         if event.before is None:
@@ -280,41 +280,31 @@ class Decoder:
         )
 
     def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
-        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        rows, metadata = event.rows or self._rows, self._metadata(event)
         if event.after is None:
             if event.kind is _DELETE:
-                key = rows.key(event.before, event.before_path)
-                changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
+                key = self._checked(rows.key(event.before, event.before_path), event.before_path)
+                changes.append(KeyedChange(key, None, metadata, position=self._position_of(event.message)))
             return
         row, partial = self._after(event, rows)
         key = self._key_of(row)
-        if None in key or (partial and ABSENT in key):
+        if None in key or ABSENT in key:
             raise self._no_key(key, event.after_path)
-        old = key
-        if event.before is not None:
-            old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
+        old = key if event.before is None else self._unified_key(complete(rows.key(event.before, event.before_path), key))
         moved = old != key
-        if partial:
-            self._require_completion(event, row, moved=moved)
-        if moved:
-            changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
-        changes.append(KeyedChange(key, row, metadata, partial, moved_from=old if partial and moved else None))
-
-    def _require_completion(self, event: Event, row: tuple[Any, ...], *, moved: bool) -> None:
-        """Raise an error for a partial row that no stored row of its key completes, since the key is new."""
-        # Debezium writes a changed key as a delete and an insert.
-        if not self._completes_moved and (moved or event.kind is _INSERT):
+        # Debezium writes a changed key as a delete and an insert: no stored row of the new key completes a partial one.
+        if partial and not self._completes_moved and (moved or event.kind is _INSERT):
             raise self._moved(row, event.after_path)
-
-    def _keyed_with_position(self, event: Event, changes: list[KeyedChange]) -> None:
-        made: list[KeyedChange] = []
-        self._keyed(event, made)
-        if made:
-            position = self.format.position(event.message)
-            changes += [msgspec.structs.replace(change, position=position) for change in made]
+        if moved:
+            old = self._checked(old, event.before_path)
+        position = self._position_of(event.message)
+        if moved:
+            changes.append(KeyedChange(old, None, metadata, position=position))
+        changes.append(KeyedChange(key, row, metadata, partial, position, old if partial and moved else None))
 
     def _check_key(self, row: tuple[Any, ...], path: str) -> None:
-        self._checked(tuple([row[index] for index in self._rows.key_indices]), path)
+        if self._require_key:
+            self._checked(tuple([row[index] for index in self._rows.key_indices]), path)
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         if None in key or ABSENT in key:
@@ -329,10 +319,15 @@ class Decoder:
         return MissingFieldError(f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}")
 
 
+def _with_headers(format: MessageFormat, read: Reader) -> Reader:
+    """Return a reader that takes the headers, too."""
+    return read if format.reads_headers else lambda key, value, headers: read(key, value)
+
+
 def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
-    def validated(key: bytes | None, value: bytes | None, *headers: Headers) -> Sequence[Event] | Ignored:
+    def validated(key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
         try:
-            events = read(key, value, *headers)
+            events = read(key, value, headers)
         except DecodeError:
             if value is not None:
                 check(value)
@@ -349,24 +344,25 @@ def _known_columns(format: MessageFormat, columns: Sequence[Column]) -> Callable
     """Return a function that raises an error for a record with a value in a column that is not declared."""
     declared = {column.name for column in columns}
     try:
-        read = format.untyped_reader()
+        read = _with_headers(format, format.untyped_reader())
     except InferenceError:
         raise FormatOptionError(
             f"{format.identifier}: its messages have no column names here, which unknown_columns='fail' needs"
         ) from None
 
     def require_known(key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        events = read(key, value, headers) if format.reads_headers else read(key, value)
+        events = read(key, value, headers)
         for event in () if isinstance(events, Ignored) else events:
-            names = format.row_names(event) if event.after is not None else None
-            added = () if names is None else names.added
-            for name, cell in (event.after or {}).items():
-                if cell is not None and name not in declared and name not in added:
-                    raise UnknownColumnError(
-                        f"column `{name}` has a value and is not declared: add it to the schema and start the query again (a checkpoint "
-                        "of engine='native' first needs carry_over). unknown_columns='ignore' loses its values",
-                        f"{event.after_path}.{name}",
-                    )
+            row = None if event.after is None else format.row_names(event)
+            if row is None:
+                continue
+            name = next((name for name in row.names if name not in (*declared, *row.added) and event.after.get(name) is not None), None)
+            if name is not None:
+                raise UnknownColumnError(
+                    f"column `{name}` has a value and is not declared: add it to the schema and start the query again (a checkpoint "
+                    "of engine='native' first needs carry_over). unknown_columns='ignore' loses its values",
+                    f"{event.after_path}.{name}",
+                )
 
     return require_known
 

@@ -11,10 +11,12 @@ messages: terminal control characters in them are escaped (`printable`).
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from .printable import printable
 
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 EXCERPT_BYTES = 200
 """The most bytes of a message that an error shows."""
 
@@ -23,6 +25,11 @@ class ChangelogError(Exception):
     """Base of all errors raised on purpose by this project."""
 
     condition: ClassVar[str] = "CHANGELOG"
+    """The name in the text: that of the class, ``MISSING_FIELD`` of `MissingFieldError`, unless the class has another."""
+
+    def __init_subclass__(cls) -> None:
+        if "condition" not in vars(cls):
+            cls.condition = _WORD.sub("_", cls.__name__.removesuffix("Error")).upper()
 
     def __str__(self) -> str:
         return printable(f"[{self.condition}] {self.args[0] if self.args else ''}")
@@ -31,127 +38,85 @@ class ChangelogError(Exception):
 class UnknownFormatError(ChangelogError, ValueError):
     """No format is registered under the requested identifier."""
 
-    condition = "UNKNOWN_FORMAT"
-
 
 class AmbiguousFormatError(ChangelogError, ValueError):
     """Two classes claim one identifier."""
-
-    condition = "AMBIGUOUS_FORMAT"
 
 
 class FormatOptionError(ChangelogError, ValueError):
     """A format's option does not exist, or its value cannot be used."""
 
-    condition = "FORMAT_OPTION"
-
 
 class SchemaError(ChangelogError, ValueError):
     """The declared columns cannot be read, or are not suitable for the operation."""
-
-    condition = "SCHEMA"
 
 
 class ArgumentError(ChangelogError, ValueError):
     """An argument of a public function cannot be used."""
 
-    condition = "ARGUMENT"
-
 
 class MissingDependencyError(ChangelogError, ImportError):
     """An optional package is not installed; the text includes the command that installs it."""
-
-    condition = "MISSING_DEPENDENCY"
 
 
 class StateVersionError(ChangelogError, ValueError):
     """Stored state has another version, or was written with another number of key groups."""
 
-    condition = "STATE_VERSION"
-
 
 class StateDamagedError(ChangelogError, ValueError):
     """Stored state is corrupt."""
-
-    condition = "STATE_DAMAGED"
 
 
 class SeveralTablesError(ChangelogError, ValueError):
     """Records of two tables would be merged by their primary key."""
 
-    condition = "SEVERAL_TABLES"
-
 
 class TopicReplacedError(ChangelogError, ValueError):
     """A topic was deleted and created again after the checkpoint was written."""
-
-    condition = "TOPIC_REPLACED"
 
 
 class PartitionsAddedError(ChangelogError, ValueError):
     """Older records of one partition arrive after newer records of a partition that was added to the topic."""
 
-    condition = "PARTITIONS_ADDED"
-
 
 class TruncateError(ChangelogError, ValueError):
     """The source table was truncated, and no handling for that is configured."""
-
-    condition = "TRUNCATE"
 
 
 class EncodeError(ChangelogError, ValueError):
     """A row cannot be written in a format; the text names the column and the reason."""
 
-    condition = "ENCODE"
-
 
 class DeadLetterError(ChangelogError, RuntimeError):
     """A record that cannot be decoded could not be written to the dead-letter topic either."""
-
-    condition = "DEAD_LETTER"
 
 
 class SampleError(ChangelogError, RuntimeError):
     """A sample of a topic cannot be read."""
 
-    condition = "SAMPLE"
-
 
 class UnknownTopicError(SampleError):
     """The topic does not exist."""
-
-    condition = "UNKNOWN_TOPIC"
 
 
 class KafkaUnavailableError(SampleError):
     """No Kafka broker answers."""
 
-    condition = "KAFKA_UNAVAILABLE"
-
 
 class LoginRefusedError(SampleError):
     """Kafka refused the login."""
-
-    condition = "LOGIN_REFUSED"
 
 
 class TlsError(SampleError):
     """The broker's certificate, or this client's, was refused."""
 
-    condition = "TLS"
-
 
 class InferenceError(ChangelogError, ValueError):
     """A schema cannot be inferred: the sample has too little information, or contains several tables."""
 
-    condition = "INFERENCE"
-
 
 class SchemaRegistryError(ChangelogError, RuntimeError):
     """A schema registry does not answer or refuses the request. No record causes this error, so none is skipped."""
-
-    condition = "SCHEMA_REGISTRY"
 
 
 class DecodeError(ChangelogError, ValueError):
@@ -172,8 +137,6 @@ class DecodeError(ChangelogError, ValueError):
     bare : str
         `reason` without data from the message; empty if `reason` contains none.
     """
-
-    condition = "DECODE"
 
     def __init__(self, reason: str, path: str = "", field: str = "value", where: str = "", excerpt: str = "", bare: str = "") -> None:
         super().__init__(reason, path, field, where, excerpt, bare)
@@ -211,61 +174,41 @@ class DecodeError(ChangelogError, ValueError):
 class MalformedMessageError(DecodeError):
     """The bytes are not valid in the format's encoding."""
 
-    condition = "MALFORMED_MESSAGE"
-
 
 class UnknownOperationError(DecodeError):
     """The format does not know the operation."""
-
-    condition = "UNKNOWN_OPERATION"
 
 
 class MissingFieldError(DecodeError):
     """A field that the operation needs is absent or null."""
 
-    condition = "MISSING_FIELD"
-
 
 class MissingBeforeImageError(DecodeError):
     """An update or delete lacks a required before-image; the text includes the producer's setting for it."""
-
-    condition = "MISSING_BEFORE_IMAGE"
 
 
 class TypeConversionError(DecodeError):
     """A value does not convert to its column's type."""
 
-    condition = "TYPE_CONVERSION"
-
 
 class PartialImageError(DecodeError):
     """An after-image lacks columns, and no stored row can complete it."""
-
-    condition = "PARTIAL_IMAGE"
 
 
 class WriterSchemaError(DecodeError):
     """The schema that a record was written with is unknown to the registry, or cannot be read."""
 
-    condition = "WRITER_SCHEMA"
-
 
 class SchemaValidationError(DecodeError):
     """A message does not match the format's JSON Schema (``validate=True``)."""
-
-    condition = "SCHEMA_VALIDATION"
 
 
 class UnknownColumnError(DecodeError):
     """A row has a value in a column that is not declared (``unknown_columns="fail"``)."""
 
-    condition = "UNKNOWN_COLUMN"
-
 
 class FormatBugError(DecodeError):
     """A format raised an unexpected exception; the text includes its class and text."""
-
-    condition = "FORMAT_BUG"
 
 
 DECODE_CONDITIONS = tuple(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from .decoder import Decoder
 from .errors import FormatOptionError
 from .events import KeyValue
-from .message_format import MessageFormat
+from .message_format import MessageFormat, as_boolean
 from .row_kind import RowKind
 from .values.schema import Column, columns as to_columns
 
@@ -158,13 +158,9 @@ class Format(MessageFormat):
         if unknown:
             hint = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
             raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(types))}{hint}")
-        return cls(**{name: _boolean(value) if types[name] in ("bool", bool) else value for name, value in values.items()})
+        return cls(**{name: as_boolean(value) if types[name] in ("bool", bool) else value for name, value in values.items()})
 
 
 def option_name(name: str) -> str:
     """Return an option's name as a format declares it, with underscores in place of Flink's dots and dashes."""
     return name.replace("-", "_").replace(".", "_")
-
-
-def _boolean(value: Any) -> Any:
-    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value

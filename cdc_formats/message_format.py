@@ -8,20 +8,48 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from .changelog_mode import ChangelogMode
 from .decoding.rows import RowConverter
+from .decoding.scalar_reader import ScalarReader
+from .decoding.tables import TableFilter
 from .decoding.validation import packaged_schema
 from .errors import FormatOptionError
 from .events import ControlEvent, Event, Headers, Ignored, Reader
 from .position import Position
-from .values.handling import ROUNDING, Handling
+from .values.handling import Handling
 from .values.schema import Column, SqlType, columns as to_columns
 
 if TYPE_CHECKING:
     from .decoding.envelope import Envelope
+
+
+_CHOICES = "choices"
+
+
+def choice(default: C, *others: C) -> Any:
+    """Return the dataclass field of an option that has one of some values.
+
+    Parameters
+    ----------
+    default, *others
+        True and False can also be given as text.
+    """
+    return field(default=default, metadata={_CHOICES: (default, *others)})
+
+
+def as_boolean(value: Any) -> Any:
+    """Return the boolean that text names, and any other value as it is."""
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+
+
+_READING = {"envelope", "metadata", "position", "read", "reader", "table_identity", "table_reader"}
+"""The members of a format that decide what is read of a message."""
+
+
+C = TypeVar("C")
 
 
 class RowNames(NamedTuple):
@@ -115,12 +143,18 @@ class MessageFormat(ABC):
 
     error_excerpt: bool = True
     validate: bool = False
-    rounding: Literal["error", "half_up"] = "error"
-    unknown_columns: Literal["ignore", "fail"] = "ignore"
+    rounding: Literal["error", "half_up"] = choice("error", "half_up")
+    unknown_columns: Literal["ignore", "fail"] = choice("ignore", "fail")
 
     def __post_init__(self) -> None:
-        self._check_choice("rounding", ROUNDING)
-        self._check_choice("unknown_columns", ("ignore", "fail"))
+        for option in fields(self):
+            choices, value = option.metadata.get(_CHOICES, ()), getattr(self, option.name)
+            if True in choices:
+                value = as_boolean(value)
+                object.__setattr__(self, option.name, value)
+            if choices and value not in choices:
+                listed = ", ".join(map(repr, choices))
+                raise FormatOptionError(f"{self.identifier}: {option.name} is {value!r}; it is one of {listed}")
 
     @classmethod
     def json_schema(cls) -> dict[str, Any] | None:
@@ -135,10 +169,10 @@ class MessageFormat(ABC):
         DecodeError
             When the record is not valid in this format. No input may raise another exception.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines neither read() nor reader()")
+        raise NotImplementedError(f"{type(self).__name__} defines none of read(), envelope() and reader()")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return `read` compiled for one table; override it for speed.
+        """Return `read` compiled for one table: `read` itself, or if there is none, the reader of `envelope`.
 
         Parameters
         ----------
@@ -147,7 +181,12 @@ class MessageFormat(ABC):
         keyed : bool
             Whether only the key's columns of a before-image are used (`Decoder.upserts`).
         """
-        return self.read
+        envelope = None if type(self).read is not MessageFormat.read else self.envelope(rows)
+        if envelope is None:
+            return self.read
+        if not envelope.is_plain:
+            raise NotImplementedError(f"{type(self).__name__} needs read() or reader(): its messages have blocks, frames or keys to read")
+        return ScalarReader(envelope, rows, self.table_filter, keyed=keyed).guarded()
 
     def untyped_reader(self) -> Reader:
         """Return the reader of records whose columns are unknown: images are mappings with all names and the producer's values.
@@ -161,9 +200,10 @@ class MessageFormat(ABC):
         return self.reader(RowConverter((Column('"', SqlType("STRING")),), self.handling), keyed=True)
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows in messages, so that many messages are decoded together.
+        """Return the places of the operation and the rows in messages, from which their readers are made; None: `read` reads them.
 
-        None: each message is decoded alone, by `read`. The rows are the same. Only the formats of this library are asked.
+        Many messages are decoded together. The rows are those of each message alone. A subclass that reads messages differently declares
+        them again; otherwise its messages are read alone (`reads_as_declared`).
 
         Parameters
         ----------
@@ -175,6 +215,19 @@ class MessageFormat(ABC):
             Whether `position` is called for each message.
         """
         return None
+
+    @classmethod
+    def reads_as_declared(cls) -> bool:
+        """Whether the class that declares the `envelope` also decides all else that is read of a message."""
+        decisive = next(members for of in cls.__mro__ if _READING & (members := vars(of).keys()))
+        return "envelope" in decisive
+
+    @property
+    def table_filter(self) -> TableFilter:
+        """The filter of messages by their table, from the options in `table_identity`."""
+        columns = [name for name, option in self.table_identity.items() if option]
+        options = {option: getattr(self, option) for option in self.table_identity.values() if option}
+        return TableFilter(options, columns, self.table_reader(columns))
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the columns of an event's row, or None if the format has no column names.
@@ -253,8 +306,8 @@ class MessageFormat(ABC):
 
     @property
     def encodings(self) -> Handling:
-        """The producer's value encodings; override it in formats with options for them."""
-        return Handling()
+        """The producer's value encodings, by default text and numbers, and base64; override it in formats with options for them."""
+        return Handling(time_zone=getattr(self, "time_zone", None))
 
     @property
     def handling(self) -> Handling:
@@ -269,9 +322,3 @@ class MessageFormat(ABC):
         SchemaError, FormatOptionError
         """
         return None
-
-    def _check_choice(self, name: str, choices: Sequence[Any]) -> None:
-        value = getattr(self, name)
-        if value not in choices:
-            listed = ", ".join(repr(choice) for choice in choices)
-            raise FormatOptionError(f"{self.identifier}: {name} is {value!r}; it is one of {listed}")

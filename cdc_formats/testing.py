@@ -375,7 +375,7 @@ def check_encoder(format: Format, vector: Vector) -> None:
     for kind, row, before in (*changes, *paired):
         record = encoder.encode(kind, row, before)
         got = [] if record is None else render(decoder.decode(*record), decoder.columns)
-        expected = [render(said, decoder.columns) for said in _encoded_as(kind, row, before, encoder, decoder)]
+        expected = [render(result, decoder.columns) for result in _encoded_as(kind, row, before, encoder, decoder)]
         _require(
             got in expected,
             f"{format.identifier}: {kind.short_string}{row} with {before} before it, of {vector.schema!r}, is encoded to "

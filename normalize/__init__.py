@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from .session import local_session
     from .sinks.apply import apply_changes
     from .sinks.databases import DeltaDatabase, IcebergDatabase, JdbcDatabase
-    from .sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
+    from .sinks.jdbc import JdbcTarget
+    from .sinks.lake import DeltaTarget, IcebergTarget
     from .sync.sync_database import sync_database
-    from .verify.verify_table import JdbcSource, verify_table
+    from .verify.source import JdbcSource
+    from .verify.verify_table import verify_table
 
 _HOME = {
     "ChangelogNormalize": "query",
     "DeadLetter": "kafka.dead_letter",
     "DeltaDatabase": "sinks.databases",
-    "DeltaTarget": "sinks.targets",
+    "DeltaTarget": "sinks.lake",
     "IcebergDatabase": "sinks.databases",
-    "IcebergTarget": "sinks.targets",
+    "IcebergTarget": "sinks.lake",
     "JdbcDatabase": "sinks.databases",
-    "JdbcSource": "verify.verify_table",
-    "JdbcTarget": "sinks.targets",
+    "JdbcSource": "verify.source",
+    "JdbcTarget": "sinks.jdbc",
     "LocalKafka": "local_kafka",
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_changes": "sinks.apply",

@@ -149,11 +149,11 @@ def from_kafka_changelog(
     """
     chosen, kafka = as_format(format, format_options), reader_options(topic, options)
     if schema is None:
-        given = None if isinstance(format, Format) else format_options or {}
+        named_options = None if isinstance(format, Format) else format_options or {}
         from normalize.kafka.infer_arguments import infer_arguments  # imports all formats, which takes time
 
         key = names_of(primary_key) or names_of(normalize.primary_key if isinstance(normalize, ChangelogNormalize) else ())
-        chosen, schema, primary_key = infer_arguments(chosen, kafka, given=given, primary_key=key)
+        chosen, schema, primary_key = infer_arguments(chosen, kafka, named_options=named_options, primary_key=key)
     if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
         raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
     records = RecordInput(streaming=not bounded, topic=only_topic(kafka), split_partitions=splits_partitions(kafka))
@@ -435,7 +435,7 @@ def to_kafka_changelog(
             "the DataFrame is bounded, and to_kafka_changelog writes streams: use encode_changelog(df, ...).write.format('kafka')"
             f".option('topic', {topic!r}).options(...).save()"
         )
-    check_option_names(options, known=SINK_OPTIONS)
+    check_option_names(options, supported=SINK_OPTIONS)
     require_servers(options)
     records = encode_changelog(
         stream, format=format, format_options=format_options, schema=schema, primary_key=primary_key, source=source, topic=topic
@@ -446,10 +446,10 @@ def to_kafka_changelog(
 
 
 def _written_columns(df: DataFrame, schema: str | StructType | None, *, without: Sequence[str]) -> tuple[Column, ...]:
-    found = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *without))
+    of_frame = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *without))
     if schema is None:
-        return found
-    there = {column.name: spark_type(column.type) for column in found}
+        return of_frame
+    there = {column.name: spark_type(column.type) for column in of_frame}
     table = table_columns(schema)
     for column in table:
         if there.get(column.name) != spark_type(column.type):

@@ -298,7 +298,7 @@ class LocalKafka:
             if error is not None:
                 failures.append(error.str())
 
-        producer = Producer(_producer_config(self.bootstrap_servers))
+        producer = Producer({**PRODUCER_OPTIONS, "bootstrap.servers": self.bootstrap_servers})
         count = 0
         try:
             # The client must know the partitions before the first record: it would append records that it kept until then after later ones.
@@ -361,8 +361,8 @@ class LocalKafka:
     def _configure(self, java: str, jars: Path, home: Path) -> str:
         """Write server.properties, format the data folder if it is new; return the cluster id."""
         data, properties = home / "data", home / "server.properties"
-        controller_port, *others = _other_ports(self._port, 1 + len(self._protocols))
-        self._ports = dict(zip(self._protocols, others, strict=True))
+        controller_port, *listener_ports = _other_ports(self._port, 1 + len(self._protocols))
+        self._ports = dict(zip(self._protocols, listener_ports, strict=True))
         text = SERVER_PROPERTIES.format(
             port=self._port,
             controller_port=controller_port,
@@ -454,17 +454,15 @@ def _from_base64(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text, validate=True)
 
 
-def _producer_config(bootstrap_servers: str) -> dict[str, str | int | float | bool]:
-    return {
-        "bootstrap.servers": bootstrap_servers,
-        "acks": "all",
-        "max.in.flight": 1,  # a retry does not reorder; idempotence would, too, but costs a second at the first record
-        "linger.ms": 5,
-        "message.max.bytes": MAX_MESSAGE_BYTES,
-        "message.timeout.ms": 60_000,
-        "topic.metadata.propagation.max.ms": 2_000,  # create_topic has waited: an unknown topic is a mistake
-        "partitioner": "murmur2_random",  # Java's
-    }
+PRODUCER_OPTIONS: dict[str, str | int] = {
+    "acks": "all",
+    "max.in.flight": 1,  # a retry does not reorder; idempotence would, too, but costs a second at the first record
+    "linger.ms": 5,
+    "message.max.bytes": MAX_MESSAGE_BYTES,
+    "message.timeout.ms": 60_000,
+    "topic.metadata.propagation.max.ms": 2_000,  # create_topic has waited: an unknown topic is a mistake
+    "partitioner": "murmur2_random",  # Java's
+}
 
 
 def _send(producer: Producer, topic: str, record: ProducerRecord, on_delivery: Callable[..., None]) -> None:
@@ -497,9 +495,9 @@ def find_java() -> str:
         answer = ""
     version = re.search(r'version "(\d+)', answer)
     if version is None or int(version[1]) < 17:
-        found = f"{java} is Java {version[1]}" if version else f"{java} is not Java"
+        description = f"{java} is Java {version[1]}" if version else f"{java} is not Java"
         install = "brew install openjdk@17" if platform.system() == "Darwin" else "sudo apt install openjdk-17-jdk"
-        raise LocalKafkaError(f"Kafka needs Java 17 or newer, {found}: {install}")
+        raise LocalKafkaError(f"Kafka needs Java 17 or newer, {description}: {install}")
     return java
 
 
@@ -524,18 +522,18 @@ def _format_storage(java: list[str], properties: Path) -> str:
 def _cluster_id(data: Path) -> str | None:
     """Return the cluster id of a data folder, None if it is new."""
     meta = data / "meta.properties"
-    found = re.search(r"^cluster\.id=(.*)$", meta.read_text(), re.MULTILINE) if meta.exists() else None
-    return found[1].strip() if found else None
+    match = re.search(r"^cluster\.id=(.*)$", meta.read_text(), re.MULTILINE) if meta.exists() else None
+    return match[1].strip() if match else None
 
 
-def _free_port(wanted: int | None) -> int:
+def _free_port(port: int | None) -> int:
     """Return a port that is free now: the one wanted, or any."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", wanted or 0))
+            probe.bind(("127.0.0.1", port or 0))
         except OSError as error:
-            raise LocalKafkaError(f"cannot use port {wanted} ({error.strerror}): choose another or none") from error
+            raise LocalKafkaError(f"cannot use port {port} ({error.strerror}): choose another or none") from error
         return int(probe.getsockname()[1])
 
 
@@ -633,7 +631,7 @@ def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         print(f"Fetching {name} ({size}) into {jars}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
-            _resolve(ivy, Path(work), ivy_module, name)
+            resolve_jars(ivy, Path(work), ivy_module, name)
             # Renamed when complete, so that a partial download is never used.
             with contextlib.suppress(OSError):
                 (Path(work) / "jars").rename(jars)
@@ -642,7 +640,7 @@ def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
     return jars
 
 
-def _resolve(ivy: list[str], work: Path, ivy_module: str, name: str) -> None:
+def resolve_jars(ivy: list[str], work: Path, ivy_module: str, name: str) -> None:
     """Resolve the jars with Ivy into ``work/jars``."""
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     (work / "settings.xml").write_text(IVY_SETTINGS.format(root=f"root={quoteattr(repository)}" if repository else ""))
@@ -659,15 +657,15 @@ def _resolve(ivy: list[str], work: Path, ivy_module: str, name: str) -> None:
 
 def _report_progress(lines: Iterable[str]) -> str:
     """Print a line for each module found and each jar fetched; return Ivy's problem summary."""
-    found = fetched = 0
+    resolved = fetched = 0
     problems: list[str] = []
     for line in lines:
         if match := re.match(r"\s*found \S+#(\S+) in", line):
-            found += 1
-            print(f"  {found} found: {match[1].replace(';', ' ')}", file=sys.stderr, flush=True)
+            resolved += 1
+            print(f"  {resolved} found: {match[1].replace(';', ' ')}", file=sys.stderr, flush=True)
         elif match := re.match(r"\s*\[SUCCESSFUL \] \S+!(\S+)", line):
             fetched += 1
-            print(f"  {fetched}/{found} fetched: {match[1]}", file=sys.stderr, flush=True)
+            print(f"  {fetched}/{resolved} fetched: {match[1]}", file=sys.stderr, flush=True)
         elif problems or ":: problems summary" in line:
             problems.append(line)
     return "".join(line for line in problems[1:] if line.strip())

@@ -108,7 +108,8 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
         _compare(running, settings)
         return running
     settings["spark.jars"] = ",".join([*filter(None, [settings.get("spark.jars")]), *map(str, _jars(coordinates))])
-    settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_log_settings()} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
+    settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={log_settings} {settings.get(_JAVA_OPTIONS, '')}".strip()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     _end_java()
     with _own_spark():
@@ -156,10 +157,6 @@ def _jars(coordinates: Sequence[str]) -> list[Path]:
     names = ", ".join(name for _, name, _ in parts)
     folder = fetch_jars(f"spark-{zlib.crc32(module.encode()):08x}", module, f"the jars of {names}", "once")
     return sorted(folder.glob("*.jar"))
-
-
-def _log_settings() -> str:
-    return Path(__file__).with_name("log4j2.properties").as_uri()
 
 
 def _start_java(conf: SparkConf) -> JavaGateway:

@@ -57,18 +57,18 @@ def check_session(spark: SparkSession, *, keyed_stream: bool) -> None:
 @lru_cache(maxsize=4)
 def worker_problem(python: str, path: str) -> str:
     """Return why Spark's workers cannot run this package with an interpreter; empty if they can. `path` is part of the cache's key."""
-    found = shutil.which(python)
-    if found is None:
+    executable = shutil.which(python)
+    if executable is None:
         return f"Spark's workers would run {python!r}, which does not exist."
-    if os.path.abspath(found) == os.path.abspath(sys.executable):
+    if os.path.abspath(executable) == os.path.abspath(sys.executable):
         return ""
-    done = subprocess.run([found, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    done = subprocess.run([executable, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     version = tuple(json.loads(done.stdout)) if done.stdout else ()
     if version != sys.version_info[:2]:
         spelled = ".".join(map(str, version)) or "unknown"
-        return f"Spark's workers run {found} (Python {spelled}), but this is Python {sys.version_info[0]}.{sys.version_info[1]}."
+        return f"Spark's workers run {executable} (Python {spelled}), but this is Python {sys.version_info[0]}.{sys.version_info[1]}."
     if done.returncode != 0:
-        return f"Spark's workers run {found}, which cannot import this package ({done.stderr.strip().splitlines()[-1]})."
+        return f"Spark's workers run {executable}, which cannot import this package ({done.stderr.strip().splitlines()[-1]})."
     return ""
 
 

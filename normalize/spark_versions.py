@@ -91,11 +91,11 @@ def package(kind: str, spark_version: str | None = None) -> str:
     here = _nearest(spark_version or installed_version())
     if kind in _OF_DATABASES:
         return _OF_DATABASES[kind]
-    known = [_text(spark) for spark, packages in _OF_SPARK.items() if kind in packages]
-    if not known:
+    supporting = [_text(spark) for spark, packages in _OF_SPARK.items() if kind in packages]
+    if not supporting:
         raise ArgumentError(f"no package of {kind!r} is known: use {', '.join(KINDS)}, or Maven coordinates as 'group:artifact:version'")
     if kind not in _OF_SPARK[here]:
-        raise MissingDependencyError(f"there is no {kind} package for Spark {_text(here)}: use Spark {' or '.join(known)}")
+        raise MissingDependencyError(f"there is no {kind} package for Spark {_text(here)}: use Spark {' or '.join(supporting)}")
     return _OF_SPARK[here][kind]
 
 
@@ -149,10 +149,10 @@ def check_kafka_source(spark: SparkSession) -> None:
 
 def _nearest(spark_version: str) -> tuple[int, int]:
     """Return the version itself, or the newest one for a later version: PySpark 4.3 runs with the packages of 4.2."""
-    found, newest = _numbers(spark_version), max(_OF_SPARK)
-    if found < min(_OF_SPARK) or found[0] > newest[0]:
+    numbers, newest = _numbers(spark_version), max(_OF_SPARK)
+    if numbers < min(_OF_SPARK) or numbers[0] > newest[0]:
         raise MissingDependencyError(f"Spark {spark_version} is not supported: use a version from {_SUPPORTED}")
-    return min(found, newest)
+    return min(numbers, newest)
 
 
 def _numbers(spark_version: str) -> tuple[int, int]:

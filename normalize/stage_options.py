@@ -169,9 +169,9 @@ class StageOptions:
         ------
         ArgumentError
         """
-        if given := self._changed("source_duplicates", "order"):
+        if changed := self._changed("source_duplicates", "order"):
             raise ArgumentError(
-                f"{given[0]} does not apply to a DataFrame that is already a changelog: remove it, or pass it to from_kafka_changelog or "
+                f"{changed[0]} does not apply to a DataFrame that is already a changelog: remove it, or pass it to from_kafka_changelog or "
                 "decode_changelog, which read the messages"
             )
 

@@ -11,7 +11,12 @@ from zipimport import zipimporter
 
 
 class _KeptZip(zipimporter):
-    """An importer for an archive that does not change during the worker's lifetime."""
+    """An importer for an archive that does not change during the worker's lifetime: it reads the archive's directory only once.
+
+    PySpark invalidates all import caches before each task. Up to Python 3.12 this reads an archive's directory again (CPython's gh-103200):
+    ``pyspark.zip`` once for each of its packages, and every jar of ``spark.jars.packages``. That takes tenths of a second for each task and
+    micro-batch, more than the work of a small micro-batch.
+    """
 
     def invalidate_caches(self) -> None:
         """Keep the archive's directory."""
@@ -21,7 +26,9 @@ def prepare() -> None:
     """Keep what the worker has loaded for its next tasks."""
     from pyspark import TaskContext
 
-    _keep_archives()
+    for path, finder in list(sys.path_importer_cache.items()):
+        if type(finder) is zipimporter:
+            sys.path_importer_cache[path] = _KeptZip(path)
     if TaskContext.get() is not None:
         _freeze_modules()
 
@@ -34,18 +41,6 @@ def _freeze_modules() -> None:
     80,000 objects, which takes 15 ms; without them it visits the task's own.
     """
     gc.freeze()
-
-
-def _keep_archives() -> None:
-    """Make the worker read the directories of its archives only once.
-
-    PySpark invalidates all import caches before each task. Up to Python 3.12 this reads an archive's directory again (CPython's gh-103200):
-    ``pyspark.zip`` once for each of its packages, and every jar of ``spark.jars.packages``. That takes tenths of a second for each task and
-    micro-batch, more than the work of a small micro-batch.
-    """
-    for path, finder in list(sys.path_importer_cache.items()):
-        if type(finder) is zipimporter:
-            sys.path_importer_cache[path] = _KeptZip(path)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from tests.support.tiers import SERVERS, TIERS, misplaced, mixed, needs
 
 TESTS = Path(__file__).parent
 SECONDS = {"": 0.1, **dict.fromkeys(SERVERS, 0.5), "spark": 3, "connect": 3, "slow": 30}
-"""The estimated seconds of a test, by its markers."""
+"""The estimated seconds of a test, by its markers; ``slow(120)`` has the seconds itself."""
 
 # Spark's workers must be this interpreter and see this repository.
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -85,7 +85,8 @@ def _longest_first(items: list[pytest.Item]) -> None:
     seconds: Counter[Path] = Counter()
     for item in items:
         names = {marker.name for marker in item.iter_markers()}
-        seconds[item.path] += max(weight for name, weight in SECONDS.items() if not name or name in names)
+        measured = [each for marker in item.iter_markers("slow") for each in marker.args]
+        seconds[item.path] += max([*measured, *(weight for name, weight in SECONDS.items() if not name or name in names)])
     items.sort(key=lambda item: -seconds[item.path])
 
 

@@ -74,12 +74,12 @@ def java_problem():
     if version in JAVAS:
         return None
     if version:
-        found = "{0} is Java {1}".format(java, version)
+        problem = "{0} is Java {1}".format(java, version)
     elif home:
-        found = "JAVA_HOME={0} does not contain one".format(home)
+        problem = "JAVA_HOME={0} does not contain one".format(home)
     else:
-        found = "none was found"
-    return "A JDK 17 or 21 is required, but {0}: {1}".format(found, java_command())
+        problem = "none was found"
+    return "A JDK 17 or 21 is required, but {0}: {1}".format(problem, java_command())
 
 
 def java_command():

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import gzip
-import json
 import multiprocessing
 import os
 import random
@@ -23,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +32,7 @@ from cdc_formats.format import Format
 from cdc_formats.testing import check_record, damaged
 from cdc_formats.topics.inference import infer_schema
 from tests.support.paths import REPOSITORY
+from tests.support.samples import recording
 from tests.support.scenarios import CASES, FORMATS, REQUIRED, rejects
 
 TOPICS = Path(os.environ.get("CDC_TOPICS") or REPOSITORY / "demo" / "topics")
@@ -92,8 +90,8 @@ class Subject:
     @cached_property
     def decoders(self) -> list[Callable[[], Decoder | None]]:
         """Functions that return decoders with `VARIATIONS`, the plain one first; None if the options do not fit the columns."""
-        known = {option.name for option in fields(FORMATS[self.format])}
-        variations = [variation for variation in VARIATIONS if set(variation) <= known]
+        declared = {option.name for option in fields(FORMATS[self.format])}
+        variations = [variation for variation in VARIATIONS if set(variation) <= declared]
         with_metadata = [(variation, each) for variation in variations for each in ((False,) if variation else (False, True))]
         return [lru_cache(maxsize=1)(partial(self._decoder, *each)) for each in with_metadata]
 
@@ -161,25 +159,18 @@ def _of_recordings(identifier: str) -> Iterator[Subject]:
 
 def _of_recording(identifier: str, records: Sequence[KeyValue]) -> Iterator[Subject]:
     try:
-        found = [infer_schema(records, format=identifier)]
+        inferred = [infer_schema(records, format=identifier)]
     except InferenceError as error:
         tables = [table for table in TABLES if f".{table} (" in str(error)]
-        found = [infer_schema(records, format=identifier, table_include=table) for table in tables]
-    for each in found:
+        inferred = [infer_schema(records, format=identifier, table_include=table) for table in tables]
+    for each in inferred:
         yield Subject(identifier, each.format_options, each.ddl, each.primary_key, records)
 
 
 def read_recording(path: Path) -> list[KeyValue]:
     """Return records that are spread evenly over a recording."""
-
-    def data(text: str | None) -> bytes | None:
-        return None if text is None else base64.b64decode(text)
-
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        count = sum(1 for _ in lines)
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        entries = map(json.loads, islice(lines, 0, None, max(count // MOST_RECORDS, 1)))
-        return [(data(entry["key_base64"]), data(entry["value_base64"])) for entry in entries]
+    records = list(recording(path))
+    return [(record.key, record.value) for record in records[:: max(len(records) // MOST_RECORDS, 1)]]
 
 
 @lru_cache(maxsize=None)

@@ -101,9 +101,9 @@ def compare(identifier: str, messages: int, seed: int, columnar: ColumnarMaker =
         When they differ.
     """
     draw, compared = random.Random(seed), Compared()
-    known = [subject for subject in subjects(identifier) if subject.primary_key and any(map(partial(_is_sound, subject), subject.records))]
+    sound = [subject for subject in subjects(identifier) if subject.primary_key and any(map(partial(_is_sound, subject), subject.records))]
     while compared.messages < messages:
-        subject, target, size = draw.choice(known), draw.choice((Blocks, Blocks, *TARGETS)), draw.choice((1, 20, 200))
+        subject, target, size = draw.choice(sound), draw.choice((Blocks, Blocks, *TARGETS)), draw.choice((1, 20, 200))
         source = _source(subject, target, draw)
         records = [draw.choice(subject.records) for _ in range(size)]
         damaged = {place for place in range(size) if draw.random() < max(0.01, 1 / size)}
@@ -116,8 +116,8 @@ def compare(identifier: str, messages: int, seed: int, columnar: ColumnarMaker =
             continue
         if differences_of(alone, outcome(source, records, columnar=columnar, target=target)):
             raise AssertionError(_smallest(source, records, target, columnar))
-        odd = odd_places(source, records, keyed=target.keyed, columnar=columnar)
-        _count(compared, source, records, damaged, set(odd) - damaged, keyed=target.keyed)
+        places = odd_places(source, records, keyed=target.keyed, columnar=columnar)
+        _count(compared, source, records, damaged, set(places) - damaged, keyed=target.keyed)
     return compared
 
 
@@ -145,17 +145,19 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Decod
         return None
 
 
-def _count(compared: Compared, source: DecodePlan, records: Sequence[KeyValue], damaged: set[int], odd: set[int], *, keyed: bool) -> None:
+def _count(
+    compared: Compared, source: DecodePlan, records: Sequence[KeyValue], damaged: set[int], places: set[int], *, keyed: bool
+) -> None:
     decoder = source.decoder()
     decode, refused = decoder.upserts if keyed else decoder.decode, 0
-    for place in odd:
+    for place in places:
         try:
             refused += not isinstance(decode(*records[place]), list)
         except DecodeError:
             refused += 1
     compared.messages += len(records)
     compared.sound += len(records) - len(damaged) - refused
-    compared.together += len(records) - len(damaged) - len(odd)
+    compared.together += len(records) - len(damaged) - len(places)
 
 
 def _smallest(source: DecodePlan, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker) -> str:
@@ -164,9 +166,9 @@ def _smallest(source: DecodePlan, records: Sequence[KeyValue], target: TargetMak
     size = len(records) // 2
     while size:
         parts = [[*records[:start], *records[start + size :]] for start in range(0, len(records), size)]
-        found = next((part for part in parts if part and differ(part)), None)
-        records = records if found is None else found
-        size = size // 2 if found is None else min(size, len(records) // 2)
+        smaller = next((part for part in parts if part and differ(part)), None)
+        records = records if smaller is None else smaller
+        size = size // 2 if smaller is None else min(size, len(records) // 2)
     lines = [f"source = {source!r}", f"records = {list(records)!r}", f"target = {target!r}"]
     return "\n".join([*lines, *map(str, differ(records))])
 

@@ -137,8 +137,8 @@ class AvroSchema:
         inner = schema["type"]
         if inner == "error":
             return {**schema, "type": "record"}
-        known = isinstance(inner, str) and (inner in PRIMITIVES or inner in ("record", "enum", "fixed", "array", "map", "union"))
-        return schema if known else {**self.resolve(inner), **{name: value for name, value in schema.items() if name != "type"}}
+        is_long_form = isinstance(inner, str) and (inner in PRIMITIVES or inner in ("record", "enum", "fixed", "array", "map", "union"))
+        return schema if is_long_form else {**self.resolve(inner), **{name: value for name, value in schema.items() if name != "type"}}
 
     def fields(self, record: Type) -> dict[str, Type]:
         """Return the types of a record's fields by their names."""
@@ -148,10 +148,14 @@ class AvroSchema:
         """Return the types of a union."""
         return [self.resolve(branch) for branch in union["branches"]]
 
+    def not_null(self, avro: Type) -> list[Type]:
+        """Return the types of a union but null; of another type, the type itself."""
+        return [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+
     def record_of(self, avro: Type) -> Type | None:
         """Return the type if it is a record, or the record of a union of null and one record; otherwise None."""
-        found = [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
-        return found[0] if len(found) == 1 and found[0]["type"] == "record" else None
+        branches = self.not_null(avro)
+        return branches[0] if len(branches) == 1 and branches[0]["type"] == "record" else None
 
     def _weigh(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
         """Return the weight of a type after a check of all types in it; `records` has the weights so far, None for those in progress."""
@@ -171,17 +175,17 @@ class AvroSchema:
     def _weigh_record(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
         name = avro["name"]
         if name in records:
-            known = records[name]
-            if known is None:
+            weight = records[name]
+            if weight is None:
                 raise WriterSchemaError(f"its writer's schema contains itself ({name}): no column type can hold it")
-            return known
+            return weight
         records[name] = None
         weights = [self._weigh(field, records) for field in self.fields(avro).values()]
         least, empty = sum(each.bytes for each in weights), sum(each.empty for each in weights)
         if empty > _MOST_EMPTY:
             raise WriterSchemaError(f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} zero-byte values")
-        found = records[name] = _Weight(least, empty if least else empty + 1)
-        return found
+        weight = records[name] = _Weight(least, empty if least else empty + 1)
+        return weight
 
 
 class _Weight(NamedTuple):
@@ -236,9 +240,9 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
 
 def _plain_record(schema: AvroSchema, record: Type) -> Converter:
     # Compile once for each name: a type that occurs twice on each of 20 levels would be compiled a million times.
-    known = schema.plain_records.get(record["name"])
-    if known is not None:
-        return known
+    made = schema.plain_records.get(record["name"])
+    if made is not None:
+        return made
     fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
     made = schema.plain_records[record["name"]] = lambda values: {name: to(values[name]) for name, to in fields.items()}
     return made
@@ -250,7 +254,7 @@ def _same(value: Any) -> Any:
 
 def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
     """Return the converter of a union's values, by the Python type of each branch."""
-    branches = [branch for branch in schema.branches(union) if branch["type"] != "null"]
+    branches = schema.not_null(union)
     converters = [of(branch) for branch in branches]
     if len(branches) == 1:
         return converters[0]
@@ -326,7 +330,7 @@ def row_converter(
 
 def _is_direct(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> bool:
     """Whether the canonical values of a column are the writer's, except a placeholder and numbers out of range."""
-    types = [branch for branch in schema.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+    types = schema.not_null(avro)
     if len(types) != 1 or types[0]["type"] in ("array", "map", "record"):
         return False
     integers = types[0]["type"] in ("int", "long") and sql_type.name in INTEGER_BITS
@@ -402,11 +406,11 @@ def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | Non
     if form is None:
         return to
 
-    def known(value: Any) -> Any:
+    def with_placeholder(value: Any) -> Any:
         canonical = to(value)
         return ABSENT if canonical == form else canonical
 
-    return known
+    return with_placeholder
 
 
 # ---------------------------------------------------------------------------------------------------------------- leaves

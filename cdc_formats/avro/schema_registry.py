@@ -66,14 +66,14 @@ def schema_id(part: str, data: bytes, headers: Headers = ()) -> tuple[SchemaId, 
     """
     for name, value in headers:
         if name == f"__{part}_schema_id" and value is not None:
-            found = _read_id(bytes(value))
-            if found is None or found[1] != len(value):
+            identified = _read_id(bytes(value))
+            if identified is None or identified[1] != len(value):
                 raise MalformedMessageError(f"the header {name} is not a schema id: expected 0x01 and 16 bytes, or 0x00 and 4 bytes")
-            return found[0], 0
-    found = _read_id(data)
-    if found is None:
+            return identified[0], 0
+    identified = _read_id(data)
+    if identified is None:
         raise MalformedMessageError("not in a schema registry's framing: it does not begin with 0x00 and a schema id of 4 bytes")
-    return found
+    return identified
 
 
 def _read_id(data: bytes) -> tuple[SchemaId, int] | None:
@@ -131,8 +131,8 @@ class Registry(RegistryOptions):
             # Confluent Cloud requires the last two; other registries ignore them.
             named |= {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": self.bearer_auth_token}
             named |= {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": ""}
-        given = {name: value for name, value in named.items() if value is not None}
-        return {"timeout": _REQUEST_SECONDS, "max.retries": 0, **given, **dict(self.properties)}
+        options = {name: value for name, value in named.items() if value is not None}
+        return {"timeout": _REQUEST_SECONDS, "max.retries": 0, **options, **dict(self.properties)}
 
 
 # ---------------------------------------------------------------------------------------------------------------- client
@@ -191,16 +191,16 @@ class RegistryClient:
         SchemaRegistryError
             When the registry cannot be asked.
         """
-        known = self._schemas.get(name)
-        if known is None:
-            found = self._ask(f"schema {name}", lambda: self._get(name))
-            if found is None:
+        schema = self._schemas.get(name)
+        if schema is None:
+            answer = self._ask(f"schema {name}", lambda: self._get(name))
+            if answer is None:
                 raise WriterSchemaError(f"the schema registry at {self.registry.url} has no schema {name}")
             try:
-                known = self._schemas[name] = self._parsed(found)
+                schema = self._schemas[name] = self._parsed(answer)
             except WriterSchemaError as error:
                 raise WriterSchemaError(f"schema {name}: {error.reason}") from None
-        return known
+        return schema
 
     def newest(self, subject: str) -> AvroSchema | None:
         """Return the newest schema of a subject, or None if the registry does not have the subject.
@@ -210,26 +210,26 @@ class RegistryClient:
         WriterSchemaError, SchemaRegistryError
             As `schema`.
         """
-        found = self._ask(f"the newest schema of {subject}", lambda: self.confluent.get_latest_version(subject))
-        return None if found is None else self._parsed(found.schema)
+        version = self._ask(f"the newest schema of {subject}", lambda: self.confluent.get_latest_version(subject))
+        return None if version is None else self._parsed(version.schema)
 
     def _get(self, name: SchemaId) -> Any:
         return self.confluent.get_schema(name) if isinstance(name, int) else self.confluent.get_schema_by_guid(str(name))
 
-    def _parsed(self, found: Any) -> AvroSchema:
-        if (found.schema_type or "AVRO") != "AVRO":
-            raise WriterSchemaError(f"it is a {found.schema_type} schema, not an Avro schema")
-        texts = [found.schema_str, *self._references(found)]
+    def _parsed(self, written: Any) -> AvroSchema:
+        if (written.schema_type or "AVRO") != "AVRO":
+            raise WriterSchemaError(f"it is a {written.schema_type} schema, not an Avro schema")
+        texts = [written.schema_str, *self._references(written)]
         try:
             schema, *references = map(json.loads, texts)
         except (ValueError, TypeError, RecursionError):
             raise WriterSchemaError("its writer's schema is not JSON") from None
         return AvroSchema(schema, references)
 
-    def _references(self, found: Any) -> list[str]:
+    def _references(self, written: Any) -> list[str]:
         """Return the texts of all schemas that a schema references, each after its own references."""
         texts: list[str] = []
-        for reference in found.references or ():
+        for reference in written.references or ():
             what = f"version {reference.version} of {reference.subject}"
             version = self._ask(what, lambda of=reference: self.confluent.get_version(of.subject, of.version))  # type: ignore[misc]
             if version is None:
@@ -250,18 +250,18 @@ class RegistryClient:
         from confluent_kafka.schema_registry import Schema
 
         text = json.dumps(schema)
-        known = self._numbers.get((subject, text, register))
-        if known is None:
+        number = self._numbers.get((subject, text, register))
+        if number is None:
             asked = Schema(text, "AVRO")
             if register:
                 answer = self._ask(f"registering a schema under {subject}", lambda: self.confluent.register_schema(subject, asked))
             else:
-                found = self._ask(f"the schema of {subject}", lambda: self.confluent.lookup_schema(subject, asked))
-                answer = None if found is None else found.schema_id
+                registered = self._ask(f"the schema of {subject}", lambda: self.confluent.lookup_schema(subject, asked))
+                answer = None if registered is None else registered.schema_id
             if answer is None:
                 raise SchemaRegistryError(f"the schema registry at {self.registry.url} does not have the schema under {subject}")
-            known = self._numbers[subject, text, register] = answer
-        return known
+            number = self._numbers[subject, text, register] = answer
+        return number
 
     def _ask(self, what: str, question: Callable[[], T]) -> T | None:
         """Return the registry's answer, or None if it does not have the object."""

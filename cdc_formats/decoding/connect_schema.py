@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from cdc_formats.decoding.json_reader import read_object
-from cdc_formats.errors import MalformedMessageError
+from cdc_formats.decoding.json_reader import read_object, read_part
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.times import epoch_unit
@@ -130,10 +129,7 @@ def schema_of(schema: bytes) -> dict[str, Any]:
     MalformedMessageError
         When it is not a JSON object.
     """
-    try:
-        return read_object(schema)
-    except MalformedMessageError as error:
-        raise MalformedMessageError(error.reason, f"$.schema{error.path[1:]}") from None
+    return read_part(read_object, schema, "$.schema")
 
 
 def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handling) -> list[Handling]:
@@ -191,5 +187,5 @@ def _described_parts(field: dict[str, Any], declared: Handling) -> dict[str, Han
 
 def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     fields = schema.get("fields")
-    found = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
-    return {name: field for field in found if isinstance(name := field.get("field"), str)}
+    described = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return {name: field for field in described if isinstance(name := field.get("field"), str)}

@@ -1,18 +1,22 @@
-"""What a format declares about its messages, so that many of them can be decoded together, column by column.
+"""What a format declares about its messages. Both decoders are made from it: that of one message, and that of many together.
 
-`normalize.decode.columnar` decodes the messages of an `Envelope`. It decodes only what it can decode exactly as `decoder.Decoder.upserts`
-does, which is the specification: the same rows and the same errors. All other messages are left to that decoder, one by one.
+`scalar_reader.ScalarReader` reads one message, and is the specification. `normalize.decode.columnar` decodes many messages together, column
+by column: only those that it can decode exactly as `decoder.Decoder.upserts` does, with the same rows. All others are left to that decoder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import cached_property, reduce
+from itertools import product
+from operator import or_
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from cdc_formats.events import Ignored
+from cdc_formats.events import Event, Ignored
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.numbers import INTEGER_BITS
@@ -21,7 +25,7 @@ from cdc_formats.values.types import canonical_type
 from .images import ABSENT
 from .json_reader import BatchReader
 from .rows import RowConverter
-from .tables import TableFilter
+from .tables import Path
 
 if TYPE_CHECKING:
     from cdc_formats.avro.reader import AvroSchema
@@ -34,13 +38,29 @@ class Envelope:
     Parameters
     ----------
     fields : type
-        A msgspec struct of the fields other than the rows. A field whose value decides whether a message has rows needs a type that
-        accepts no other values than those in `kinds`: a message that does not have these types is decoded alone.
+        A msgspec struct of the fields other than the rows. Types narrower than ``Any`` refuse messages as malformed.
+    strict : type or None
+        As `fields`, for messages that are decoded together: a message that does not have its types is decoded alone. None: `fields`, with
+        types of `operation`, `plain` and `attributes` that accept only the declared values, or names.
     operation : tuple of str
         The fields with the operation; a field within another is ``outer.inner``. Empty: every message is the newest row of its key.
     kinds : mapping
         The row kind by the operation's value: a tuple if `operation` has several fields. Messages without rows have the reason, if their
         table is compared with the filter first. Messages of other operations are decoded alone.
+    without_table : mapping
+        The reason of messages without rows by the operation's value, if they name no table: the filter does not exclude them.
+    operation_is_text : bool
+        Whether an operation that is not text is a missing one; otherwise it is unknown.
+    or_else : str
+        What an unknown operation also is not, for its error.
+    plain : mapping
+        By the names of other fields that decide how a message is read, the values of messages that are decoded together.
+    inspect : callable or None
+        Called with the struct of a message and its kind, None if it is unknown. Returns the reason if the message has no rows, or raises a
+        DecodeError. Messages of which it returns a reason need values that are not in `kinds` or `plain`.
+    adjust : callable or None
+        Called with each `Event`, the text of its message, its index there, and whether only keys of rows before updates are used. It
+        changes the event, or raises a DecodeError. Messages of such events have to be decoded alone.
     after : str
         The field with the row after the change. Empty: the message itself is the row.
     before : str
@@ -49,6 +69,8 @@ class Envelope:
         The columns of the row before an update: all of the table, or only those that changed, or others, which are no row.
     deleted : str
         The field with the row of a delete, `after` or `before`.
+    remedy : str
+        How a producer is configured to write the row of a delete, if that is `before`.
     rows : {"one", "array", "array of one"}
         Whether the fields hold a row, or an array of rows.
     missing_is_null : bool
@@ -62,6 +84,8 @@ class Envelope:
         Whether an update without `before` is decoded alone.
     names : mapping
         The names of the fields `after` and `before` in the message where they differ.
+    together : bool
+        Whether messages can be decoded together.
     block : tuple of str
         The fields of a message around the actual one: the schema block, and the message; empty if there are none.
     bare : bool
@@ -87,11 +111,9 @@ class Envelope:
         The values of records without a row; only with `key`.
     columns : tuple of int or None
         The columns that the message's row has; None: all.
-    tables : TableFilter or None
-        The filter of messages by their table.
     attributes : mapping
-        Metadata that is a field of `fields`: by its name, the field (``outer.inner`` if it is within another), and the function from its
-        value to the canonical one, None if it is the same. The format's `metadata` reads all others.
+        Metadata that is a field of the message: by its name, the field (``outer.inner`` if it is within another), and the function from its
+        value to the canonical one, None if it is text. The format's `metadata` reads all others.
     position : callable or None
         From the struct of a message to its position; None: `Format.position`.
     message : callable or None
@@ -99,18 +121,27 @@ class Envelope:
     """
 
     fields: type[msgspec.Struct] = msgspec.Struct
+    strict: type[msgspec.Struct] | None = None
     operation: tuple[str, ...] = ()
     kinds: Mapping[Any, RowKind | Ignored]
+    without_table: Mapping[str, Ignored] = field(default_factory=dict)
+    operation_is_text: bool = True
+    or_else: str = ""
+    plain: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    inspect: Callable[[Any, RowKind | Ignored | None], Ignored | None] | None = None
+    adjust: Callable[[Event, bytes, int, bool], None] | None = None
     after: str = ""
     before: str = ""
     before_has: Literal["all columns", "changed columns", "some columns"] = "all columns"
     deleted: str = ""
+    remedy: str = ""
     rows: Literal["one", "array", "array of one"] = "one"
     missing_is_null: bool = False
     missing_mark: str = ""
     lacks_nulls: Callable[[Any, Any, Any, Any], bool] | None = None
     needs_before: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
+    together: bool = True
     block: tuple[str, ...] = ()
     bare: bool = True
     by_block: Callable[[bytes], RowConverter | None] | None = None
@@ -123,7 +154,6 @@ class Envelope:
     key_of_rows: bool = False
     deletes: tuple[bytes | None, ...] = (None,)
     columns: tuple[int, ...] | None = None
-    tables: TableFilter | None = None
     attributes: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = field(default_factory=dict)
     position: Callable[[Any], Position | None] | None = None
     message: Callable[[Any, Any], Any] | None = None
@@ -131,9 +161,46 @@ class Envelope:
     NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}
     """The `kinds` of a format without operations."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each message is a JSON object with one operation and a field of its row, so that `scalar_reader` reads it whole."""
+        return bool(self.after) and len(self.operation) == 1 and not (self.block or self.frame or self.key is not None)
+
+    @cached_property
+    def strict_fields(self) -> type[msgspec.Struct]:
+        """The struct of the fields other than the rows of messages that are decoded together."""
+        if self.strict is not None:
+            return self.strict
+        keys = [(key,) if len(self.operation) == 1 else key for key in self.kinds]
+        types: dict[str, Any] = {name: _type_of(values) for name, values in zip(self.operation, zip(*keys, strict=True), strict=True)}
+        types |= {name: _type_of(values) for name, values in self.plain.items()}
+        types |= {name: str | None for name, convert in self.attributes.values() if convert is None}
+        return _narrowed(self.fields, types)
+
+    @cached_property
+    def deciding_fields(self) -> tuple[str, ...]:
+        """The fields whose values are the keys of `plain_kinds`."""
+        return *self.operation, *self.plain
+
+    @cached_property
+    def plain_kinds(self) -> Mapping[Any, RowKind | Ignored]:
+        """The row kind, or the reason, by the values of `deciding_fields` in messages that are decoded together."""
+        if not self.plain:
+            return self.kinds
+        return {(operation, *values): kind for operation, kind in self.kinds.items() for values in product(*self.plain.values())}
+
+    def path(self, name: str) -> Path:
+        """Return the path in the message of a field, ``outer.inner`` if it is within another."""
+        struct, path = self.strict_fields, list[str]()
+        for part in name.split("."):
+            each = next(field for field in msgspec.structs.fields(struct) if field.name == part)
+            path.append(each.encode_name)
+            struct = each.type
+        return tuple(path)
+
     def can_hold(self, rows: RowConverter) -> bool:
         """Whether no column has the name of a field of the message, if the message itself is the row."""
-        fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.fields)]
+        fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.strict_fields)]
         return not set(fields) & set(rows.names)
 
     def image(self, rows: RowConverter, missing: Any) -> Any:
@@ -146,7 +213,7 @@ class Envelope:
             As of `image_shape`.
         """
         indices = range(len(rows.columns)) if self.columns is None else self.columns
-        return image_shape(rows, indices, rows.names, missing, msgspec.Struct if self.after else self.fields, self.missing_mark)
+        return image_shape(rows, indices, rows.names, missing, msgspec.Struct if self.after else self.strict_fields, self.missing_mark)
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
@@ -157,10 +224,37 @@ class Envelope:
             whole = whole or self.before_has == "changed columns"
             indices = range(len(rows.columns)) if whole else rows.key_indices
             fields.append((self.before, self._many(image_shape(rows, indices, rows.names, ABSENT, missing_mark=self.missing_mark)), None))
-        return msgspec.defstruct("Message", fields, bases=(self.fields,), rename=dict(self.names), gc=False)
+        return msgspec.defstruct("Message", fields, bases=(self.strict_fields,), rename=dict(self.names), gc=False)
 
     def _many(self, of: Any) -> Any:
         return of | None if self.rows == "one" else list[of] | None
+
+
+def _type_of(values: Sequence[Any]) -> Any:
+    """Return the type of a field that has one of these values, or none."""
+    return reduce(or_, {type(value) for value in values}, None)
+
+
+def _narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """Return a struct with other types of some fields, by their names; a field within another is ``outer.inner``."""
+    by_field: dict[str, dict[str, Any]] = {}
+    for name, of in types.items():
+        outer, _, inner = name.partition(".")
+        by_field.setdefault(outer, {})[inner] = of
+    fields: list[Any] = []
+    renamed = {}
+    for each in msgspec.structs.fields(struct):
+        if each.name in by_field:
+            own = by_field[each.name]
+            nested = None if "" in own else _narrowed(_struct_of(each.type), own)
+            fields.append((each.name, own[""], None) if nested is None else (each.name, nested, msgspec.field(default_factory=nested)))
+            renamed[each.name] = each.encode_name
+    return msgspec.defstruct(struct.__name__, fields, bases=(struct,), rename=renamed, gc=False)
+
+
+def _struct_of(type: Any) -> Any:
+    """Return the struct of a type that may also accept null."""
+    return next(each for each in (*get_args(type), type) if each is not NoneType)
 
 
 def image_shape(
@@ -194,10 +288,10 @@ def image_shape(
         integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
         value = canonical_type(sql_type) | None if integer else Any
         fields.append((f"c{index}", value, missing))
-    others = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
+    absent = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
     rename = {f"c{index}": names[index] for index in indices}
     if missing_mark:
         # A mark has no value that this type accepts.
         fields += [(f"m{index}", None, None) for index in indices]
         rename |= {f"m{index}": names[index] + missing_mark for index in indices}
-    return msgspec.defstruct("Row", fields, bases=(base,), namespace=others, rename=rename, gc=False)
+    return msgspec.defstruct("Row", fields, bases=(base,), namespace=absent, rename=rename, gc=False)

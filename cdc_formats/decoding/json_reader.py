@@ -83,13 +83,9 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
     decode = msgspec.json.Decoder(shape, float_hook=_spelled if spelled else _decimal).decode
 
     def read(text: bytes) -> T:
+        data = memoryview(text)
         try:
-            return decode(text)
-        except _FAILURES as error:
-            if bytes(memoryview(text)[:3]) != _BOM:
-                raise _malformed(error) from None
-        try:
-            return decode(memoryview(text)[3:])
+            return decode(data[3:] if data[:3] == _BOM else data)
         except _FAILURES as error:
             raise _malformed(error) from None
 
@@ -114,14 +110,14 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
 
     def read(texts: Sequence[bytes | None]) -> tuple[list[T], list[int]]:
         values: list[T] = []
-        others: list[int] = []
-        found = map(decode, texts)  # type: ignore[arg-type]
+        unread: list[int] = []
+        decoded = map(decode, texts)  # type: ignore[arg-type]
         while True:
             try:
-                values.extend(found)
-                return values, others
+                values.extend(decoded)
+                return values, unread
             except (*_FAILURES, TypeError):  # TypeError: None is no text
-                others.append(len(values) + len(others))
+                unread.append(len(values) + len(unread))
 
     return read
 
@@ -174,6 +170,26 @@ def read_object(text: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MalformedMessageError(f"expected a JSON object, got `{type(value).__name__}`", "$")
     return value
+
+
+def read_part(read: Callable[[bytes], T], text: bytes, path: str) -> T:
+    """Read text that is a part of a message.
+
+    Parameters
+    ----------
+    read : callable
+    text : bytes
+    path : str
+        The part's path in the message, with which the path of an error begins.
+
+    Raises
+    ------
+    MalformedMessageError
+    """
+    try:
+        return read(text)
+    except MalformedMessageError as error:
+        raise MalformedMessageError(error.reason, path + error.path[1:]) from None
 
 
 def json_bytes(value: Any) -> bytes:

@@ -18,7 +18,6 @@ from cdc_formats.row_kind import RowKind
 from .images import ABSENT
 from .rows import RowConverter
 
-ROW_IMAGES = (None, "FULL", "MINIMAL", "NOBLOB")
 WHOLE_ROWS = "configure MySQL to write whole rows (binlog_row_image=FULL; if it does, set the option binlog_row_image)"
 """The remedy in errors about a row that lacks columns."""
 

@@ -78,7 +78,7 @@ class RowConverter:
         self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
         self.spelled = any(_has_text(column.type) for column in columns)
         forms = [placeholder_forms(column.type, how) for column, how in zip(columns, each, strict=True)]
-        self._placeholders = [(index, found) for index, found in enumerate(forms) if found]
+        self._placeholders = [(index, of_column) for index, of_column in enumerate(forms) if of_column]
         self._absent = (ABSENT,) * len(self.names)
 
     def has_placeholder(self, image: Image) -> bool:
@@ -166,13 +166,13 @@ class RowConverter:
                 raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is {missing}", f"{path}.{self.names[index]}")
 
     def _converted(self, indices: Sequence[int], values: Sequence[Any], path: str) -> tuple[Any, ...]:
-        found = []
+        converted = []
         for index, value in zip(indices, values, strict=True):
             try:
-                found.append(value if value is None or value is ABSENT else self.converters[index](value))
+                converted.append(value if value is None or value is ABSENT else self.converters[index](value))
             except ConversionError as error:
                 raise TypeConversionError(str(error), f"{path}.{self.names[index]}", bare=error.bare) from None
-        return tuple(found)
+        return tuple(converted)
 
     def _no_column(self, image: Image, path: str) -> MissingFieldError:
         there = "" if isinstance(image, msgspec.Struct) else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
@@ -284,12 +284,12 @@ def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:
     handling : Handling
         The handling that the user declared.
     """
-    found = []
+    options = []
     for column in columns:
         if column.type.name == "DECIMAL" and handling.decimal is None and str(column.type) != "DECIMAL(20,0)":
-            found.append(f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'")
+            options.append(f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'")
         if column.type.name in EPOCH_TYPES and handling.time not in ("text", "isostring", None):
             reason = epoch_unit(column.type, handling)[1]
             if reason:
-                found.append(f"{column}: {reason}")
-    return found
+                options.append(f"{column}: {reason}")
+    return options

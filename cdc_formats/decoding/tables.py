@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,14 +18,16 @@ _members = json_reader(dict[str, msgspec.Raw])
 
 
 class TableFilter:
-    """Regular expressions that a message's database and table must match in full, as in Flink.
+    """Regular expressions that the names of a message's table must match in full, as in Flink.
 
     Parameters
     ----------
-    database, table : str or None
-        None matches everything.
-    level : str
-        The container of a producer's tables, ``database`` or ``schema``: the option's name begins with it.
+    options : mapping
+        By the names of the options, such as ``database_include``, their expressions; None matches everything.
+    columns : sequence of str
+        The metadata columns that the options select (`MessageFormat.table_identity`).
+    read : callable
+        From a message to the values of these columns.
 
     Raises
     ------
@@ -33,21 +35,37 @@ class TableFilter:
         When an expression is not a regular expression.
     """
 
-    def __init__(self, database: str | None, table: str | None, *, level: str = "database") -> None:
-        self.level = level
-        self.database = _compile(f"{level}_include", database)
-        self.table = _compile("table_include", table)
-        self.set = self.database is not None or self.table is not None
+    def __init__(self, options: Mapping[str, str | None], columns: Sequence[str], read: Callable[[Any], tuple[Any, ...]]) -> None:
+        self.patterns = {option.removesuffix("_include"): _compile(option, text) for option, text in options.items()}
+        self.set = any(pattern is not None for pattern in self.patterns.values())
+        self.columns, self.read = columns, read
 
-    def match(self, database: Any, table: Any, path: str) -> bool:
-        """Whether a row belongs to a selected table.
+    def match(self, message: Any, path: str) -> bool:
+        """Whether a message belongs to a selected table.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`.
+        path : str
+            The object with the names in the message, for errors.
 
         Raises
         ------
         MissingFieldError
-            When the message does not contain the name (Flink: a NullPointerException). A JSON null is treated as missing.
+            As `match_names`.
         """
-        for pattern, name, what in ((self.database, database, self.level), (self.table, table, "table")):
+        return not self.set or self.match_names(self.read(message), path)
+
+    def match_names(self, names: Sequence[Any], path: str) -> bool:
+        """Whether these are the names of a selected table.
+
+        Raises
+        ------
+        MissingFieldError
+            When the message does not contain a name (Flink: a NullPointerException). A JSON null is treated as missing.
+        """
+        for (what, pattern), name in zip(self.patterns.items(), names, strict=True):
             if pattern is None:
                 continue
             if name is None:
@@ -56,14 +74,14 @@ class TableFilter:
                 return False
         return True
 
-    def guard(self, read: Reader, *places: tuple[Path, Path]) -> Reader:
+    def guard(self, read: Reader, *places: Sequence[Path]) -> Reader:
         """Return `read` for JSON messages, which ignores other tables' messages even if `read` raises an error.
 
         Parameters
         ----------
         read : callable
-        *places : pair of tuple of str
-            The paths of the database's and the table's name in a message: member names from the root. Each pair is tried.
+        *places : sequence of tuple of str
+            The paths of the names that `match_names` compares, from the root of a record's value. Each sequence is tried.
         """
         if not self.set:
             return read
@@ -72,15 +90,15 @@ class TableFilter:
             try:
                 return read(key, value, *headers)
             except DecodeError:
-                if value is not None and any(self._is_other(value, *place) for place in places):
+                if value is not None and any(self._is_other(value, place) for place in places):
                     return Ignored.OTHER_TABLE
                 raise
 
         return guarded
 
-    def _is_other(self, value: bytes, database: Path, table: Path) -> bool:
+    def _is_other(self, value: bytes, place: Sequence[Path]) -> bool:
         try:
-            return not self.match(_at(value, database), _at(value, table), "$")
+            return not self.match_names([_at(value, path) for path in place], "$")
         except DecodeError:
             return False  # not JSON, or without the name
 

@@ -84,17 +84,17 @@ def _compiled(identifier: str, text: str) -> Callable[[bytes], None]:
 
 
 def _refusal(error: Any) -> SchemaValidationError:
-    keyword, wanted, got = error.validator, error.validator_value, error.instance
+    keyword, allowed, got = error.validator, error.validator_value, error.instance
     path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     kind = _TYPES.get(type(got), "number")
     if keyword == "required":
-        reason = f"missing {', '.join(f'`{name}`' for name in wanted if name not in got)}"
+        reason = f"missing {', '.join(f'`{name}`' for name in allowed if name not in got)}"
         return SchemaValidationError(reason, path)
     if keyword == "type":
-        names = wanted if isinstance(wanted, str) else " or ".join(wanted)
+        names = allowed if isinstance(allowed, str) else " or ".join(allowed)
         return SchemaValidationError(f"expected `{names}`, got `{kind}`", path)
-    wanted_text = " or ".join(map(str, wanted)) if keyword == "enum" else f"{keyword} {json.dumps(wanted)}"
-    expected = f"expected {_cut(wanted_text, _EXPECTED)}, got `{kind}`"
+    allowed_text = " or ".join(map(str, allowed)) if keyword == "enum" else f"{keyword} {json.dumps(allowed)}"
+    expected = f"expected {_cut(allowed_text, _EXPECTED)}, got `{kind}`"
     shown = f" {_cut(ascii(got), 60)}" if isinstance(got, str | int | bool) else ""
     return SchemaValidationError(expected + shown, path, bare=expected)
 

@@ -1,4 +1,4 @@
-"""The common part of envelope encoders: the images of each change, the Kafka key, and the checks of columns and options."""
+"""Encoders made from the declaration of a format's messages: the operation, the images of each change, and the Kafka key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes
+from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.events import KeyValue
@@ -16,12 +18,51 @@ from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 Row = tuple[Any, ...]
-TIMESTAMP_STANDARDS = ("SQL", "ISO-8601")
-"""The values of Flink's option ``timestamp-format.standard``."""
+
+
+class ImageWriter:
+    """Writes the operation and the images of changes, in the places that an `Envelope` declares."""
+
+    def __init__(self, envelope: Envelope | None) -> None:
+        assert envelope is not None
+        self.envelope = envelope
+        self.operations = {kind: operation for operation, kind in reversed([*envelope.kinds.items()])}
+        self.item = "" if envelope.rows == "one" else "[0]"
+
+    def write(self, rows: Any, kind: RowKind, row: Row, before: Row | None) -> tuple[str, Any, Any]:
+        """Return the operation, and the images before and after a change; None: there is none.
+
+        Parameters
+        ----------
+        rows : RowWriter or AvroRows
+        kind : RowKind
+            A lone ``UPDATE_BEFORE`` is a delete, a lone ``UPDATE_AFTER`` an insert.
+        row : tuple
+        before : tuple or None
+            The row before an ``UPDATE_AFTER``.
+
+        Raises
+        ------
+        EncodeError
+            When a value would not be read back as the same value.
+        """
+        envelope = self.envelope
+        before_path, after_path = (f"$.{field}{self.item}" for field in (envelope.before, envelope.after))
+        if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
+            operation = self.operations[RowKind.DELETE]
+            if envelope.deleted == envelope.before:
+                return operation, rows.image(row, before_path), None
+            return operation, None, rows.image(row, after_path)
+        if kind is RowKind.INSERT or before is None:
+            return self.operations[RowKind.INSERT], None, rows.image(row, after_path)
+        after = rows.image(row, after_path)
+        if envelope.before_has == "changed columns":
+            return self.operations[RowKind.UPDATE_AFTER], rows.changed(before, row, before_path), after
+        return self.operations[RowKind.UPDATE_AFTER], rows.image(before, before_path), after
 
 
 class EnvelopeEncoder(Encoder):
-    """The base class of encoders whose messages are JSON objects with row images; subclasses build the messages.
+    """Encodes rows as JSON objects with an operation and row images, as the format's `Envelope` declares them.
 
     An update is one message if the row before it is known. A lone ``-U`` is written as a delete and a lone ``+U`` as an insert, as Flink
     does for all updates. The Kafka key is a JSON object of the unique key's columns.
@@ -48,20 +89,13 @@ class EnvelopeEncoder(Encoder):
         declared = to_columns(columns)
         format.check(declared, unique_key)
         refuse_filters(format)
-        iso = writes_iso(format)
-        self.rows = RowWriter(declared, handling or format.handling, unique_key, iso=iso, excerpt=format.error_excerpt)
+        handlings, iso = handling or format.handling, writes_iso(format)
+        self.images = ImageWriter(format.envelope(RowConverter(declared, handlings, unique_key)))
+        self.rows = RowWriter(declared, handlings, unique_key, iso=iso, excerpt=format.error_excerpt)
 
     @abstractmethod
-    def insert(self, row: Row) -> dict[str, Any]:
-        """Return the message of an inserted row."""
-
-    @abstractmethod
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        """Return the message of an updated row."""
-
-    @abstractmethod
-    def delete(self, row: Row) -> dict[str, Any]:
-        """Return the message of a deleted row."""
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
+        """Return the message of an operation and its images; None: there is none."""
 
     def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> KeyValue:
         """Return the key and value of one change's record.
@@ -71,12 +105,7 @@ class EnvelopeEncoder(Encoder):
         EncodeError
             When a value would not be read back as the same value.
         """
-        if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
-            message = self.delete(row)
-        elif kind is RowKind.INSERT or before is None:
-            message = self.insert(row)
-        else:
-            message = self.update(before, row)
+        message = self.message(*self.images.write(self.rows, kind, row, before))
         if self.source is not None:
             message["source"] = self.source
         key = self.rows.key(row)

@@ -53,32 +53,31 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
-from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, Names, PartialRows
-from cdc_formats.decoding.rows import RowConverter, message_reader
-from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.encoding.envelope import EnvelopeEncoder
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
-_STATEMENT: dict[str, RowKind | Ignored] = {"QUERY": Ignored.MESSAGE}
-_DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
+_DDL = dict.fromkeys(("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"), Ignored.DDL)
+_WITHOUT_ROWS = {**_DDL, "TRUNCATE": Ignored.TRUNCATE, "QUERY": Ignored.MESSAGE}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanalFormat(Format):
     """The common parts of Canal's and TiCDC's formats."""
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     database_include: str | None = None
     table_include: str | None = None
-    binary_handling_mode: str = "latin1"
+    binary_handling_mode: str = choice("latin1", "base64")
     time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -90,11 +89,6 @@ class CanalFormat(Format):
         "event-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("binary_handling_mode", ("latin1", "base64"))
 
     @property
     def encodings(self) -> Handling:
@@ -137,45 +131,27 @@ class CanalJson(CanalFormat):
     )
     whole_rows = WHOLE_ROWS
 
-    binlog_row_image: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("binlog_row_image", ROW_IMAGES)
-
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        message = message_reader(rows, Message, "data", "old", many=True)
-        tables = TableFilter(self.database_include, self.table_include)
-        partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            found = message(value)
-            events = _events(found, tables)
-            if not isinstance(events, Ignored):
-                _mark_partial(events, found, value, partial, unique_key)
-            return events
-
-        return tables.guard(read, (("database",), ("table",)))
+    binlog_row_image: str | None = choice(None, "FULL", "MINIMAL", "NOBLOB")
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""
         partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
-            fields=_Plain,
-            operation=("type", "is_ddl"),
-            kinds={(type, is_ddl): kind for type, kind in {**KINDS, **_STATEMENT}.items() for is_ddl in (False, None)},
+            fields=Message,
+            operation=("type",),
+            kinds={**KINDS, **_WITHOUT_ROWS},
+            plain={"is_ddl": (False, None)},
+            inspect=lambda message, kind: Ignored.DDL if message.is_ddl is True and kind is not Ignored.TRUNCATE else None,
             after="data",
             before="old",
             before_has="changed columns",
             deleted="data",
             missing_is_null=self.binlog_row_image == "FULL",
             lacks_nulls=lambda message, kind, row, old: partial.nulls(kind, row, old, text_list(message.pk_names) or ()),
+            adjust=lambda event, value, index, keyed: _mark_partial(event, value, index, partial, rows.unique_key if keyed else ()),
             rows="array",
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
-            tables=TableFilter(self.database_include, self.table_include),
         )
 
 
@@ -194,71 +170,29 @@ class Message(msgspec.Struct, gc=False):
     sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
 
 
-class _Plain(Message, gc=False):
-    type: str | None = None
-    database: str | None = None
-    table: str | None = None
-    is_ddl: bool | None = msgspec.field(default=None, name="isDdl")
-
-
-def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
-    if not isinstance(message.type, str):
-        raise MissingFieldError("`type` is missing or not a string", "$.type")
-    if tables.set and not tables.match(message.database, message.table, "$"):
-        return Ignored.OTHER_TABLE
-    if message.type == "TRUNCATE":
-        return Ignored.TRUNCATE
-    if message.is_ddl is True or message.type in _DDL:
-        return Ignored.DDL
-    if message.type == "QUERY":
-        return Ignored.MESSAGE
-    kind = KINDS.get(message.type)
-    if kind is None:
-        known = f"is none of {', '.join(sorted({*KINDS, *_DDL, 'TRUNCATE', 'QUERY'}))}"
-        raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
-    if message.data is None:
-        raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
-    if kind is _UPDATE:
-        return _updates(message)
-    rows = [(_row(row, f"$.data[{i}]"), f"$.data[{i}]") for i, row in enumerate(message.data)]
-    if kind is _INSERT:
-        return [Event(_INSERT, None, row, message, "", path) for row, path in rows]
-    return [Event(_DELETE, row, None, message, path, "") for row, path in rows]
-
-
-def _updates(message: Any) -> list[Event]:
-    if message.old is None or len(message.old) != len(message.data):
-        raise MissingFieldError("`old` must have an element for each of `data` when `type` is 'UPDATE'", "$.old")
-    return [
-        Event(_UPDATE, _row(old, f"$.old[{i}]"), _row(row, f"$.data[{i}]"), message, f"$.old[{i}]", f"$.data[{i}]", True)
-        for i, (row, old) in enumerate(zip(message.data, message.old, strict=True))
-    ]
-
-
-def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
-    """Mark the events whose missing columns are unchanged, not NULL; raise for those whose key may have changed."""
-    for index, event in enumerate(events):
-        image = event.before if event.kind is _DELETE else event.after
-        if event.kind is _INSERT or ABSENT not in partial.rows.raw(image):
-            continue
-        keys = text_list(message.pk_names) or []
-        key, names = {*keys, *unique_key}, _names_in(value, index)
-        if event.kind is _DELETE:
-            event.sparse = partial.delete(event.before, key, names)
-            continue
-        # The reader skips undeclared columns: read the message again to find them in `old`.
-        any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names("old")
-        event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
-        if event.sparse:
-            _require_key(event, partial.rows, unique_key, keys)
+def _mark_partial(event: Event, value: bytes, index: int, partial: PartialRows, unique_key: Sequence[str]) -> None:
+    """Mark an event whose missing columns are unchanged, not NULL; raise for one whose key may have changed."""
+    image = event.before if event.kind is _DELETE else event.after
+    if event.kind is _INSERT or ABSENT not in partial.rows.raw(image):
+        return
+    keys = text_list(event.message.pk_names) or []
+    key, names = {*keys, *unique_key}, _names_in(value, index)
+    if event.kind is _DELETE:
+        event.sparse = partial.delete(event.before, key, names)
+        return
+    # The reader skips undeclared columns: read the message again to find them in `old`.
+    any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names("old")
+    event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
+    if event.sparse:
+        _require_key(event, partial.rows, unique_key, keys)
 
 
 def _names_in(value: bytes, index: int) -> Names:
     """Return the function from ``data`` or ``old`` to all names in its row at an index."""
 
     def names(field: str) -> Collection[str]:
-        found: Mapping[str, Any] = read_object(value)[field][index]
-        return found
+        image: Mapping[str, Any] = read_object(value)[field][index]
+        return image
 
     return names
 
@@ -274,22 +208,7 @@ def _require_key(event: Event, rows: RowConverter, unique_key: Sequence[str], na
         raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", event.before_path)
 
 
-def _row(row: Any, path: str) -> Any:
-    if row is None:
-        raise MissingFieldError("a row is null", path)
-    return row
-
-
 class _Encoder(EnvelopeEncoder):
-    def insert(self, row: Row) -> dict[str, Any]:
-        return self._message("INSERT", row, None)
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return self._message("UPDATE", row, [self.rows.changed(before, row, "$.old[0]")])
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return self._message("DELETE", row, None)
-
-    def _message(self, kind: str, row: Row, old: list[dict[str, Any]] | None) -> dict[str, Any]:
-        data = [self.rows.image(row, "$.data[0]")]
-        return {"data": data, "old": old, "type": kind, "isDdl": False, "pkNames": list(self.rows.key_names) or None}
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
+        old = None if before is None else [before]
+        return {"data": [after], "old": old, "type": operation, "isDdl": False, "pkNames": list(self.rows.key_names) or None}

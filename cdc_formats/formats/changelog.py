@@ -40,15 +40,15 @@ import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes
-from cdc_formats.decoding.rows import RowConverter, message_reader
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, writes_iso
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.encoding.envelope import writes_iso
 from cdc_formats.encoding.rows import RowWriter
-from cdc_formats.errors import MissingFieldError, UnknownOperationError
-from cdc_formats.events import Event, Ignored, KeyValue, Reader
+from cdc_formats.errors import MissingFieldError
+from cdc_formats.events import KeyValue
 from cdc_formats.format import Encoder, Format
+from cdc_formats.message_format import choice
 from cdc_formats.position import Position
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .debezium.position import position_of
@@ -72,31 +72,14 @@ class ChangelogJson(Format):
     sampler = "cdc_formats.topics.samplers.changelog:ChangelogSampler"
     positions = ""
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     time_zone: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)
-
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data")
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            return [_event(message(value))]
-
-        return read
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the row; a missing column is NULL."""
-        return Envelope(fields=_Plain, operation=("op",), kinds=_KINDS, after="data", deleted="data", missing_is_null=True)
+        return Envelope(
+            fields=_Message, operation=("op",), kinds=_KINDS, operation_is_text=False, after="data", deleted="data", missing_is_null=True
+        )
 
     def position(self, message: Any) -> Position | None:
         """Return the row's position in its source's log, from a ``source`` block with Debezium's fields.
@@ -125,22 +108,6 @@ class _Message(msgspec.Struct, gc=False):
     op: Any = None
     data: Any = None
     source: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Plain(_Message, gc=False):
-    op: str | None = None
-
-
-def _event(message: Any) -> Event:
-    kind = _KINDS.get(message.op) if isinstance(message.op, str) else None
-    if kind is None:
-        known = f"is none of {', '.join(SHORT_STRINGS)}"
-        raise UnknownOperationError(f"op {str(message.op)[:40]!r} {known}", "$.op", bare=f"op {known}")
-    if message.data is None:
-        raise MissingFieldError("`data` is missing or null", "$.data")
-    if kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
-        return Event(kind, message.data, None, message, "$.data")
-    return Event(kind, None, message.data, message, "", "$.data", single=True)
 
 
 class _Encoder(Encoder):

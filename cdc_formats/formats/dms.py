@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -49,19 +49,17 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_reader, json_text, read_object
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
-from cdc_formats.decoding.rows import RowConverter, message_reader, row_shape
-from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.errors import FormatOptionError, MissingFieldError, UnknownOperationError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.decoding.rows import RowConverter, row_shape
+from cdc_formats.errors import FormatOptionError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Format
-from cdc_formats.message_format import MetadataColumn, RowNames
+from cdc_formats.message_format import MetadataColumn, RowNames, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 
-_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 USUAL_PREFIX = "BI_"
 """The documentation's prefix of before-images."""
-_KINDS = {"load": _INSERT, "insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
+_KINDS = {"load": RowKind.INSERT, "insert": RowKind.INSERT, "update": RowKind.UPDATE_AFTER, "delete": RowKind.DELETE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +88,7 @@ class DmsJson(Format):
 
     before_image_field: str | None = None
     before_image_prefix: str | None = None
-    before_image_column_filter: str = "pk-only"
+    before_image_column_filter: str = choice("pk-only", "non-lob", "all")
     include_null_and_empty: bool = False
     schema_include: str | None = None
     table_include: str | None = None
@@ -109,7 +107,6 @@ class DmsJson(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_choice("before_image_column_filter", ("pk-only", "non-lob", "all"))
         if self.before_image_field in ("data", "metadata", "control", ""):
             raise FormatOptionError(f"dms-json: before_image_field is {self.before_image_field!r}; it must name a separate field")
         if self.before_image_prefix == "":
@@ -122,27 +119,25 @@ class DmsJson(Format):
         """Numbers and text, hex."""
         return Handling(time="isostring", binary="hex", time_zone=self.time_zone)
 
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        reader = _Reader(self, rows, keyed)
-        return reader.tables.guard(reader, (("metadata", "schema-name"), ("metadata", "table-name")))
-
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; None if before-images are among the columns."""
-        if self.before_image_prefix:
-            return None
+        """Return the places of the operation and the rows; before-images among the columns are read alone."""
         return Envelope(
-            fields=_Plain,
+            fields=_Message,
             operation=("metadata.operation",),
             kinds=_KINDS,
+            operation_is_text=False,
+            or_else=", and record-type is not 'control'",
+            plain={"metadata.record_type": ("data", None)},
+            inspect=_inspect,
             after="data",
             before="before" if self.before_image_field else "",
             before_has="all columns" if self.before_image_column_filter == "all" else "some columns",
             deleted="data",
             names={"before": self.before_image_field} if self.before_image_field else {},
+            adjust=_BeforeImages(self, rows).adjust,
             missing_is_null=not self.include_null_and_empty,
+            together=not self.before_image_prefix,
             attributes={"schema": ("metadata.schema_name", None), "table": ("metadata.table_name", None)},
-            tables=TableFilter(self.schema_include, self.table_include, level="schema"),
         )
 
     def row_names(self, event: Event) -> RowNames | None:
@@ -150,15 +145,15 @@ class DmsJson(Format):
 
         Without options of before-images, names with the documentation's prefix are those of one if a column without it is next to one.
         """
-        found = super().row_names(event)
-        if found is None:
+        row = super().row_names(event)
+        if row is None:
             return None
         prefix = self.before_image_prefix
         if prefix is None:
-            added = [] if self.before_image_field else before_image_names(found.names)
+            added = [] if self.before_image_field else before_image_names(row.names)
         else:
-            added = [name for name in found.names if name.startswith(prefix)]
-        return RowNames(found.names, found.whole and self.include_null_and_empty, added)
+            added = [name for name in row.names if name.startswith(prefix)]
+        return RowNames(row.names, row.whole and self.include_null_and_empty, added)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the schema and table; the statement is the operation and, if present, the table's new definition."""
@@ -190,68 +185,35 @@ class _Message(msgspec.Struct, gc=False):
     metadata: _Metadata | None = None
 
 
-class _PlainMetadata(_Metadata, gc=False, rename="kebab"):
-    operation: str | None = None
-    record_type: Literal["data"] | None = None
-    schema_name: str | None = None
-    table_name: str | None = None
+def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
+    """Return the reason of a control record."""
+    if message.metadata.record_type != "control":
+        return None
+    return Ignored.TRUNCATE if message.metadata.operation == "truncate-table" else Ignored.DDL
 
 
-class _Plain(_Message, gc=False):
-    metadata: _PlainMetadata = msgspec.field(default_factory=_PlainMetadata)
+class _BeforeImages:
+    """The rows before updates: in a field of their own, or with a prefix among the columns."""
 
-
-class _Reader:
-    """Reads the messages of one table."""
-
-    def __init__(self, format: DmsJson, rows: RowConverter, keyed: bool) -> None:
-        self.rows, self.keyed, self.prefix = rows, keyed, format.before_image_prefix
+    def __init__(self, format: DmsJson, rows: RowConverter) -> None:
+        self.rows, self.prefix = rows, format.before_image_prefix
         self.sparse = format.include_null_and_empty
         # A before-image with only the key shows whether an update changed it; it is not a row.
         self.whole = format.before_image_column_filter == "all"
-        self.tables = TableFilter(format.schema_include, format.table_include, level="schema")
-        self.field = field = format.before_image_field if keyed or self.whole else None
-        self.before_path = f"$.{field}" if field else "$.data"
-        names, before = ({"before": field}, "before") if field else (None, "")
-        self.message = message_reader(rows, _Message, "data", before, key_before=keyed and bool(field), sparse=self.sparse, names=names)
-        self.prefixed_reader = json_reader(self._prefixed_shape(), spelled=rows.spelled) if self.prefix and (keyed or self.whole) else None
+        shape: Any = msgspec.defstruct("Beside", [("data", row_shape([f"{self.prefix}{name}" for name in rows.names]))], gc=False)
+        self.read = json_reader(shape, spelled=rows.spelled)
 
-    def _prefixed_shape(self) -> Any:
-        names = [f"{self.prefix}{name}" for name in self.rows.names]
-        return msgspec.defstruct("Beside", [("data", row_shape(names))], gc=False)
-
-    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-        assert value is not None  # reads_tombstones is False
-        message = self.message(value)
-        metadata, data = message.metadata, message.data
-        if metadata is None:
-            raise MissingFieldError("`metadata` is missing or null", "$.metadata")
-        if self.tables.set and not self.tables.match(metadata.schema_name, metadata.table_name, "$.metadata"):
-            return Ignored.OTHER_TABLE
-        if metadata.record_type == "control":
-            return Ignored.TRUNCATE if metadata.operation == "truncate-table" else Ignored.DDL
-        kind = _KINDS.get(metadata.operation) if isinstance(metadata.operation, str) else None
-        if kind is None:
-            known = f"is none of {', '.join(sorted(_KINDS))}, and record-type is not 'control'"
-            place = "$.metadata.operation"
-            raise UnknownOperationError(f"operation {str(metadata.operation)[:40]!r} {known}", place, bare=f"operation {known}")
-        if data is None:
-            raise MissingFieldError(f"`data` is missing or null when operation is {metadata.operation!r}", "$.data")
-        if kind is _INSERT:
-            return [Event(_INSERT, None, data, message, "", "$.data")]
-        if kind is _DELETE:
-            return [Event(_DELETE, data, None, message, "$.data", "")]
-        before = self._before(message, value)
-        return [Event(_UPDATE, before, data, message, self.before_path, "$.data", False, self.sparse)]
-
-    def _before(self, message: Any, value: bytes) -> Any:
-        """Return the before-image if it is usable: a whole row, or any columns if only keys are used."""
-        image = message.before if self.field else None if self.prefixed_reader is None else self._stripped(self.prefixed_reader(value).data)
-        if image is None or self.keyed:
-            return image
-        values = self.rows.raw(image)
+    def adjust(self, event: Event, value: bytes, index: int, keyed: bool) -> None:
+        """Give an update its before-image if that is usable: a whole row, or any columns if only keys are used."""
+        if event.kind is not RowKind.UPDATE_AFTER:
+            return
+        if self.prefix and (keyed or self.whole):
+            event.before = self._stripped(self.read(value).data)
+        if event.before is None or keyed:
+            return
+        values = self.rows.raw(event.before)
         unknown = ABSENT in values if self.sparse else all(value is ABSENT for value in values)
-        return None if unknown else image
+        event.before = None if unknown else event.before
 
     def _stripped(self, image: Any) -> Any:
         """Return a before-image next to the columns, without the prefix; a struct's fields have no prefix."""

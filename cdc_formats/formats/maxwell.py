@@ -57,24 +57,28 @@ import msgspec
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
-from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
-from cdc_formats.decoding.rows import RowConverter, message_reader
-from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.encoding.envelope import EnvelopeEncoder
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position, digits, file_number, integer, malformed
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
 # Member lookup on an Enum is slow up to Python 3.11.
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-_KINDS = {"insert": _INSERT, "bootstrap-insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
-_IGNORED = {"bootstrap-start": Ignored.SNAPSHOT_MARK, "bootstrap-complete": Ignored.SNAPSHOT_MARK}
-_DDL = {f"{what}-{action}" for what in ("table", "database") for action in ("create", "alter", "drop")}
+_KINDS: dict[str, RowKind | Ignored] = {
+    "insert": _INSERT,
+    "bootstrap-insert": _INSERT,
+    "update": _UPDATE,
+    "delete": _DELETE,
+    "bootstrap-start": Ignored.SNAPSHOT_MARK,
+    "bootstrap-complete": Ignored.SNAPSHOT_MARK,
+}
+_DDL = {f"{what}-{action}": Ignored.DDL for what in ("table", "database") for action in ("create", "alter", "drop")}
 _LAST_OF_TRANSACTION = 2**32 - 1
 
 
@@ -101,10 +105,10 @@ class MaxwellJson(Format):
     whole_rows = WHOLE_ROWS
     sampler = "cdc_formats.topics.samplers.maxwell:MaxwellSampler"
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     database_include: str | None = None
     table_include: str | None = None
-    binlog_row_image: str | None = None
+    binlog_row_image: str | None = choice(None, "FULL", "MINIMAL", "NOBLOB")
     time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -117,44 +121,23 @@ class MaxwellJson(Format):
     }
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("binlog_row_image", ROW_IMAGES)
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)
-
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", "old")
-        tables = TableFilter(self.database_include, self.table_include)
-        partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            return _events(message(value), value, tables, partial, unique_key)
-
-        return tables.guard(read, (("database",), ("table",)))
-
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""
         partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
-            fields=_Plain,
+            fields=_Message,
             operation=("type",),
-            kinds={**_KINDS, **_IGNORED},
+            kinds=_KINDS,
+            without_table=_DDL,
             after="data",
             before="old",
             before_has="changed columns",
             deleted="data",
             missing_is_null=self.binlog_row_image == "FULL",
             lacks_nulls=lambda message, kind, row, old: partial.nulls(kind, row, old, _key_names(message, ())),
+            adjust=lambda event, value, _, keyed: _mark_partial(event, value, partial, rows.unique_key if keyed else ()),
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
-            tables=TableFilter(self.database_include, self.table_include),
         )
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
@@ -198,47 +181,20 @@ class _Message(msgspec.Struct, gc=False):
     server_id: Any = None
 
 
-class _Plain(_Message, gc=False):
-    type: str | None = None
-    database: str | None = None
-    table: str | None = None
-
-
-def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:
-    if not isinstance(message.type, str):
-        raise MissingFieldError("`type` is missing or not a string", "$.type")
-    if message.type in _DDL:
-        return Ignored.DDL
-    if tables.set and not tables.match(message.database, message.table, "$"):
-        return Ignored.OTHER_TABLE
-    if message.type in _IGNORED:
-        return _IGNORED[message.type]
-    kind = _KINDS.get(message.type)
-    if kind is None:
-        known = f"is none of {', '.join(sorted({*_KINDS, *_IGNORED, *_DDL}))}"
-        raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
-    if message.data is None:
-        raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
-    if kind is _INSERT:
-        return [Event(_INSERT, None, message.data, message, "", "$.data")]
-    sparse = _is_partial(message, value, partial, unique_key)
-    if kind is _DELETE:
-        return [Event(_DELETE, message.data, None, message, "$.data", sparse=sparse)]
-    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
-
-
-def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> bool:
-    key = _key_names(message, unique_key)
+def _mark_partial(event: Event, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
+    """Mark an event whose missing columns are unchanged, not NULL."""
+    key = _key_names(event.message, unique_key)
 
     def names(field: str) -> Collection[str]:
-        found: Mapping[str, Any] = read_object(value)[field]
-        return found
+        image: Mapping[str, Any] = read_object(value)[field]
+        return image
 
-    if message.type == "delete":
-        return partial.delete(message.data, key, names)
-    if message.old is None and partial.row_image != "FULL":
-        _require_key(key, unique_key)
-    return partial.update(message.data, message.old, key, names)
+    if event.kind is _DELETE:
+        event.sparse = partial.delete(event.before, key, names)
+    elif event.kind is _UPDATE:
+        if event.before is None and partial.row_image != "FULL":
+            _require_key(key, unique_key)
+        event.sparse = partial.update(event.after, event.before, key, names)
 
 
 def _key_names(message: Any, unique_key: Sequence[str]) -> Sequence[str]:
@@ -295,15 +251,6 @@ def binlog_position(position: Any, xoffset: Any, *, last: bool, server_id: Any, 
 
 
 class _Encoder(EnvelopeEncoder):
-    def insert(self, row: Row) -> dict[str, Any]:
-        return self._message("insert", row)
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return {**self._message("update", row), "old": self.rows.changed(before, row)}
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return self._message("delete", row)
-
-    def _message(self, kind: str, row: Row) -> dict[str, Any]:
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
         key = {"primary_key_columns": list(self.rows.key_names)} if self.rows.key_names else {}
-        return {"type": kind, **key, "data": self.rows.image(row, "$.data")}
+        return {"type": operation, **key, "data": after, **({} if before is None else {"old": before})}

@@ -41,7 +41,7 @@ Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -50,20 +50,19 @@ import msgspec
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_reader, read_object
 from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
-from cdc_formats.decoding.rows import RowConverter, message_reader
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.encoding.envelope import EnvelopeEncoder
+from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
 from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position, digits, malformed
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
 _MISSING = "_isMissing"
-_UPDATE = RowKind.UPDATE_AFTER  # member lookup on an Enum is slow up to Python 3.11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ class OggJson(Format):
     sampler = "cdc_formats.topics.samplers.ogg:OggSampler"
     whole_rows = "configure GoldenGate to write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
 
-    timestamp_format_standard: str = "SQL"
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
     table_include: str | None = None
     time_zone: str | None = None
 
@@ -98,44 +97,24 @@ class OggJson(Format):
     }
     table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)
-
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "after", "before", key_before=keyed, sparse=True)
-        marked, mark = _marked_reader(rows), _MISSING.encode()
-        tables = TableFilter(None, self.table_include)
+        return _Reader(self.envelope(rows), rows, self.table_filter, keyed=keyed).guarded()
 
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            return _events(marked(value) if mark in bytes(value) else message(value), tables)
-
-        return tables.guard(read, ((), ("table",)))
-
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; rows that lack columns are decoded alone.
-
-        None if a column has the name of a field that says whether another is missing.
-        """
-        if any(name + _MISSING in rows.names for name in rows.names):
-            return None
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
+        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
         return Envelope(
-            fields=_Plain,
+            fields=_Message,
             operation=("op_type",),
-            kinds={"I": RowKind.INSERT, "U": _UPDATE, "D": RowKind.DELETE},
+            kinds={"I": RowKind.INSERT, "U": RowKind.UPDATE_AFTER, "D": RowKind.DELETE, "T": Ignored.TRUNCATE},
             after="after",
             before="before",
             deleted="before",
+            remedy="Configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
             missing_mark=_MISSING,
+            # A column can have the name of a field that says whether another is missing.
+            together=not any(name + _MISSING in rows.names for name in rows.names),
             attributes={"table": ("table", None)},
-            tables=TableFilter(None, self.table_include),
         )
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
@@ -177,23 +156,22 @@ class _Message(msgspec.Struct, gc=False):
     pos: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Plain(_Message, gc=False):
-    op_type: str | None = None
-    table: str | None = None
+class _Reader(ScalarReader):
+    """Reads also messages with fields that say which columns are missing; their images are mappings."""
 
+    def __init__(self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool) -> None:
+        super().__init__(envelope, rows, tables, keyed=keyed)
+        image = (dict[str, msgspec.Raw] if rows.names_only else dict[str, Any]) | None
+        fields = [("after", image, None), ("before", image, None)]
+        marked: Any = msgspec.defstruct("Message", fields, bases=(_Message,), gc=False)
+        self.marked = json_reader(marked, spelled=rows.spelled)
 
-def _marked_reader(rows: RowConverter) -> Callable[[bytes], Any]:
-    """Return the reader of messages with fields that say which columns are missing; their images are mappings."""
-    image = (dict[str, msgspec.Raw] if rows.names_only else dict[str, Any]) | None
-    fields = [("after", image, None), ("before", image, None)]
-    read: Callable[[bytes], Any] = json_reader(msgspec.defstruct("Message", fields, bases=(_Message,), gc=False), spelled=rows.spelled)
-
-    def marked(text: bytes) -> Any:
-        message = read(text)
-        message.after, message.before = (image and _without_missing(image, rows.names) for image in (message.after, message.before))
-        return message
-
-    return marked
+    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        if value is None or _MISSING.encode() not in bytes(value):
+            return super().__call__(key, value)
+        message = self.marked(value)
+        message.after, message.before = (image and _without_missing(image, self.rows.names) for image in (message.after, message.before))
+        return self.events(message, value)
 
 
 def _without_missing(image: Mapping[str, Any], declared: Sequence[str]) -> dict[str, Any]:
@@ -203,31 +181,6 @@ def _without_missing(image: Mapping[str, Any], declared: Sequence[str]) -> dict[
         for name, value in image.items()
         if image.get(name + _MISSING) is not True and (name in declared or not name.endswith(_MISSING))
     }
-
-
-def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
-    op, before, after = message.op_type, message.before, message.after
-    if not isinstance(op, str):
-        raise MissingFieldError("`op_type` is missing or not a string", "$.op_type")
-    if tables.set and not tables.match(None, message.table, "$"):
-        return Ignored.OTHER_TABLE
-    if op == "T":
-        return Ignored.TRUNCATE
-    if op not in ("I", "U", "D"):
-        known = "is none of D, I, T, U"
-        raise UnknownOperationError(f"op_type {op[:40]!r} {known}", "$.op_type", bare=f"op_type {known}")
-    if op == "D":
-        if before is None:
-            raise MissingBeforeImageError(
-                "`before` of a delete is null: configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
-                "$.before",
-            )
-        return [Event.delete(before, message)]
-    if after is None:
-        raise MissingFieldError(f"`after` is null, and op_type is {op!r}", "$.after")
-    if op == "I":
-        return [Event.insert(after, message)]
-    return [Event(_UPDATE, before, after, message, sparse=True)]
 
 
 def trail_position(pos: Any, clock_ms: int | None) -> Position:
@@ -245,15 +198,6 @@ def trail_position(pos: Any, clock_ms: int | None) -> Position:
 
 
 class _Encoder(EnvelopeEncoder):
-    def insert(self, row: Row) -> dict[str, Any]:
-        return self._message("I", None, self.rows.image(row, "$.after"))
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return self._message("U", self.rows.image(before, "$.before"), self.rows.image(row, "$.after"))
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return self._message("D", self.rows.image(row, "$.before"), None)
-
-    def _message(self, op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any]:
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
         key = {"primary_keys": list(self.rows.key_names)} if self.rows.key_names else {}
-        return {"op_type": op, **key, "before": before, "after": after}
+        return {"op_type": operation, **key, "before": before, "after": after}

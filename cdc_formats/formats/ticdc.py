@@ -49,18 +49,16 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, member, text, unraw
-from cdc_formats.decoding.rows import RowConverter, message_reader
-from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, UnknownOperationError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, integer
 from cdc_formats.row_kind import RowKind
 
 from .canal import KINDS, CanalFormat, Message
 
-_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-_WATERMARK = "TIDB_WATERMARK"
+_DELETE = RowKind.DELETE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,32 +80,25 @@ class TicdcCanalJson(CanalFormat):
         "commit-ts": MetadataColumn("BIGINT", lambda message: bigint(message.tidb.commit_ts, "$._tidb.commitTs")),
     }
 
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", "old", many=True)
-        tables = TableFilter(self.database_include, self.table_include)
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            return _events(message(value), tables, None if keyed else rows)
-
-        return tables.guard(read, (("database",), ("table",)))
-
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the row; a row that is not whole is decoded alone."""
         return Envelope(
-            fields=_Plain,
-            operation=("type", "is_ddl", "tidb.only_handle_key"),
-            kinds={(type, ddl, key): kind for type, kind in KINDS.items() for ddl in (False, None) for key in (False, None)},
+            fields=_Message,
+            operation=("type",),
+            kinds=KINDS,
+            without_table={"TIDB_WATERMARK": Ignored.HEARTBEAT},
+            or_else=", and the message is not DDL",
+            plain={"is_ddl": (False, None), "tidb.only_handle_key": (False, None), "tidb.claim_check_location": (None,)},
+            inspect=_inspect,
             after="data",
             before="old",
             before_has="changed columns",
             deleted="data",
+            adjust=lambda event, _value, _index, keyed: None if keyed else _require_whole(event, rows),
             rows="array of one",
             missing_is_null=True,
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
-            tables=TableFilter(self.database_include, self.table_include),
         )
 
     def position(self, message: Any) -> Position | None:
@@ -142,57 +133,28 @@ class _Message(Message, gc=False):
     tidb: _Tidb = msgspec.field(default_factory=_Tidb, name="_tidb")
 
 
-class _WholeRow(_Tidb, gc=False, rename="camel"):
-    only_handle_key: bool | None = None
-    claim_check_location: None = None
-
-
-class _Plain(_Message, gc=False):
-    type: str | None = None
-    database: str | None = None
-    table: str | None = None
-    is_ddl: bool | None = msgspec.field(default=None, name="isDdl")
-    tidb: _WholeRow = msgspec.field(default_factory=_WholeRow, name="_tidb")
-
-
-def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Sequence[Event] | Ignored:
-    """Return a message's event; `whole` if a delete must have its whole row."""
-    kind = KINDS.get(message.type) if isinstance(message.type, str) else None
-    if (reason := _without_rows(message, kind, tables)) is not None:
-        return reason
-    if message.tidb.claim_check_location is not None and (kind is not _DELETE or message.data is None or whole):
+def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
+    """Return the reason of a message without rows; raise if its row is not in it."""
+    if message.is_ddl is True:
+        return Ignored.TRUNCATE if message.type == "TRUNCATE" else Ignored.DDL
+    if message.tidb.claim_check_location is not None and (kind is not _DELETE or message.data is None):
         raise _elsewhere(message.tidb.claim_check_location)
-    if kind is None:
-        raise _unknown(message.type)
-    row = _only(message.data, "data", message.type)
-    if kind is _DELETE:
-        _require_whole(message, row, whole)
-        return [Event.delete(row, message, "$.data[0]")]
-    if message.tidb.only_handle_key is True:
+    if message.tidb.only_handle_key is True and kind is not _DELETE:
         raise PartialImageError(
             "the message has only the handle key (onlyHandleKey), since the row was too large: raise TiCDC's max-message-bytes and the "
             "topic's max.message.bytes, or set its large-message-handle-compression",
             "$.data[0]",
         )
-    if kind is _INSERT:
-        return [Event.insert(row, message, "$.data[0]")]
-    old = _only(message.old, "old", message.type)
-    return [Event(_UPDATE, old, row, message, "$.old[0]", "$.data[0]", True)]
-
-
-def _without_rows(message: Any, kind: RowKind | None, tables: TableFilter) -> Ignored | None:
-    """Return the reason why a message has no rows, None if it has some or is not valid."""
-    if message.type == _WATERMARK:
-        return Ignored.HEARTBEAT
-    if tables.set and (kind is not None or message.is_ddl is True) and not tables.match(message.database, message.table, "$"):
-        return Ignored.OTHER_TABLE
-    if message.is_ddl is True:
-        return Ignored.TRUNCATE if message.type == "TRUNCATE" else Ignored.DDL
     return None
 
 
-def _require_whole(message: Any, row: Any, whole: RowConverter | None) -> None:
-    if whole and ABSENT in (values := whole.raw(row)) and _key_only(message, whole.names, values):
+def _require_whole(event: Event, rows: RowConverter) -> None:
+    """Raise for a delete that has only the key."""
+    if event.kind is not _DELETE:
+        return
+    if event.message.tidb.claim_check_location is not None:
+        raise _elsewhere(event.message.tidb.claim_check_location)
+    if ABSENT in (values := rows.raw(event.before)) and _key_only(event.message, rows.names, values):
         raise MissingBeforeImageError(
             "the delete has only the key: set TiCDC's delete-only-output-handle-key-columns=false, or set a primary_key",
             "$.data[0]",
@@ -211,12 +173,6 @@ def commit_position(commit_ts: Any) -> Position:
     return Position("", number, 0, number >> 18)
 
 
-def _only(images: Any, name: str, type: str) -> Any:
-    if images is None or len(images) != 1 or images[0] is None:
-        raise MissingFieldError(f"`{name}` must be an array of one row when `type` is {type!r}", f"$.{name}")
-    return images[0]
-
-
 def _key_only(message: Any, names: Sequence[str], values: Sequence[Any]) -> bool:
     keys = unraw(message.pk_names)
     rest = [value for name, value in zip(names, values, strict=True) if not isinstance(keys, list) or name not in keys]
@@ -226,10 +182,3 @@ def _key_only(message: Any, names: Sequence[str], values: Sequence[Any]) -> bool
 def _elsewhere(location: Any) -> PartialImageError:
     reason, hint = "the row was too large and is in a file", ", which is not read: raise TiCDC's max-message-bytes"
     return PartialImageError(f"{reason} ({text(location)}){hint}", "$._tidb.claimCheckLocation", bare=reason + hint)
-
-
-def _unknown(type: Any) -> DecodeError:
-    if not isinstance(type, str):
-        return MissingFieldError("`type` is missing or not a string", "$.type")
-    known = f"is none of {', '.join(sorted({*KINDS, _WATERMARK}))}, and the message is not DDL"
-    return UnknownOperationError(f"type {type[:40]!r} {known}", "$.type", bare=f"type {known}")

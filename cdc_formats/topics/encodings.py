@@ -63,6 +63,11 @@ class SampledRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
+    @property
+    def where(self) -> str:
+        """``topic[partition]@offset``."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
 
 class InspectedRecord(NamedTuple):
     """A record with the encodings of its key and value."""
@@ -100,7 +105,7 @@ def inspect_part(part: str, data: bytes | None, headers: Headers = ()) -> Encode
     try:
         return _of_json(read_json(data))
     except (MalformedMessageError, RecursionError):
-        return _of_text(data)
+        return Encoded(TEXT, data.decode()) if _is_text(data) else Encoded(BYTES)
 
 
 def _framed(data: bytes) -> Encoded | None:
@@ -130,10 +135,6 @@ def _of_json(value: Any) -> Encoded:
     if is_wrapped(value) and isinstance(value.get("schema"), (dict, type(None))):
         return Encoded(JSON_BLOCK if "schema" in value else JSON_PAYLOAD, value["payload"])
     return Encoded(JSON_OBJECT, value)
-
-
-def _of_text(data: bytes) -> Encoded:
-    return Encoded(TEXT, data.decode()) if _is_text(data) else Encoded(BYTES)
 
 
 def _is_text(data: bytes) -> bool:

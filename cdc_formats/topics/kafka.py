@@ -161,16 +161,16 @@ def _sampled(servers: str, topic: str, sample: int, config: Mapping[str, Any], t
         ranges = _ranges(reader, topic, deadline)
         share = -(-sample // max(len(ranges), 1))
         parts = [part for partition, (low, high) in ranges.items() for part in _ends(partition, low, high, share)]
-        read = _read(reader, topic, parts, deadline)
-        most = sum(part.end - part.begin for part in parts)
-        records = {(record.partition, record.offset): record for record in tracked(read, most, printable(topic), progress=progress)}
+        asked: Counter[int] = Counter()
+        for part in parts:
+            asked[part.partition] += part.end - part.begin
+        read = tracked(_read(reader, topic, parts, deadline), asked.total(), printable(topic), progress=progress)
+        records = {(record.partition, record.offset): record for record in read}
     if parts and not records and time.monotonic() >= deadline:
         raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, but it has records: increase the timeout")
-    asked: Counter[int] = Counter()
-    for part in parts:
-        asked[part.partition] += part.end - part.begin
+    in_order = sorted(records.values(), key=lambda record: (record.partition, record.offset))
     # After the deadline, unread offsets may have records.
-    return _Sample([record for _, record in sorted(records.items())], ranges, asked if time.monotonic() < deadline else None)
+    return _Sample(in_order, ranges, asked if time.monotonic() < deadline else None)
 
 
 def infer_topic(

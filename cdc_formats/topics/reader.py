@@ -59,14 +59,15 @@ class TopicReader:
 
     def __init__(self, servers: str, config: Mapping[str, Any], *, remedy: str = REMEDY) -> None:
         try:
-            from confluent_kafka import Consumer, KafkaException
+            import confluent_kafka
         except ImportError as error:
             raise MissingDependencyError(f"reading Kafka requires confluent-kafka: {INSTALL}") from error
+        self._kafka: Any = confluent_kafka
         self.heard, self.remedy = BrokerErrors(config.get("error_cb")), remedy
         options = {**_DEFAULTS, **config, "bootstrap.servers": servers, **READ_ONLY, "error_cb": self.heard.hear}
         try:
-            self._consumer = Consumer(options)
-        except (KafkaException, TypeError, ValueError) as error:
+            self._consumer = confluent_kafka.Consumer(options)
+        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise refused_property(error, config) from None
 
     def __enter__(self) -> TopicReader:
@@ -113,9 +114,7 @@ class TopicReader:
         ------
         KafkaUnavailableError, SampleError
         """
-        from confluent_kafka import TopicPartition
-
-        low, high = self._asked(topic, self._consumer.get_watermark_offsets, TopicPartition(topic, partition), timeout=seconds)
+        low, high = self._asked(topic, self._consumer.get_watermark_offsets, self._kafka.TopicPartition(topic, partition), timeout=seconds)
         return low, high
 
     def offsets_at(self, topic: str, partitions: Collection[int], timestamp_ms: int, seconds: float) -> dict[int, int]:
@@ -125,9 +124,7 @@ class TopicReader:
         ------
         KafkaUnavailableError, SampleError
         """
-        from confluent_kafka import TopicPartition
-
-        times = [TopicPartition(topic, partition, timestamp_ms) for partition in partitions]
+        times = [self._kafka.TopicPartition(topic, partition, timestamp_ms) for partition in partitions]
         places = self._asked(topic, self._consumer.offsets_for_times, times, timeout=seconds)
         return {place.partition: place.offset for place in places if place.offset >= 0}
 
@@ -146,10 +143,8 @@ class TopicReader:
         ------
         UnknownTopicError, SampleError
         """
-        from confluent_kafka import TopicPartition
-
         at = {partition: begin for partition, begin in begins.items() if ends is None or begin < ends[partition]}
-        places = [TopicPartition(topic, partition, begin) for partition, begin in at.items()]
+        places = [self._kafka.TopicPartition(topic, partition, begin) for partition, begin in at.items()]
         if places:
             self._consumer.assign(places)
             self._consumer.resume(places)  # a paused partition stays paused when it is assigned again
@@ -161,8 +156,6 @@ class TopicReader:
 
     def _consume_until(self, topic: str, at: dict[int, int], ends: Mapping[int, int]) -> list[SampledRecord]:
         """Return records before the ends; `at` has the next offset of each partition that was not read to its end."""
-        from confluent_kafka import TopicPartition
-
         records, ended = self._consume(topic, min(_MOST_RECORDS, sum(ends[partition] - offset for partition, offset in at.items())))
         records = [record for record in records if record.partition in at]
         # The last offsets of a compacted topic may have no record.
@@ -170,7 +163,7 @@ class TopicReader:
         records = [record for record in records if record.offset < ends[record.partition]]
         at |= {record.partition: record.offset + 1 for record in records}
         for partition in ended & at.keys():
-            self._consumer.pause([TopicPartition(topic, partition)])
+            self._consumer.pause([self._kafka.TopicPartition(topic, partition)])
             del at[partition]
         return records
 
@@ -191,14 +184,12 @@ class TopicReader:
 
     def _metadata(self, topic: str | None, subject: str, seconds: float) -> dict[str, Any]:
         """Return the brokers' descriptions of one topic or all. The client would repeat a rejected login forever; this function raises."""
-        from confluent_kafka import KafkaException
-
         begin = time.monotonic()
         while True:
             try:
                 topics: dict[str, Any] = self._consumer.list_topics(topic, timeout=min(seconds, _TRY_SECONDS)).topics
                 return topics
-            except KafkaException as error:
+            except self._kafka.KafkaException as error:
                 _interruptible(self._consumer.poll, 0)  # lets the client report its errors
                 if refusal := self.heard.refusal():
                     raise refusal from None
@@ -208,11 +199,9 @@ class TopicReader:
                     raise self._typed(error.args[0], subject) from None
 
     def _asked(self, topic: str, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        from confluent_kafka import KafkaException
-
         try:
             return call(*args, **more)
-        except KafkaException as error:
+        except self._kafka.KafkaException as error:
             raise self._typed(error.args[0], topic) from None
 
     def _typed(self, error: Any, topic: str) -> SampleError:

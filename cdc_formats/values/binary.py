@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import partial
 from typing import Any
 
 from .handling import Converter, Handling, refuse
@@ -32,20 +33,15 @@ def base64_text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
+_READERS: dict[str, Converter] = {
+    "hex": lambda value: binascii.unhexlify(value.removeprefix("0x")),
+    "base64-url-safe": partial(base64.b64decode, altchars=b"-_", validate=True),
+    "latin1": lambda value: value.encode("latin-1"),
+}
+
+
 def _converter(sql_type: SqlType, handling: Handling) -> Converter:
-    def of_hex(value: str) -> bytes:
-        return binascii.unhexlify(value.removeprefix("0x"))
-
-    def of_url_safe(value: str) -> bytes:
-        return base64.b64decode(value, altchars=b"-_", validate=True)
-
-    def of_latin1(value: str) -> bytes:
-        return value.encode("latin-1")
-
-    def of_base64(value: str) -> bytes:
-        return base64.b64decode(value, validate=True)
-
-    read = {"hex": of_hex, "base64-url-safe": of_url_safe, "latin1": of_latin1}.get(handling.binary or "", of_base64)
+    read = _READERS.get(handling.binary or "", partial(base64.b64decode, validate=True))
 
     def convert(value: Any) -> bytes:
         if type(value) is bytes:  # not from JSON: upsert-kafka's raw
@@ -54,9 +50,10 @@ def _converter(sql_type: SqlType, handling: Handling) -> Converter:
             if handling.binary is None:
                 raise refuse(sql_type, value, UNDECLARED_BINARY)
             try:
-                return read(value)
+                raw: bytes = read(value)
             except ValueError:  # binascii.Error and UnicodeError are ValueErrors
                 raise refuse(sql_type, value, f"not {handling.binary}") from None
+            return raw
         raise refuse(sql_type, value)
 
     return convert

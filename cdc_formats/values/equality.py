@@ -75,24 +75,25 @@ def row_unifier(columns: Sequence[Column]) -> Callable[[Sequence[Any]], tuple[An
     each = [unifier(column.type) for column in columns]
     if not any(each):
         return None
-    known = [to or _same for to in each]
-    return lambda values: tuple(_unified(values, known))
+    unifiers = [to or _same for to in each]
+    return lambda values: tuple(_unified(values, unifiers))
 
 
 def key_getter(columns: Sequence[Column], indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Return the function from a row to its key, the values at these indices; equal keys give the same tuple."""
-    pick = _picker(indices)
+    pick = picker(indices)
     unify = row_unifier([columns[index] for index in indices])
     return pick if unify is None else lambda row: unify(pick(row))
 
 
 def sorted_entries(entries: Iterable[list[Any]]) -> list[list[Any]]:
     """Return a map's entries in canonical order, independent of their order in the message."""
-    found = list(entries)
-    return sorted(found, key=_text_key if all(type(entry[0]) is str for entry in found) else _any_key)
+    listed = list(entries)
+    return sorted(listed, key=_text_key if all(type(entry[0]) is str for entry in listed) else _any_key)
 
 
-def _picker(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+def picker(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from a row to the tuple of its values at these indices."""
     if len(indices) == 1:
         (only,) = indices
         return lambda row: (row[only],)

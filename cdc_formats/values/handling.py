@@ -14,7 +14,6 @@ Converter = Callable[[Any], Any]
 DECIMAL_MODES = ("precise", "string", "double")
 TIME_MODES = ("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds")
 BINARY_MODES = ("bytes", "base64", "base64-url-safe", "hex")
-ROUNDING = ("error", "half_up")
 Rounding = Literal["error", "half_up"]
 
 
@@ -65,8 +64,8 @@ class Handling:
 
     def of_part(self, name: str) -> Handling:
         """Return the handling of a nested column's part; the placeholder only replaces whole columns."""
-        found = (self.parts or {}).get(name)
-        return replace(self, placeholder=None, parts=None) if found is None else replace(found, placeholder=None)
+        part = (self.parts or {}).get(name)
+        return replace(self, placeholder=None, parts=None) if part is None else replace(part, placeholder=None)
 
 
 def null_or(convert: Converter) -> Converter:

@@ -52,38 +52,22 @@ def part_handling(sql_type: SqlType, part: Column, handling: Handling) -> Handli
 def nested_converter(sql_type: SqlType, of: Callable[[Column], Converter]) -> Converter:
     """Return the converter of an ARRAY, a MAP or a STRUCT; `of` returns the converter of a part, and null becomes None."""
     inner = [null_or(of(column)) for column in sql_type.fields]
-    names = [column.name for column in sql_type.fields]
-    return {"ARRAY": _array, "MAP": _map, "STRUCT": _struct}[sql_type.name](sql_type, inner, names)
+    if sql_type.name == "ARRAY":
+        (element,) = inner
+        return _of_kind(sql_type, list, lambda value: [element(item) for item in value])
+    if sql_type.name == "MAP":
+        key, item = inner
+        return _of_kind(sql_type, dict, lambda value: sorted_entries([key(name), item(entry)] for name, entry in value.items()))
+    fields = [(column.name, to) for column, to in zip(sql_type.fields, inner, strict=True)]
+    return _of_kind(sql_type, dict, lambda value: [to(value.get(name)) for name, to in fields])
 
 
-def _array(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
-    (element,) = inner
+def _of_kind(sql_type: SqlType, kind: type, to: Converter) -> Converter:
+    """Return `to`, for values of a Python type; others are refused."""
 
-    def convert(value: Any) -> list[Any]:
-        if type(value) is list:
-            return [element(item) for item in value]
-        raise refuse(sql_type, value)
-
-    return convert
-
-
-def _map(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
-    key, item = inner
-
-    def convert(value: Any) -> list[Any]:
-        if type(value) is dict:
-            return sorted_entries([key(name), item(entry)] for name, entry in value.items())
-        raise refuse(sql_type, value)
-
-    return convert
-
-
-def _struct(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
-    fields = list(zip(names, inner, strict=True))
-
-    def convert(value: Any) -> list[Any]:
-        if type(value) is dict:
-            return [field(value.get(name)) for name, field in fields]
+    def convert(value: Any) -> Any:
+        if type(value) is kind:
+            return to(value)
         raise refuse(sql_type, value)
 
     return convert

@@ -36,11 +36,11 @@ def _boolean_converter(sql_type: SqlType, handling: Handling) -> Converter:
         if type(value) is int and value in (0, 1):
             return value == 1
         if type(value) is str:
-            known = _BOOLEANS.get(value)
-            if known is None:
-                known = _BOOLEANS.get(value.strip().lower())
-            if known is not None:
-                return known
+            boolean = _BOOLEANS.get(value)
+            if boolean is None:
+                boolean = _BOOLEANS.get(value.strip().lower())
+            if boolean is not None:
+                return boolean
         raise refuse(sql_type, value)
 
     return convert

@@ -190,16 +190,16 @@ class _Parser:
     def _peek(self) -> str:
         return self.tokens[self.next] if self.next < len(self.tokens) else ""
 
-    def _take(self, *wanted: str) -> str:
+    def _take(self, *expected: str) -> str:
         token = self._peek()
-        if wanted and token.upper() not in wanted:
-            raise self._error(f"expected {' or '.join(wanted)} before {token or 'the end'!r}")
+        if expected and token.upper() not in expected:
+            raise self._error(f"expected {' or '.join(expected)} before {token or 'the end'!r}")
         self.next += 1
         return token
 
-    def _accept(self, *wanted: str) -> bool:
-        if [token.upper() for token in self.tokens[self.next : self.next + len(wanted)]] == list(wanted):
-            self.next += len(wanted)
+    def _accept(self, *expected: str) -> bool:
+        if [token.upper() for token in self.tokens[self.next : self.next + len(expected)]] == list(expected):
+            self.next += len(expected)
             return True
         return False
 

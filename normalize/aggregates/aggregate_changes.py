@@ -82,13 +82,13 @@ def _require_update_before(changes: DataFrame, stated: str | None) -> None:
     """Raise an error unless the changelog has ``-U``: without it, the sums would be wrong."""
     if stated not in (None, "all"):
         raise ArgumentError(f"changelog_mode is {stated!r}: use 'all', for a changelog with -U")
-    found = mode_of(changes)
-    if found == "upsert":
+    mode = mode_of(changes)
+    if mode == "upsert":
         raise ArgumentError(
             "the changelog has no -U, which retracts the old row of an update: read it with changelog_mode='all', or apply "
             "ChangelogNormalize(primary_key=[...])"
         )
-    if found is None and stated is None:
+    if mode is None and stated is None:
         raise ArgumentError(
             "the plan of the DataFrame does not show whether the changelog has -U, which retracts the old row of an update: if it has, "
             "pass changelog_mode='all'; if not, apply ChangelogNormalize(primary_key=[...])"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
 
 from cdc_formats.errors import ArgumentError, StateVersionError
 from cdc_formats.values.lattice import holds
@@ -30,9 +30,6 @@ from normalize.worker import worker
 
 from .read_state import find_state
 from .rewrite import NewCheckpoint, check_number
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
 
 _NOW_MS = 0
 """The time of the last write is not carried over."""
@@ -77,8 +74,6 @@ def carry_over(
     A column that the old query did not have is NULL in the stored rows: a key has its value from its next change on. A column that
     `changes` does not have is dropped. Rows that had a TTL no longer expire.
     """
-    from pyspark.sql import functions as F
-
     spark = changes.sparkSession
     require_jvm(spark, "carry_over", "use a classic session")
     check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
@@ -91,8 +86,11 @@ def carry_over(
     stored = find_state(spark, checkpoint, native=True)
     # Reading the layout is a pass over the whole state.
     layout = None if stored.is_native(spark) else stored.layout(spark)
-    if layout is not None:
-        _check_layout(layout)
+    if layout is not None and layout.with_positions:
+        raise ArgumentError(
+            "the state has positions (order='source'), which the native engine does not have: start the query with engine='native' from a "
+            "new checkpoint"
+        )
     new = NewCheckpoint(spark, stored, new_checkpoint, shuffle_partitions)
     with new.removed_on_error():
         parts = _native_parts(new, output) if layout is None else _key_group_parts(new, output, layout)
@@ -113,14 +111,6 @@ def _output(changes: DataFrame, metadata: Sequence[str]) -> Output:
     return Output(tuple(column for name, column in columns.items() if name not in metadata), tuple(columns[name] for name in metadata))
 
 
-def _check_layout(layout: Layout) -> None:
-    if layout.with_positions:
-        raise ArgumentError(
-            "the state has positions (order='source'), which the native engine does not have: start the query with engine='native' from a "
-            "new checkpoint"
-        )
-
-
 def _parts_ddl(output: Output) -> str:
     return f"key BINARY, row {spark_type(struct_type(output.columns))}, fact STRING"
 
@@ -133,8 +123,6 @@ def _key_group_parts(new: NewCheckpoint, output: Output, layout: Layout) -> Data
 
 def _native_parts(new: NewCheckpoint, output: Output) -> DataFrame:
     """Return the newest rows of a query on the native engine, and its facts."""
-    from pyspark.sql import functions as F
-
     state = new.stored.newest(new.session)
     before = {column.name: column for column in table_columns(state.select("row.*").schema)}
     fields = [_field(column, before.get(column.name)) for column in output.columns]
@@ -144,8 +132,6 @@ def _native_parts(new: NewCheckpoint, output: Output) -> DataFrame:
 
 
 def _field(column: Column, before: Column | None) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     if before is None:
         return F.lit(None).cast(spark_type(column.type)).alias(column.name)
     if not holds(column.type, before.type):
@@ -158,8 +144,6 @@ def _field(column: Column, before: Column | None) -> SparkColumn:
 
 def _loaded(new: NewCheckpoint, output: Output) -> DataFrame:
     """Return a stream with the native engine's aggregation that only stores the parts."""
-    from pyspark.sql import functions as F
-
     # Columns that are read from files are nullable, as those of the first pass are. Spark compares that, too.
     parts = new.session.readStream.schema(f"{_parts_ddl(output)}, batch BIGINT").parquet(new.parts)
     if output.metadata:

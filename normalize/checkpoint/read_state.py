@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import ArgumentError, StateDamagedError
@@ -30,9 +32,6 @@ from normalize.core.state import KeyGroup, Layout, read
 from normalize.engines.key_groups import STATE_DDL
 from normalize.monitoring.explain_error import explain_error
 from normalize.worker import worker
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 OPERATOR = "applyInPandasWithState"
 """Spark's name of the stage."""
@@ -90,15 +89,14 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
         if stored.is_native(spark):
             return stored.newest_rows(spark)
         layout = stored.layout(spark)
-    columns = (*layout.columns, *_extra_columns(layout))
+    written, position = _WRITTEN if layout.with_ttl else (), _POSITION if layout.with_positions else ()
+    columns = (*layout.columns, *_KEY_GROUP, *written, *position)
     return stored.key_groups(spark).mapInArrow(partial(_rows_pass, layout=layout, columns=columns), spark_ddl(columns))
 
 
 @contextmanager
 def _readable(checkpoint: str) -> Iterator[None]:
     """Raise what Spark says of files that it cannot read as a `StateDamagedError`."""
-    from pyspark.errors import PySparkException, PythonException
-
     try:
         from py4j.protocol import Py4JJavaError
     except ImportError:  # the client of Spark Connect
@@ -220,14 +218,14 @@ class StoredState:
         StateVersionError
         """
         ddl = "key_groups INT, columns STRING, unique_key ARRAY<STRING>, extras ARRAY<STRING>"
-        found = self.key_groups(spark).mapInArrow(_layouts_pass, ddl).distinct().collect()
-        if not found:
+        layouts = self.key_groups(spark).mapInArrow(_layouts_pass, ddl).distinct().collect()
+        if not layouts:
             raise ArgumentError(
                 f"the state in {self.checkpoint} has no rows after batch {self.batch_id}, and so its columns are unknown: continue the "
                 "query with any key_groups"
             )
-        first, extras = found[0], {name for row in found for name in row.extras}
-        columns = widest([to_columns(row.columns) for row in found])
+        first, extras = layouts[0], {name for row in layouts for name in row.extras}
+        columns = widest([to_columns(row.columns) for row in layouts])
         unique_key = tuple(first.unique_key)
         return Layout(first.key_groups, columns, unique_key, "written" in extras, "epoch" in extras)
 
@@ -247,12 +245,7 @@ def find_state(
     ArgumentError
         When the checkpoint has none, or has several and `operator_id` does not select one.
     """
-    if not _exists(spark, f"{checkpoint}/commits"):  # Spark's reader would create it
-        raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
-    spark.streams.active  # noqa: B018 - Spark's driver starts its StateStoreCoordinator, which the readers of RocksDB call since Spark 4.1
-    operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
-    if not operators or min(operator.maxBatchId for operator in operators) < 0:
-        raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
+    operators = _operators(spark, checkpoint)
     states = [
         StoredState(checkpoint, operator.operatorId, operator.numPartitions, operator.maxBatchId if batch_id is None else batch_id)
         for operator in operators
@@ -260,22 +253,31 @@ def find_state(
     ]
     ours = [state for state in states if state.is_stage(spark) or (native and state.is_native(spark))]
     if len(ours) != 1:
-        there = ", ".join(sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators}))
-        raise _not_one_stage(checkpoint, there, operator_id, several=len(ours) > 1)
+        raise _not_one_stage(checkpoint, operators, operator_id, several=len(ours) > 1)
     return ours[0]
 
 
-def _not_one_stage(checkpoint: str, operators: str, operator_id: int | None, *, several: bool) -> ArgumentError:
+def _operators(spark: SparkSession, checkpoint: str) -> list[Row]:
+    """Return Spark's rows on the stateful operators of a checkpoint, which has at least one micro-batch."""
+    if not _exists(spark, f"{checkpoint}/commits"):  # Spark's reader would create it
+        raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
+    spark.streams.active  # noqa: B018 - Spark's driver starts its StateStoreCoordinator, which the readers of RocksDB call since Spark 4.1
+    operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
+    if not operators or min(operator.maxBatchId for operator in operators) < 0:
+        raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
+    return operators
+
+
+def _not_one_stage(checkpoint: str, operators: Iterable[Row], operator_id: int | None, *, several: bool) -> ArgumentError:
     """Return the error for a checkpoint without a keyed stage, or with several."""
+    listed = ", ".join(sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators}))
     refusal = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
     fix = "pass operator_id" if several else "none of them is a ChangelogNormalize" if not refusal else "pass another operator_id"
-    return ArgumentError(f"{refusal}the query in {checkpoint} has the stateful operators {operators}: {fix}")
+    return ArgumentError(f"{refusal}the query in {checkpoint} has the stateful operators {listed}: {fix}")
 
 
 def _exists(spark: SparkSession, path: str) -> bool:
     """Return whether a folder exists. Spark Connect has no file systems, only readers, which expand patterns."""
-    from pyspark.errors import AnalysisException
-
     try:
         analyze(spark.read.text(re.sub(r"([\\{}\[\]*?])", r"\\\1", path)))
     except AnalysisException as error:
@@ -293,12 +295,12 @@ def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:
     >>> [str(column.type) for column in widest([to_columns("id INT, a STRING"), to_columns("id BIGINT")])]
     ['BIGINT', 'STRING']
     """
-    found: dict[str, Column] = {}
+    by_name: dict[str, Column] = {}
     for table in sorted(tables, key=len, reverse=True):
         for column in table:
-            known = found.get(column.name, column)
-            found[column.name] = column if holds(column.type, known.type) else known
-    return tuple(found.values())
+            widest_yet = by_name.get(column.name, column)
+            by_name[column.name] = column if holds(column.type, widest_yet.type) else widest_yet
+    return tuple(by_name.values())
 
 
 # ------------------------------------------------------------------------------------------------------- on the workers
@@ -372,7 +374,3 @@ def _set_keys(arrays: list[Any], layout: Layout, rows: pa.RecordBatch, deleted: 
 def _time(clock_ms: np.ndarray[Any, Any]) -> pa.Array:
     micros = pa.array(clock_ms * 1000, mask=clock_ms == _UNKNOWN)
     return micros.cast(arrow_type(_WRITTEN[0].type))
-
-
-def _extra_columns(layout: Layout) -> tuple[Column, ...]:
-    return (*_KEY_GROUP, *(_WRITTEN if layout.with_ttl else ()), *(_POSITION if layout.with_positions else ()))

@@ -13,10 +13,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize.connect import require_jvm
@@ -28,11 +31,6 @@ from normalize.worker import prepare, worker
 
 from .read_state import find_state
 from .rewrite import NewCheckpoint, check_number
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.state import GroupState
 
 _PARTS_DDL = "key_group INT, state BINARY"
 _PARTS_SCHEMA = pa.schema([("key_group", pa.int32()), ("state", pa.binary())])
@@ -75,7 +73,11 @@ def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_group
     check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
     stored = find_state(spark, checkpoint)
     layout = stored.layout(spark)
-    _check_layout(layout, key_groups)
+    if layout.with_positions and key_groups % layout.key_groups:
+        raise ArgumentError(
+            f"the state has positions (order='source'), which cannot be merged between key groups, and key_groups is {key_groups}: use a "
+            f"multiple of {layout.key_groups}"
+        )
     new = NewCheckpoint(spark, stored, new_checkpoint, shuffle_partitions)
     split = partial(_split_pass, layout=layout, key_groups=key_groups, now_ms=time.time_ns() // 1_000_000)
     with new.removed_on_error():
@@ -90,18 +92,8 @@ def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_group
 
 def _loaded(new: NewCheckpoint, layout: Layout) -> DataFrame:
     """Return a stream with the stage's stateful operator that only stores the parts."""
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
     groups = new.session.readStream.schema(_PARTS_DDL).parquet(new.parts).groupBy("key_group")
     return groups.applyInPandasWithState(partial(_load_group, layout=layout), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout)
-
-
-def _check_layout(layout: Layout, key_groups: int) -> None:
-    if layout.with_positions and key_groups % layout.key_groups:
-        raise ArgumentError(
-            f"the state has positions (order='source'), which cannot be merged between key groups, and key_groups is {key_groups}: use a "
-            f"multiple of {layout.key_groups}"
-        )
 
 
 # ------------------------------------------------------------------------------------------------------- on the workers
@@ -162,8 +154,6 @@ def main() -> None:
     parser.add_argument("--key-groups", type=int, required=True, help="the new number of key groups")
     parser.add_argument("--shuffle-partitions", type=int, help="the new spark.sql.shuffle.partitions; unchanged by default")
     arguments = parser.parse_args()
-    from pyspark.sql import SparkSession
-
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName("rescale").getOrCreate()
     try:

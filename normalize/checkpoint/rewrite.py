@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 
 from .read_state import Files, StoredState
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -137,9 +135,7 @@ def check_number(name: str, number: int) -> None:
 
 def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
     """Return a copy of a session with these settings changed."""
-    from pyspark.sql import SparkSession as Session
-
-    session = Session(spark.sparkContext, spark._jsparkSession.cloneSession())
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     for name, value in conf.items():
         session.conf.set(name, value)
     return session

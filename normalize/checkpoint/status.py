@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -111,10 +110,10 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
     # Spark removes old files of both folders together, so that the committed micro-batch has its offsets.
     done = planned_log if planned == committed else _log(files.read(f"offsets/{committed}") if committed > _NONE else None, checkpoint)
     offsets: dict[str, dict[int, int]] = {}
-    others = []
+    other_sources = []
     for line in done.sources:
         if (topics := _kafka_offsets(line)) is None:
-            others.append(line)
+            other_sources.append(line)
         else:
             offsets |= topics
     return CheckpointStatus(
@@ -125,7 +124,7 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
         committed_batch=None if committed == _NONE else committed,
         committed_planned_at=done.at,
         offsets=offsets,
-        other_sources=tuple(others),
+        other_sources=tuple(other_sources),
         operators=files.operators(),
         settings=done.settings or planned_log.settings,
     )
@@ -188,14 +187,14 @@ class _Files:
 
     def operators(self) -> tuple[StatefulOperator, ...]:
         """Return the stateful operators."""
-        found = []
+        stateful = []
         for number in sorted(int(name) for name in self._names("state") if name.isdigit()):
             if (text := self._operator(number)) is not None:
                 about = msgspec.json.decode(text.partition("\n")[2])
                 stores = about["stateStoreInfo"]
                 name = str(about["operatorInfo"]["operatorName"])
-                found.append(StatefulOperator(number, name, max((store["numPartitions"] for store in stores), default=0)))
-        return tuple(found)
+                stateful.append(StatefulOperator(number, name, max((store["numPartitions"] for store in stores), default=0)))
+        return tuple(stateful)
 
     def _operator(self, number: int) -> str | None:
         folder = f"state/{number}/_metadata"
@@ -205,5 +204,4 @@ class _Files:
     def _names(self, folder: str) -> list[str]:
         from pyarrow.fs import FileSelector
 
-        found: Any = self._system.get_file_info(FileSelector(f"{self._root}/{folder}", allow_not_found=True))
-        return [each.base_name for each in found]
+        return [each.base_name for each in self._system.get_file_info(FileSelector(f"{self._root}/{folder}", allow_not_found=True))]

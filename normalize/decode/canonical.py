@@ -1,4 +1,4 @@
-"""Check that the metadata values of external formats are canonical (`cdc_formats.values.types`)."""
+"""Check that the metadata values of formats are canonical (`cdc_formats.values.types`)."""
 
 from __future__ import annotations
 
@@ -34,3 +34,35 @@ def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]
     decode = msgspec.msgpack.Decoder(tuple[tuple(canonical_type(column.type) | None for column in columns)]).decode  # type: ignore[misc]
     # Packing raises for lone surrogates and for objects of other classes.
     return lambda values: decode(pack(tuple(values)))
+
+
+_FAILURES = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+
+
+def uncanonical_finder(column: Column) -> Callable[[Sequence[Any]], list[int]]:
+    """Return the function from many values of a column to the indexes of those that are not canonical.
+
+    Examples
+    --------
+    >>> from cdc_formats import columns
+    >>> uncanonical_finder(columns("at TIMESTAMP")[0])([1, "noon", None])
+    [1]
+    """
+    check = canonical_check([column])
+    decode = msgspec.msgpack.Decoder(list[canonical_type(column.type) | None]).decode  # type: ignore[misc]
+
+    def is_canonical(value: Any) -> bool:
+        try:
+            check([value])
+        except _FAILURES:
+            return False
+        return True
+
+    def find(values: Sequence[Any]) -> list[int]:
+        try:
+            decode(pack(tuple(values)))
+        except _FAILURES:
+            return [index for index, value in enumerate(values) if not is_canonical(value)]
+        return []
+
+    return find

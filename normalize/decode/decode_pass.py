@@ -105,9 +105,8 @@ class _Task:
         self.change = self._update_before_changer()
         self.merge = _metadata_merger(source)
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
-        # Rows come from converters. Metadata comes from the format; this library's formats return canonical values.
-        ours = type(source.format).__module__.startswith("cdc_formats.")
-        self.check = None if ours or not source.format_metadata else canonical_check(decoder.metadata_columns)
+        # Rows come from converters. Metadata comes from the format, which may be of another package.
+        self.check = canonical_check(decoder.metadata_columns) if source.format_metadata else None
         self.counts: Counter[str] = Counter()
         self.letters: list[Letter] = []
         self.held = self.held_bytes = 0

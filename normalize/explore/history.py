@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, functions as F
+
 from cdc_formats.errors import ArgumentError
 from cdc_formats.printable import printable
 from cdc_formats.values.schema import backquoted
@@ -15,7 +17,6 @@ from normalize.dataframe import require_changelog
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame
 
 METADATA = ("topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list")
 """Columns that describe the record, not the row; as do those with a dot in their name (``source.timestamp``)."""
@@ -94,8 +95,6 @@ def history(changes: DataFrame, key: Mapping[str, Any]) -> History:
     ArgumentError
         When the key has a column that the changelog lacks, or the changelog is a stream.
     """
-    from pyspark.sql import functions as F
-
     require_bounded(changes)
     require_columns(changes, list(key))
     if not key:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, functions as F
+
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
@@ -15,7 +17,6 @@ from .history import KIND_COLORS, require_bounded, require_columns
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from pyspark.sql import Column, DataFrame
 
 BUCKETS = 60
 """A plot over time has at most this many buckets."""
@@ -50,8 +51,6 @@ def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | N
     MissingDependencyError
         When matplotlib is not installed.
     """
-    from pyspark.sql import functions as F
-
     dates, bucket, width = _buckets(changes, time)
     counts = changes.where(F.col(backquoted(time)).isNotNull()).groupBy(bucket, ROW_KIND).count().collect()
     axes = _axes(ax)
@@ -88,8 +87,6 @@ def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrive
     ArgumentError, MissingDependencyError
         As `plot_operations`.
     """
-    from pyspark.sql import functions as F
-
     require_bounded(changes)
     require_columns(changes, [event_time, arrived])
     dates, bucket, _ = _buckets(changes, arrived)
@@ -123,8 +120,6 @@ def plot_rows_per_key(changes: DataFrame, primary_key: str | Sequence[str], *, a
     ArgumentError, MissingDependencyError
         As `plot_operations`.
     """
-    from pyspark.sql import functions as F
-
     key = names_of(primary_key)
     require_bounded(changes)
     require_columns(changes, key)
@@ -157,15 +152,11 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _micros(name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.unix_micros(F.col(backquoted(name)).cast("timestamp"))
 
 
 def _buckets(changes: DataFrame, time: str) -> tuple[list[float], Column, int]:
     """Return the start of each bucket (in matplotlib's days since 1970), each row's bucket, and a bucket's length (in microseconds)."""
-    from pyspark.sql import functions as F
-
     require_bounded(changes)
     require_columns(changes, [time])
     [(first, last)] = changes.agg(F.min(_micros(time)), F.max(_micros(time))).collect()

@@ -89,13 +89,19 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
     mechanism = java.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in _LOGIN_MODULES:
         raise _untranslatable(f"kafka.sasl.mechanism={mechanism}" if "sasl.mechanism" in java else "Kafka's default mechanism GSSAPI")
+    return {"sasl.mechanism": mechanism, **_login(java, mechanism)}
+
+
+def _login(java: Mapping[str, str], mechanism: str) -> dict[str, str]:
     login = _JAAS.fullmatch(java.get("sasl.jaas.config", ""))
     if login is None or login[1] != _LOGIN_MODULES[mechanism]:
         raise _untranslatable(f"kafka.sasl.jaas.config, which is not the single {_LOGIN_MODULES[mechanism]} that {mechanism} requires,")
-    given = {name: _jaas_text(value) for name, value in _JAAS_OPTION.findall(login[2])}
-    if set(given) != {"username", "password"}:
-        raise _untranslatable(f"kafka.sasl.jaas.config with the options {', '.join(sorted(given)) or 'none'} (not username and password)")
-    return {"sasl.mechanism": mechanism, "sasl.username": given["username"], "sasl.password": given["password"]}
+    credentials = {name: _jaas_text(value) for name, value in _JAAS_OPTION.findall(login[2])}
+    if set(credentials) != {"username", "password"}:
+        raise _untranslatable(
+            f"kafka.sasl.jaas.config with the options {', '.join(sorted(credentials)) or 'none'} (not username and password)"
+        )
+    return {"sasl.username": credentials["username"], "sasl.password": credentials["password"]}
 
 
 def _jaas_text(value: str) -> str:

@@ -106,18 +106,18 @@ def destination_of(dead_letter: DeadLetter, format: str, options: Mapping[str, s
     MissingDependencyError
         When confluent-kafka is not installed.
     """
-    topic, given = dead_letter.topic, dead_letter.options
+    topic, producer_options = dead_letter.topic, dead_letter.options
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise ArgumentError(f"DeadLetter has the topic {topic!r}: it must be the name of a Kafka topic")
-    if any(str(given.get(name, "all")) not in ("all", "-1") for name in _ACKS):
+    if any(str(producer_options.get(name, "all")) not in ("all", "-1") for name in _ACKS):
         raise ArgumentError("the options of DeadLetter have other acks than 'all': remove acks, or a dead letter could be lost")
-    config = {**_DEFAULTS, **_connection(options, given), **given}
+    config = {**_DEFAULTS, **_connection(options, producer_options), **producer_options}
     _check_producer(config)
     return Destination(topic, format, tuple(config.items()))
 
 
-def _connection(options: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
-    named = [name for name in given if name.startswith(_CONNECTION)]
+def _connection(options: Mapping[str, str], producer_options: Mapping[str, Any]) -> dict[str, str]:
+    named = [name for name in producer_options if name.startswith(_CONNECTION)]
     if any(name in _SERVERS for name in named):
         return {}
     if not options:
@@ -236,8 +236,7 @@ def letter_key(record: KafkaRecord) -> bytes:
     """Return the key of a record's dead letter: the record's place, or a hash of its content if it has none."""
     if record.placed:
         return record.where.encode()
-    content = sha256(encode((record.key, record.value)))
-    return content.hexdigest().encode()
+    return sha256(encode((record.key, record.value))).hexdigest().encode()
 
 
 def headers_of(letter: Letter, format: str) -> list[tuple[str, bytes | None]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
@@ -16,28 +15,17 @@ from cdc_formats.topics.kafka import SAMPLE, key_values, sample_topic
 from cdc_formats.values.schema import quote
 
 from .client_options import librdkafka_options
-from .topics import subscribed_topics
-
-
-class InferredArguments(NamedTuple):
-    """The arguments of a read, completed from a sample.
-
-    Attributes
-    ----------
-    format : Format
-        The format with inferred values for options that were not given.
-    schema : str
-    primary_key : tuple of str
-    """
-
-    format: Format
-    schema: str
-    primary_key: tuple[str, ...]
+from .topics import named_topics
 
 
 def infer_arguments(
-    format: Format, options: Mapping[str, str], *, given: Mapping[str, Any] | None, primary_key: tuple[str, ...], sample: int = SAMPLE
-) -> InferredArguments:
+    format: Format,
+    options: Mapping[str, str],
+    *,
+    named_options: Mapping[str, Any] | None,
+    primary_key: tuple[str, ...],
+    sample: int = SAMPLE,
+) -> tuple[Format, str, tuple[str, ...]]:
     """Return the format, schema and primary key inferred from a sample of a topic, and print them.
 
     Parameters
@@ -45,7 +33,7 @@ def infer_arguments(
     format : Format
     options : mapping
         Options of Spark's Kafka source: topics and connection.
-    given : mapping or None
+    named_options : mapping or None
         The format options that the user passed by name; None: the user passed a format, whose options are not inferred.
     primary_key : tuple of str
         The user's primary key; empty: inferred.
@@ -64,21 +52,16 @@ def infer_arguments(
     records: list[SampledRecord] = []
     for topic in topics:
         records += sample_topic(servers, topic, sample=-(-sample // len(topics)), config=connection)
-    found = infer_schema(key_values(records), format=format)
-    inferred_options = {} if given is None else found.options_besides(given)
-    print(arguments_text(found, topics, inferred_options, primary_key))
-    return InferredArguments(replace(format, **inferred_options), found.ddl, primary_key or found.primary_key)
+    inferred = infer_schema(key_values(records), format=format)
+    inferred_options = {} if named_options is None else inferred.options_besides(named_options)
+    print(arguments_text(inferred, topics, inferred_options, primary_key))
+    return replace(format, **inferred_options), inferred.ddl, primary_key or inferred.primary_key
 
 
 def _topics(options: Mapping[str, str]) -> list[str]:
     if "subscribePattern" in options:
         raise ArgumentError("a topic pattern requires a schema, since only named topics can be sampled: pass schema, or the topics")
-    if "assign" in options:
-        try:
-            return sorted(json.loads(options["assign"]))
-        except ValueError:
-            raise ArgumentError('the option assign is not JSON: write, for example, {"orders": [0, 1]}') from None
-    return subscribed_topics(options)
+    return named_topics(options)
 
 
 def _connection(options: Mapping[str, str]) -> dict[str, str]:
@@ -89,29 +72,29 @@ def _connection(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def arguments_text(
-    found: InferredSchema, topics: Sequence[str], inferred_options: Mapping[str, Any], primary_key: Sequence[str] = ()
+    inferred: InferredSchema, topics: Sequence[str], inferred_options: Mapping[str, Any], primary_key: Sequence[str] = ()
 ) -> str:
     """Return the inferred arguments as text to paste, with notes."""
-    key, why = (primary_key, "as given") if primary_key else (found.primary_key, found.primary_key_reason)
-    guessed = [each.column.name for each in found.evidence if each.certainty == "values"]
-    noted = {**found.noted_columns, **({"guessed from its values": guessed} if guessed else {})}
+    key, why = (primary_key, "as given") if primary_key else (inferred.primary_key, inferred.primary_key_reason)
+    guessed = [each.column.name for each in inferred.evidence if each.certainty == "values"]
+    noted = {**inferred.noted_columns, **({"guessed from its values": guessed} if guessed else {})}
     return "\n".join(
         [
-            f"Inferred from {found.records} records of {', '.join(topics)}, {found.rows} rows:",
-            _schema_argument(found),
+            f"Inferred from {inferred.records} records of {', '.join(topics)}, {inferred.rows} rows:",
+            _schema_argument(inferred),
             printable(f"primary_key={list(key)!r}  # {why}"),
             *([f"format_options={dict(inferred_options)!r}"] if inferred_options else []),
-            *(printable(f"# {name}: {found.option_reasons[name]}") for name in inferred_options),
+            *(printable(f"# {name}: {inferred.option_reasons[name]}") for name in inferred_options),
             *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in noted.items()),
-            *(printable(f"# {note}") for note in found.notes),
+            *(printable(f"# {note}") for note in inferred.notes),
             "Pass these arguments to pin them: another sample may lead to other results.",
         ]
     )
 
 
-def _schema_argument(found: InferredSchema) -> str:
+def _schema_argument(inferred: InferredSchema) -> str:
     """Return the columns as an argument to paste; names come from messages, and must not end the string or be invisible in it."""
-    columns = [f"    {column}" for column in found.columns]
+    columns = [f"    {column}" for column in inferred.columns]
     if any(printable(column) != column or '"""' in column or "\\" in column for column in columns):
-        return f"schema={found.ddl!r}"
+        return f"schema={inferred.ddl!r}"
     return 'schema="""\n' + ",\n".join(columns) + '\n"""'

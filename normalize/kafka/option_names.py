@@ -55,14 +55,14 @@ _PREFIX = "kafka."
 _SIMILAR_SPARK, _SIMILAR_KAFKA = 0.8, 0.9
 
 
-def check_option_names(options: Mapping[str, Any], *, known: Iterable[str] = SOURCE_OPTIONS) -> None:
+def check_option_names(options: Mapping[str, Any], *, supported: Iterable[str] = SOURCE_OPTIONS) -> None:
     """Raise an error for an option whose name is nearly that of a known one, and warn about others that Spark ignores.
 
     Parameters
     ----------
     options : mapping
         Options of Spark's Kafka source or sink.
-    known : iterable of str
+    supported : iterable of str
         Spark's own options.
 
     Raises
@@ -80,14 +80,14 @@ def check_option_names(options: Mapping[str, Any], *, known: Iterable[str] = SOU
             _check(name, name[len(_PREFIX) :], KAFKA_OPTIONS, _SIMILAR_KAFKA, prefix=_PREFIX)
         elif name in KAFKA_OPTIONS:
             raise ArgumentError(f"options has {name!r}, which Spark would ignore: did you mean {_PREFIX + name!r}?")
-        elif not _check(name, name, known, _SIMILAR_SPARK):
+        elif not _check(name, name, supported, _SIMILAR_SPARK):
             _log.warning("options has %r, which is not an option of Spark's Kafka source or sink: Spark ignores it", name)
 
 
-def _check(name: str, part: str, known: Iterable[str], cutoff: float, prefix: str = "") -> bool:
+def _check(name: str, part: str, supported: Iterable[str], cutoff: float, prefix: str = "") -> bool:
     """Return whether a name is known; raises if it is nearly a known one. Spark ignores case."""
-    spelled = {_plain(each): each for each in known}
-    if part.lower() in {each.lower() for each in known}:
+    spelled = {_plain(each): each for each in supported}
+    if part.lower() in {each.lower() for each in supported}:
         return True
     similar = get_close_matches(_plain(part), spelled, n=1, cutoff=cutoff)
     if similar:

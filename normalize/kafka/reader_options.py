@@ -48,34 +48,33 @@ def reader_options(topic: str | Sequence[str] | re.Pattern[str] | None, options:
     ArgumentError
         When the servers are missing, or the topics are missing or given twice.
     """
-    options = {} if options is None else options
+    options = options or {}
     check_option_names(options)
     require_servers(options)
-    given = {name: str(value) for name, value in options.items()}
-    if isinstance(topic, re.Pattern):
-        given["subscribePattern"] = _java_pattern(topic) if "subscribePattern" not in given else _twice("subscribePattern")
-    elif topic is not None:
-        names = (topic,) if isinstance(topic, str) else topic
-        given["subscribe"] = ",".join(names) if "subscribe" not in given else _twice("subscribe")
-    named = [name for name in _SUBSCRIPTIONS if given.get(name)]
+    reader = {name: str(value) for name, value in options.items()}
+    if topic is not None:
+        option, value = _subscription(topic)
+        if option in reader:
+            raise ArgumentError(f"topic and the option {option} cannot be combined: remove one of them")
+        reader[option] = value
+    named = [name for name in _SUBSCRIPTIONS if reader.get(name)]
     if len(named) != 1:
         got = f"got {' and '.join(named)}" if named else "got none"
         raise ArgumentError(f"pass exactly one of topic and the options {', '.join(_SUBSCRIPTIONS)}; {got}")
-    return {**READER_DEFAULTS, **given}
+    return {**READER_DEFAULTS, **reader}
 
 
-def _twice(option: str) -> str:
-    raise ArgumentError(f"topic and the option {option} cannot be combined: remove one of them")
-
-
-def _java_pattern(pattern: re.Pattern[str]) -> str:
-    if not isinstance(pattern.pattern, str):
+def _subscription(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[str, str]:
+    """Return Spark's option for topics, and its value."""
+    if not isinstance(topic, re.Pattern):
+        return "subscribe", topic if isinstance(topic, str) else ",".join(topic)
+    if not isinstance(topic.pattern, str):
         raise ArgumentError("topic is a pattern of bytes: compile a str, re.compile('shop[.].*')")
-    if pattern.flags != re.compile(pattern.pattern).flags:
+    if topic.flags != re.compile(topic.pattern).flags:
         raise ArgumentError(
-            f"topic has flags that Kafka would not see: write them into the pattern, as in re.compile('(?i){pattern.pattern}')"
+            f"topic has flags that Kafka would not see: write them into the pattern, as in re.compile('(?i){topic.pattern}')"
         )
-    return pattern.pattern
+    return "subscribePattern", topic.pattern
 
 
 def only_topic(options: Mapping[str, str]) -> str | None:

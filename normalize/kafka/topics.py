@@ -50,9 +50,14 @@ def selected_topics(options: Mapping[str, str]) -> Collection[str] | re.Pattern[
             return re.compile(options["subscribePattern"])
         except re.error:
             raise ArgumentError("the topic pattern is not a regular expression in Python, and so the topics cannot be looked up") from None
+    return named_topics(options)
+
+
+def named_topics(options: Mapping[str, str]) -> list[str]:
+    """Return the topics of the options ``subscribe`` and ``assign``."""
     if "assign" in options:
         try:
-            return list(msgspec.json.decode(options["assign"], type=dict[str, list[int]]))
+            return sorted(msgspec.json.decode(options["assign"], type=dict[str, list[int]]))
         except msgspec.DecodeError:
             raise ArgumentError('the option assign is not JSON of topics and partitions: write, for example, {"orders": [0, 1]}') from None
     return subscribed_topics(options)

@@ -82,8 +82,8 @@ def _in_py4j(text: str) -> list[str]:
 
 def _chain(error: Any) -> Iterator[Any]:
     """Return an exception and its causes, also those that Spark converted from Java."""
-    known: list[Any] = []
-    while error is not None and error not in known:
-        known.append(error)
+    chain: list[Any] = []
+    while error is not None and error not in chain:
+        chain.append(error)
         yield error
         error = getattr(error, "_cause", None) or getattr(error, "__cause__", None)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -43,6 +44,30 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _LOG = logging.getLogger("normalize")
+_COUNTERS = {
+    "records": ("Records that Spark's sources read",),
+    "counts": ("Counts of each pass", "observation", "count"),
+    "bad_records": ("Records that could not be decoded", "observation", "condition"),
+    "query_failures": ("Ends of the query with an error",),
+    "table_records": ("Records of a table of sync_database that were applied", "table"),
+    "table_rows": ("Rows that were merged or deleted", "table"),
+    "table_bad_records": ("Records of a table that could not be decoded", "table", "condition"),
+    "table_schema_changes": ("How often the schema was decided or extended", "table"),
+    "table_missed_records": ("Records that were not applied, because the table is stopped", "table"),
+}
+"""For each counter its description, and its labels after ``query``."""
+_GAUGES = {
+    "lag_seconds": ("From the time of observe_lag until the micro-batch was done", "observation", "of"),
+    "offsets_behind": ("The most offsets that a partition is behind the end of its topic", "source"),
+    "batch": ("The number of the last micro-batch",),
+    "batch_seconds": ("How long the last micro-batch took",),
+    "batch_ended_timestamp_seconds": ("When the last micro-batch was done",),
+    "state_rows": ("Rows of a stateful operator's state", "operator"),
+    "state_bytes": ("Memory of a stateful operator's state", "operator"),
+    "query_running": ("1, or 0 after the query's end",),
+    "table_stopped": ("1 if the table is stopped, or 0", "table"),
+    "table_lag_seconds": ("From Kafka's timestamp until the table was written", "table", "of"),
+}
 _BAD_RECORDS = frozenset({*DECODE_CONDITIONS, DecodeError.condition})
 
 
@@ -88,31 +113,11 @@ class MetricsListener(StreamingQueryListener):
         self._names: dict[str, str] = {}
         self._queries: dict[str, str] = {}
 
-        def counter(name: str, text: str, *labels: str) -> Any:
-            return Counter(f"changelog_{name}", text, ("query", *labels), registry=self.registry)
+        def declared(kind: Any, metrics: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+            items = metrics.items()
+            return {name: kind(f"changelog_{name}", text, ("query", *labels), registry=self.registry) for name, (text, *labels) in items}
 
-        def gauge(name: str, text: str, *labels: str) -> Any:
-            return Gauge(f"changelog_{name}", text, ("query", *labels), registry=self.registry)
-
-        self._records = counter("records", "Records that Spark's sources read")
-        self._counts = counter("counts", "Counts of each pass", "observation", "count")
-        self._bad = counter("bad_records", "Records that could not be decoded", "observation", "condition")
-        self._failures = counter("query_failures", "Ends of the query with an error")
-        self._lag = gauge("lag_seconds", "From the time of observe_lag until the micro-batch was done", "observation", "of")
-        self._behind = gauge("offsets_behind", "The most offsets that a partition is behind the end of its topic", "source")
-        self._batch = gauge("batch", "The number of the last micro-batch")
-        self._seconds = gauge("batch_seconds", "How long the last micro-batch took")
-        self._ended = gauge("batch_ended_timestamp_seconds", "When the last micro-batch was done")
-        self._state_rows = gauge("state_rows", "Rows of a stateful operator's state", "operator")
-        self._state_bytes = gauge("state_bytes", "Memory of a stateful operator's state", "operator")
-        self._running = gauge("query_running", "1, or 0 after the query's end")
-        self._table_records = counter("table_records", "Records of a table of sync_database that were applied", "table")
-        self._table_rows = counter("table_rows", "Rows that were merged or deleted", "table")
-        self._table_bad = counter("table_bad_records", "Records of a table that could not be decoded", "table", "condition")
-        self._table_schema = counter("table_schema_changes", "How often the schema was decided or extended", "table")
-        self._table_missed = counter("table_missed_records", "Records that were not applied, because the table is stopped", "table")
-        self._table_stopped = gauge("table_stopped", "1 if the table is stopped, or 0", "table")
-        self._table_lag = gauge("table_lag_seconds", "From Kafka's timestamp until the table was written", "table", "of")
+        self._counters, self._gauges = declared(Counter, _COUNTERS), declared(Gauge, _GAUGES)
         subscribe(self)
         self._server = None if port is None else start_http_server(port, address, self.registry)
 
@@ -131,7 +136,7 @@ class MetricsListener(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         name = event.name or str(event.id)
         self._names[str(event.runId)] = self._queries[str(event.id)] = name
-        self._running.labels(name).set(1)
+        self._gauges["query_running"].labels(name).set(1)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         self.take(read_progress(json.loads(event.progress.json)))
@@ -141,48 +146,46 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         name = self._names.pop(str(event.runId), str(event.id))
-        self._running.labels(name).set(0)
+        self._gauges["query_running"].labels(name).set(0)
         if event.exception:
-            self._failures.labels(name).inc()
+            self._counters["query_failures"].labels(name).inc()
             if self.log:
                 _LOG.error("query %s failed: %s", name, explain_error(RuntimeError(event.exception)))
 
     def take_table(self, progress: TableProgress) -> None:
-        """Add what a micro-batch did to a table of `sync_database`, if Spark told this listener of the query."""
+        """Add what a micro-batch did to a table of `sync_database`, if this listener saw the query start."""
         query, table = self._queries.get(progress.query), progress.table
         if query is None:
             return
         for condition, number in progress.bad.items():
-            self._table_bad.labels(query, table, condition).inc(number)
+            self._counters["table_bad_records"].labels(query, table, condition).inc(number)
         if not table:
             return
-        self._table_records.labels(query, table).inc(progress.records)
-        self._table_rows.labels(query, table).inc(progress.rows)
-        self._table_schema.labels(query, table).inc(progress.schema_changes)
-        self._table_missed.labels(query, table).inc(progress.missed)
-        self._table_stopped.labels(query, table).set(progress.stopped)
+        self._counters["table_records"].labels(query, table).inc(progress.records)
+        self._counters["table_rows"].labels(query, table).inc(progress.rows)
+        self._counters["table_schema_changes"].labels(query, table).inc(progress.schema_changes)
+        self._counters["table_missed_records"].labels(query, table).inc(progress.missed)
+        self._gauges["table_stopped"].labels(query, table).set(progress.stopped)
         for of, seconds in progress.lag.items():
-            self._table_lag.labels(query, table, of).set(seconds)
+            self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
 
     def take(self, progress: Progress) -> None:
         """Add a micro-batch to the metrics and the log."""
         query = progress.query
-        self._records.labels(query).inc(progress.records)
+        self._counters["records"].labels(query).inc(progress.records)
         for (observation, count), value in progress.counts.items():
-            if count in _BAD_RECORDS:
-                self._bad.labels(query, observation, count).inc(value)
-            else:
-                self._counts.labels(query, observation, count).inc(value)
+            counter = self._counters["bad_records" if count in _BAD_RECORDS else "counts"]
+            counter.labels(query, observation, count).inc(value)
         for (observation, of), seconds in progress.lag.items():
-            self._lag.labels(query, observation, of).set(seconds)
+            self._gauges["lag_seconds"].labels(query, observation, of).set(seconds)
         for source, offsets in progress.behind.items():
-            self._behind.labels(query, source).set(offsets)
+            self._gauges["offsets_behind"].labels(query, source).set(offsets)
         for operator, (rows, size) in progress.state.items():
-            self._state_rows.labels(query, operator).set(rows)
-            self._state_bytes.labels(query, operator).set(size)
-        self._batch.labels(query).set(progress.batch)
-        self._seconds.labels(query).set(progress.seconds)
-        self._ended.labels(query).set(progress.ended)
+            self._gauges["state_rows"].labels(query, operator).set(rows)
+            self._gauges["state_bytes"].labels(query, operator).set(size)
+        self._gauges["batch"].labels(query).set(progress.batch)
+        self._gauges["batch_seconds"].labels(query).set(progress.seconds)
+        self._gauges["batch_ended_timestamp_seconds"].labels(query).set(progress.ended)
         if self.log:
             _LOG.info("%s", _line(progress))
 

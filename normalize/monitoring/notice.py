@@ -61,13 +61,8 @@ class _Shown:
                 LOGGER.warning("%s", notice.text)
 
 
-_of_this_process = _Shown()
-
-
-def log(notices: list[Notice]) -> None:
-    """Log notices in this process."""
-    _of_this_process.show(notices)
-
+log: Report = _Shown().show
+"""Logs notices in this process."""
 
 _checked: set[str] = set()
 """The subjects that `log_check` logged; later queries do not repeat them."""

@@ -46,9 +46,9 @@ def observe_lag(df: DataFrame, column: str, *, name: str = "changelog") -> DataF
 
     kinds = dict(df.dtypes)
     if kinds.get(column) != "timestamp":
-        found = f"is {kinds[column].upper()}" if column in kinds else "does not exist"
+        actual = f"is {kinds[column].upper()}" if column in kinds else "does not exist"
         raise ArgumentError(
-            f"observe_lag requires a TIMESTAMP column, and {column!r} {found}: pass metadata={{{column!r}: 'source.timestamp'}}"
+            f"observe_lag requires a TIMESTAMP column, and {column!r} {actual}: pass metadata={{{column!r}: 'source.timestamp'}}"
         )
     micros = F.unix_micros(F.col(backquoted(column)))
     return df.observe(f"{name}{_LAG}", F.min(micros).alias(_OLDEST), F.max(micros).alias(_NEWEST))
@@ -90,19 +90,44 @@ class Progress:
     state: Mapping[str, tuple[int, int]]
 
 
-def read_progress(found: Mapping[str, Any]) -> Progress:
+def read_progress(progress: Mapping[str, Any]) -> Progress:
     """Return a query's progress.
 
     Parameters
     ----------
-    found : mapping
+    progress : mapping
         ``query.lastProgress``, or the JSON of a listener's event.
     """
-    seconds = float(found.get("durationMs", {}).get("triggerExecution", 0)) / 1000
-    ended = datetime.fromisoformat(found["timestamp"].replace("Z", "+00:00")).timestamp() + seconds
+    seconds = float(progress.get("durationMs", {}).get("triggerExecution", 0)) / 1000
+    ended = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp() + seconds
+    counts, lag = _observed(progress.get("observedMetrics") or {}, ended)
+    behind = {
+        source["description"]: int(source["metrics"][_BEHIND])
+        for source in progress.get("sources", [])
+        if _BEHIND in (source.get("metrics") or {})
+    }
+    state = {
+        f"{number} {operator['operatorName']}": (int(operator["numRowsTotal"]), int(operator["memoryUsedBytes"]))
+        for number, operator in enumerate(progress.get("stateOperators", []))
+    }
+    return Progress(
+        query=progress.get("name") or progress["id"],
+        batch=int(progress["batchId"]),
+        ended=ended,
+        seconds=seconds,
+        records=int(progress.get("numInputRows", 0)),
+        counts=counts,
+        lag=lag,
+        behind=behind,
+        state=state,
+    )
+
+
+def _observed(observations: Mapping[str, Any], ended: float) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
+    """Return the counts and the lags of a micro-batch's observations."""
     counts: dict[tuple[str, str], int] = {}
     lag: dict[tuple[str, str], float] = {}
-    for observation, values in (found.get("observedMetrics") or {}).items():
+    for observation, values in observations.items():
         if observation.endswith(_LAG) and set(values) == {_OLDEST, _NEWEST}:
             of = observation.removesuffix(_LAG)
             times = {"oldest": values[_OLDEST], "newest": values[_NEWEST]}
@@ -110,23 +135,4 @@ def read_progress(found: Mapping[str, Any]) -> Progress:
         else:
             # Observations of the user's own can have values of any type.
             counts |= {(observation, name): value for name, value in values.items() if type(value) is int}
-    behind = {
-        source["description"]: int(source["metrics"][_BEHIND])
-        for source in found.get("sources", [])
-        if _BEHIND in (source.get("metrics") or {})
-    }
-    state = {
-        f"{number} {operator['operatorName']}": (int(operator["numRowsTotal"]), int(operator["memoryUsedBytes"]))
-        for number, operator in enumerate(found.get("stateOperators", []))
-    }
-    return Progress(
-        query=found.get("name") or found["id"],
-        batch=int(found["batchId"]),
-        ended=ended,
-        seconds=seconds,
-        records=int(found.get("numInputRows", 0)),
-        counts=counts,
-        lag=lag,
-        behind=behind,
-        state=state,
-    )
+    return counts, lag

@@ -39,7 +39,7 @@ _TEXTS = {
 }
 
 
-class _Found(NamedTuple):
+class _Occurrence(NamedTuple):
     where: str
     records: int = 1
 
@@ -61,7 +61,7 @@ class Watch:
     def _start(self, topic: str) -> None:
         self.topic = topic
         self.records = self.sampled = 0
-        self.columns: dict[str, dict[str, _Found]] = {name: {} for name in _OF_COLUMNS}
+        self.columns: dict[str, dict[str, _Occurrence]] = {name: {} for name in _OF_COLUMNS}
         self.without_position: tuple[KafkaRecord, int] | None = None
         self.refused: Counter[str] = Counter()
         self.first_error = ""
@@ -80,14 +80,14 @@ class Watch:
         for place in sample(decoded, len(records.values[0] or b"")):
             record = records.record(place)
             try:
-                found = self.decoder.compare_names(record.key, record.value, record.headers)
+                differing = self.decoder.compare_names(record.key, record.value, record.headers)
             except Exception:
                 # The record was decoded: only an undeclared part can fail. A sample never stops a query.
                 continue
-            if found is None:
+            if differing is None:
                 continue
             self.sampled += 1
-            for name, columns in zip(_OF_COLUMNS, found, strict=True):
+            for name, columns in zip(_OF_COLUMNS, differing, strict=True):
                 counts[name] += bool(columns)
                 self._add(self.columns[name], columns, record.where)
         return counts
@@ -98,16 +98,16 @@ class Watch:
             self.report_notices()
             self._start(topic)
 
-    def _add(self, known: dict[str, _Found], columns: Sequence[str], where: str) -> None:
+    def _add(self, seen: dict[str, _Occurrence], columns: Sequence[str], where: str) -> None:
         for column in columns:
-            before = known.get(column)
-            known[column] = _Found(where) if before is None else before._replace(records=before.records + 1)
+            before = seen.get(column)
+            seen[column] = _Occurrence(where) if before is None else before._replace(records=before.records + 1)
 
     def add_without_position(self, first: KafkaRecord, changes: int) -> None:
         """Add changes without a position, and their first record."""
-        known, before = self.without_position or (first, 0)
-        earlier = first.partition == known.partition and first.offset < known.offset
-        self.without_position = first if earlier else known, before + changes
+        earliest, before = self.without_position or (first, 0)
+        earlier = first.partition == earliest.partition and first.offset < earliest.offset
+        self.without_position = first if earlier else earliest, before + changes
 
     def add_bad(self, error: DecodeError) -> None:
         """Add a bad record that is not in the result."""
@@ -131,15 +131,15 @@ class Watch:
         return f"topic {self.topic}" if self.topic else "the DataFrame"
 
     def _of_columns(self, name: str) -> Notice:
-        found = self.columns[name]
+        columns = self.columns[name]
         text = _TEXTS[name].format(
-            names=shown_names(list(found)),
-            count=max(column.records for column in found.values()),
+            names=shown_names(list(columns)),
+            count=max(column.records for column in columns.values()),
             sampled=self.sampled,
             subject=self._subject,
-            first=next(iter(found.values())).where,
+            first=next(iter(columns.values())).where,
         )
-        return Notice(tuple(f"{name} {self.topic} {column}" for column in found), text)
+        return Notice(tuple(f"{name} {self.topic} {column}" for column in columns), text)
 
     def _of_refused(self) -> Notice:
         counts = ", ".join(f"{condition} {count}" for condition, count in self.refused.most_common())
@@ -163,5 +163,5 @@ def sample(decoded: Sequence[Sequence[Any]], size: int) -> list[int]:
     most = _MOST if size * len(decoded) <= _SMALL_BYTES else max(1, min(_MOST, len(decoded) // _ONE_IN))
     count = min(most, len(decoded))
     bounds = [index * len(decoded) // count for index in range(count + 1)] if count else []
-    found = [next((place for place in range(start, end) if decoded[place]), None) for start, end in pairwise(bounds)]
-    return [place for place in found if place is not None]
+    places = [next((place for place in range(start, end) if decoded[place]), None) for start, end in pairwise(bounds)]
+    return [place for place in places if place is not None]

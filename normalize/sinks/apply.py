@@ -6,25 +6,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.analyzed_plan import has_native_engine
 from normalize.arguments import check_choice, names_of
-from normalize.connect import is_connect, require_jvm
+from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
 from normalize.monitoring.explain_error import explain_error
 
-from . import jdbc, lake
-from .arrival import ChangeOrderError, require_arrival_order
+from .arrival import require_arrival_order
 from .change_feed import to_change_feed
-from .conflicts import repeat_conflicts
-from .latest import check, last_changes
-from .soft_deletes import DELETED_AT, deleted_field, soft_delete_column, with_deletion_times
+from .lake import lake_target
+from .latest import check, computed, last_changes
+from .scd2 import ApplyVersions, version_fields
+from .soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from .table_spec import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -38,8 +37,7 @@ from .table_spec import (
     require_no_micro_batch,
     running_batch,
 )
-from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
-from .versions import sequence_of, version_changes, version_fields
+from .targets import TableTarget, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +50,7 @@ def apply_changes(
     target: TableTarget | str,
     *,
     keys: str | Sequence[str] = (),
+    order_by: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
     deletes: Literal["hard", "soft"] = "hard",
@@ -70,23 +69,26 @@ def apply_changes(
     stream : DataFrame
         A changelog stream with ``row_kind`` (`from_kafka_changelog`, `from_change_feed`). Filter out rows without a row kind (corrupt
         records, control events) first.
-    target : DeltaTarget, IcebergTarget, JdbcTarget or str
+    target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table. A string is the name of an existing Delta or Iceberg table.
     keys : str or sequence of str
         The columns that identify a row, in all partitions of the table. As in AUTO CDC.
+    order_by : str or sequence of str
+        Columns that increase with each change of a key (``offset``), and order its changes within a micro-batch. They may be columns that
+        are not written. With ``scd_type=1``, they are required with Spark Connect (except for a change feed), after a shuffle (joins,
+        aggregates) and for sources other than Kafka. A change that arrives in a later micro-batch than a newer one still applies: read
+        the topic with ``order="source"`` to drop it.
     sequence_by : str or sequence of str
-        Columns that increase with each change of a key (``offset``). They may be columns that are not written. AUTO CDC always requires
-        this parameter; here it is required for ``scd_type=2``, with Spark Connect (except for a change feed), after a shuffle (joins,
-        aggregates) and for sources other than Kafka. With ``scd_type=1`` it orders the changes of one micro-batch. Unlike AUTO CDC, it does
-        not drop a change that arrives in a later micro-batch than a newer one: read the topic with ``order="source"`` for that.
+        The same columns for ``scd_type=2``, which requires them. As in AUTO CDC, they order all changes of a key: a late change goes to its
+        place in the history.
     scd_type : 1 or 2
         1: the table has the rows of the source. 2: the table is a history, with a row for each version of a row. A version is valid from
         ``__START_AT`` until before ``__END_AT``, which are sequence values (structs if `sequence_by` has several columns). ``__END_AT`` is
-        NULL in current rows. A late change goes to its place in the history. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
+        NULL in current rows. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
     deletes : {"hard", "soft"}
         ``hard``: a delete removes the row. ``soft``: a delete keeps the row and sets `deleted_column`, which is NULL in all other rows.
     deleted_column : str
-        The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column of `sequence_by`, or otherwise the time
+        The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column of `order_by`, or otherwise the time
         at which the micro-batch is applied.
     change_feed : bool
         Append every change, with ``_change_type`` as in Delta's change feed (`to_change_feed`), the micro-batch's number as
@@ -141,9 +143,18 @@ def apply_changes(
     """
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
-    written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
-    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
-    sink = _sink(stream, target, options)
+    options = Options(
+        names_of(keys),
+        names_of(order_by),
+        names_of(sequence_by),
+        scd_type,
+        soft_delete_column(deletes, deleted_column),
+        change_feed,
+        names_of(column_list),
+        on_new_column,
+        create,
+    )
+    sink = _apply(stream, target, options)
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
         mark = f"change_feed_{uuid4().hex}"
         stream, sink = stream.alias(mark), replace(sink, mark=mark)
@@ -156,6 +167,7 @@ def apply_batch(
     target: TableTarget | str,
     *,
     keys: str | Sequence[str] = (),
+    order_by: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
     deletes: Literal["hard", "soft"] = "hard",
@@ -171,7 +183,7 @@ def apply_batch(
     ----------
     df : DataFrame
         A bounded changelog with ``row_kind``, or the DataFrame of your ``foreachBatch`` function. Filter out rows without a row kind first.
-    target, keys, sequence_by, scd_type, deletes, deleted_column, column_list, on_new_column, create
+    target, keys, order_by, sequence_by, scd_type, deletes, deleted_column, column_list, on_new_column, create
         As in `apply_changes`.
     change_feed : bool
         As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call in the same micro-batch appends
@@ -184,12 +196,21 @@ def apply_batch(
     """
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
-    written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
-    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
+    options = Options(
+        names_of(keys),
+        names_of(order_by),
+        names_of(sequence_by),
+        scd_type,
+        soft_delete_column(deletes, deleted_column),
+        change_feed,
+        names_of(column_list),
+        on_new_column,
+        create,
+    )
     if change_feed and is_connect(df):
         require_no_micro_batch(df)
     with _java_errors(df, target):
-        _sink(df, target, options)(df, 0)
+        _apply(df, target, options)(df, 0)
 
 
 @contextmanager
@@ -211,6 +232,7 @@ class Options:
     """The options that `apply_changes` and `apply_batch` share."""
 
     keys: tuple[str, ...]
+    order_by: tuple[str, ...]
     sequence_by: tuple[str, ...]
     scd_type: int
     deleted_column: str | None
@@ -221,40 +243,40 @@ class Options:
     create: bool
 
 
-def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+def _apply(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
-    if isinstance(target, JdbcTarget):
-        require_jvm(df.sparkSession, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
-    spark = df.sparkSession
-    table = target if isinstance(target, LakeTarget | JdbcTarget) else lake_target(spark, target)
+    table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
+    sink = table.sink(df.sparkSession)
     written = _written(df, options)
     _check_arguments(written, options)
-    sink = _sink_of(df, table, tuple(written), options)
-    if isinstance(table, JdbcTarget):
-        jdbc.needed(spark, table, sink.spec)
-    else:
-        lake.needed(spark, table, sink.spec)
-    return sink
+    apply = _apply_of(df, table, tuple(written), options)
+    sink.needed(apply.spec)
+    return apply
 
 
-def _sink_of(
+def _apply_of(
     df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
 ) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+    from pyspark.sql.types import StructField, TimestampType
+
     may = options.create, options.on_new_column
     if options.change_feed:
         return AppendChangeFeed(table, TableSpec((*written, *_change_feed_fields()), (), *may), written)
     if options.scd_type == 2:
-        if isinstance(table, JdbcTarget):
-            raise ArgumentError("scd_type=2 is not supported for JdbcTarget: write the history to a DeltaTarget or an IcebergTarget")
+        if not table.histories:
+            kind = type(table).__name__
+            raise ArgumentError(f"scd_type=2 is not supported for {kind}: write the history to a DeltaTarget or an IcebergTarget")
         spec = TableSpec((*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True)
         return ApplyVersions(table, spec, options.sequence_by)
-    if not options.sequence_by:
+    if not options.order_by:
         require_arrival_order(df, options.keys)
     if options.deleted_column is None:
-        return ApplyChanges(table, TableSpec(written, options.keys, *may), options.sequence_by)
-    spec = TableSpec((*written, deleted_field(options.deleted_column)), options.keys, *may, options.deleted_column)
-    return ApplyChanges(table, spec, options.sequence_by, _time_column(df, options.sequence_by))
+        return ApplyChanges(table, TableSpec(written, options.keys, *may), options.order_by)
+    deleted = StructField(options.deleted_column, TimestampType())
+    spec = TableSpec((*written, deleted), options.keys, *may, options.deleted_column)
+    times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
+    return ApplyChanges(table, spec, options.order_by, next(times, None))
 
 
 @dataclass(frozen=True)
@@ -263,7 +285,7 @@ class ApplyChanges:
 
     table: TableTarget
     spec: TableSpec
-    sequence_by: tuple[str, ...]
+    order_by: tuple[str, ...]
     deleted_time: str | None = None
     """The column with the time of soft deletes; None for the time of the micro-batch."""
 
@@ -272,80 +294,14 @@ class ApplyChanges:
         key = self.spec.primary_key
         if self.spec.deleted_column is not None:
             batch = with_deletion_times(batch, self.spec.deleted_column, self.deleted_time)
-        with computed(last_changes(batch, self.spec.names, key, self.sequence_by)) as latest:
-            if check(latest, key, self.sequence_by) == 0:
+        with computed(last_changes(batch, self.spec.names, key, self.order_by)) as latest:
+            if check(latest, key, self.order_by) == 0:
                 return
             repeat_conflicts(partial(self._merge, latest.select("row.*")))
 
     def _merge(self, rows: DataFrame) -> None:
-        if isinstance(self.table, JdbcTarget):
-            jdbc.merge(rows, self.table, jdbc.prepare(rows.sparkSession, self.table, self.spec))
-        else:
-            lake.merge(rows, self.table, lake.prepare(rows.sparkSession, self.table, self.spec))
-
-
-@dataclass(frozen=True)
-class ApplyVersions:
-    """Applies micro-batches to a history of versions; for ``foreachBatch``."""
-
-    table: LakeTarget
-    spec: TableSpec
-    sequence_by: tuple[str, ...]
-    one_partition: bool = False
-    """Whether sequence values have the field ``partition``, which must be the same for all changes of a key."""
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Apply all changes."""
-        key = self.spec.primary_key
-        marked = batch.withColumn(START_AT, sequence_of(batch, self.sequence_by))
-        # One change of each key and sequence value.
-        placed = last_changes(marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by)
-        with computed(placed) as changes:
-            count = check(changes, key, self.sequence_by)
-            if count:
-                repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
-
-    def _merge(self, changes: DataFrame, count: int) -> None:
-        spec = lake.prepare(changes.sparkSession, self.table, self.spec)
-        # Delta cannot read yet a table that another writer is creating.
-        with lake.conflicts(changes.sparkSession, self.table):
-            self._merge_versions(changes, count, spec)
-
-    def _merge_versions(self, changes: DataFrame, count: int, spec: TableSpec) -> None:
-        from pyspark.sql import functions as F
-
-        spark, columns = changes.sparkSession, _without_validity(spec)
-        stored = spark.table(self.table.sql_name)
-        one_partition = self.one_partition
-        with computed(
-            version_changes(changes, stored, spec.primary_key, columns, few_keys=count <= _FEW, one_partition=one_partition)
-        ) as rows:
-            unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
-            partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
-            flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
-            found = rows.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
-            assert found is not None  # an aggregate without groups is one row
-            if found["partitions"]:
-                raise ChangeOrderError(
-                    f"the changes of a key are in the Kafka partitions {found['partitions']}, and so their order is unknown: let the "
-                    "producer choose the partition by the row's key, and begin a new history, or pass scd_type=1 for this table"
-                )
-            if found["unplaced"]:
-                raise TargetError(
-                    f"{self.table} has rows without {START_AT}, which are at no place of the history: set it to a value before their first "
-                    f"change, UPDATE {self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND {END_AT} IS NULL"
-                )
-            if found["rows"]:
-                lake.merge(rows, self.table, spec)
-
-
-def _without_validity(spec: TableSpec) -> list[str]:
-    """Return the names of a version's columns that changes have."""
-    return [name for name in spec.names if name not in (START_AT, END_AT)]
-
-
-_FEW = 100_000
-"""So many keys fit into the memory of each worker: the history is then not shuffled to find their rows."""
+        sink = self.table.sink(rows.sparkSession)
+        sink.merge(rows, sink.prepare(self.spec))
 
 
 @dataclass(frozen=True)
@@ -377,67 +333,16 @@ class AppendChangeFeed:
         return Batch(marked_query(spark, self.mark), number) if self.mark is not None else None
 
     def _append(self, rows: DataFrame, batch: Batch | None) -> None:
-        if isinstance(self.table, JdbcTarget):
-            jdbc.append(rows, self.table, jdbc.prepare(rows.sparkSession, self.table, self.spec), batch)
-        else:
-            lake.append(rows, self.table, lake.prepare(rows.sparkSession, self.table, self.spec), batch)
-
-
-@contextmanager
-def computed(df: DataFrame) -> Iterator[DataFrame]:
-    """Yield a DataFrame whose rows are computed once, now and all of them, also those of a micro-batch that is then skipped.
-
-    Executors hold the rows. Spark computes those of a lost executor again, from the same offsets and the same version of the state.
-    `localCheckpoint` would forget how, and the query would end with the executor; on Spark Connect there is nothing else.
-    """
-    if is_connect(df):
-        yield df.localCheckpoint()
-        return
-    stored = df.persist()
-    try:
-        stored.count()
-        yield _rows_of(stored)
-    finally:
-        stored.unpersist()
-
-
-def _rows_of(stored: DataFrame) -> DataFrame:
-    """Return stored rows without the plan that computed them: ``MERGE`` refuses a source with a plan that is not deterministic."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    session: Any = stored.sparkSession
-    plan: Any = stored
-    rows = session._jsparkSession.internalCreateDataFrame(plan._jdf.queryExecution().toRdd(), plan._jdf.schema(), False)
-    return DataFrame(rows, session)
-
-
-def lake_target(spark: SparkSession, name: str) -> LakeTarget:
-    """Return an existing Delta or Iceberg table of the session's catalogs.
-
-    Raises
-    ------
-    TargetError
-    """
-    from pyspark.errors import AnalysisException
-
-    kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}
-    try:
-        provider = lake.provider_of(spark, LakeTarget(name).sql_name)
-    except AnalysisException:
-        raise TargetError(
-            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTarget(...) or IcebergTarget(...)"
-        ) from None
-    if provider not in kinds:
-        raise TargetError(f"table {name!r} has the provider {provider}: supported are {', '.join(kinds)} and JdbcTarget(...)")
-    return kinds[provider](name)
+        sink = self.table.sink(rows.sparkSession)
+        sink.append(rows, sink.prepare(self.spec), batch)
 
 
 def _written(df: DataFrame, options: Options) -> list[StructField]:
     fields = {field.name: field for field in df.schema.fields if field.name not in (ROW_KIND, *SIDE_OUTPUTS)}
-    unknown = [name for name in (*options.column_list, *options.sequence_by) if name not in fields]
+    unknown = [name for name in (*options.column_list, *options.order_by, *options.sequence_by) if name not in fields]
     if unknown:
         raise ArgumentError(f"the DataFrame has no column {unknown[0]!r}; it has {', '.join(fields)}")
-    require_distinct(df, [*(options.column_list or fields), *options.sequence_by])
+    require_distinct(df, [*(options.column_list or fields), *options.order_by, *options.sequence_by])
     return [fields[name] for name in options.column_list or fields]
 
 
@@ -449,8 +354,6 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
     unknown = [name for name in options.keys if name not in names]
     if unknown:
         raise ArgumentError(f"keys has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
-    if options.change_feed and options.sequence_by:
-        raise ArgumentError("change_feed and sequence_by cannot be combined: remove one of them")
     own = _own_columns(options)
     reserved = [name for name in names if name.lower() in own]
     if reserved:
@@ -470,8 +373,22 @@ def _check_kind_of_table(options: Options) -> None:
     if len(asked) > 1:
         # A history and a change feed keep what was deleted in any case.
         raise ArgumentError(f"{asked[0]} and {asked[1]} cannot be combined: remove one of them")
-    if options.scd_type == 2 and not options.sequence_by:
-        raise ArgumentError("sequence_by is missing, which scd_type=2 requires: pass columns that increase with each change of a key")
+    _check_order(options)
+
+
+def _check_order(options: Options) -> None:
+    history, order = options.scd_type == 2, options.order_by
+    wrong = {
+        "sequence_by is missing, which scd_type=2 requires: pass columns that increase with each change of a key": history
+        and not options.sequence_by,
+        "order_by and scd_type=2 cannot be combined: pass its columns as sequence_by": history and order,
+        "sequence_by requires scd_type=2: pass order_by, which orders the changes of a micro-batch and drops no late ones": not history
+        and options.sequence_by,
+        "change_feed and order_by cannot be combined: remove one of them": options.change_feed and order,
+    }
+    for text, is_wrong in wrong.items():
+        if is_wrong:
+            raise ArgumentError(text)
 
 
 def _own_columns(options: Options) -> set[str]:
@@ -481,11 +398,6 @@ def _own_columns(options: Options) -> set[str]:
     if options.scd_type == 2:
         return {START_AT.lower(), END_AT.lower()}
     return {options.deleted_column.lower()} if options.deleted_column is not None else set()
-
-
-def _time_column(df: DataFrame, sequence_by: Sequence[str]) -> str | None:
-    kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
-    return next((name for name in sequence_by if kinds[name] == "timestamp"), None)
 
 
 def _change_feed_fields() -> list[StructField]:

@@ -27,7 +27,7 @@ class ChangeOrderError(ChangelogError, ValueError):
 
 _BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "OneRowRelation", "Sort"}
 """Nodes that define the order: a sort, sources, and the keyed stage."""
-_REMEDY = "pass sequence_by=['offset'], or another column that increases with each change of a key (metadata=['offset'] adds Kafka's)"
+_REMEDY = "pass order_by=['offset'], or another column that increases with each change of a key (metadata=['offset'] adds Kafka's)"
 _UNORDERED_RDD = re.compile(r"\b(?:Shuffled|Coalesced|CoGrouped|\w*Checkpoint)\w*RDD")
 
 
@@ -41,7 +41,7 @@ def require_arrival_order(df: DataFrame, keys: Sequence[str]) -> None:
     """
     if is_connect(df):
         raise ChangeOrderError(
-            f"Spark Connect requires sequence_by, since its client does not see whether a key's rows are in order: {_REMEDY}. If each key "
+            f"Spark Connect requires order_by, since its client does not see whether a key's rows are in order: {_REMEDY}. If each key "
             "has one row, as in the result of a GROUP BY, pass any column without NULL"
         )
     plan = plan_of(df)

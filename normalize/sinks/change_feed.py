@@ -58,7 +58,7 @@ def from_change_feed(df: DataFrame) -> DataFrame:
     ----------
     df : DataFrame
         The result of Delta's ``readChangeFeed``, a change feed that `apply_changes` wrote, or another DataFrame with ``_change_type``. Its
-        rows have no order: to apply them, pass ``sequence_by="_commit_version"`` (for one of `apply_changes`, add a column that orders
+        rows have no order: to apply them, pass ``order_by="_commit_version"`` (for one of `apply_changes`, add a column that orders
         the changes of a micro-batch, such as ``offset``). Delta's feed has preimages: to aggregate it, pass ``changelog_mode="all"``.
 
     Raises

@@ -10,8 +10,10 @@ from typing import ClassVar, Literal
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
+from .jdbc import JdbcTarget
+from .lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
 from .soft_deletes import DELETED_AT, soft_delete_column
-from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError, is_path, require_absolute
+from .targets import TableTarget, TargetError
 
 _PLACES = ("database", "schema", "table")
 _FOLDERS_OF_TABLES = frozenset({"_delta_log", "_change_data", "_delta_index", "_symlink_format_manifest", "_spark_metadata", "_temporary"})
@@ -125,6 +127,7 @@ class JdbcDatabase:
     deleted_column: str = DELETED_AT
     scd_type: ClassVar[Literal[1]] = 1
     """A database has no histories."""
+    of: ClassVar[type[TableTarget]] = JdbcTarget
 
     def __post_init__(self) -> None:
         check_template(self.table)

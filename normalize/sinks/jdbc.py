@@ -1,4 +1,4 @@
-"""Sinks for PostgreSQL, MySQL and MariaDB: Spark's JDBC writer fills a staging table, and one transaction applies each micro-batch.
+"""Tables of PostgreSQL, MySQL and MariaDB: Spark's JDBC writer fills a staging table, and one transaction applies each micro-batch.
 
 ::
 
@@ -10,21 +10,22 @@ All workers send rows at once, and readers of the table never see part of a micr
 twice. A writer that upserts in place, partition by partition, would write it once, and expose partial micro-batches.
 
 Each query has its own staging table: a new run drops what a killed run left. A change feed's last micro-batch is a row of
-``changelog_batches`` (query, table, number), written in the same transaction. Statements use a JDBC connection in Spark's JVM and require
-no other client. A Spark Connect session has no such JVM.
+``changelog_batches`` (query, table, number), written in the same transaction.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
+from normalize.connect import require_jvm
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 
@@ -32,114 +33,233 @@ from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
 from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
 from .table_spec import Batch, TableSpec, missing_columns, running_batch, written_spec
-from .targets import ConflictError, JdbcTarget, TargetError
+from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField
 
 BATCHES = "changelog_batches"
+_SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 _SECRET = re.compile("(?i)pass|secret|token|key")
 _WRITERS = "8"
-"""The default number of connections, and so of tasks that write; `JdbcTarget.options` override it."""
+"""The default number of connections, and so of tasks that write; `JdbcTable.options` override it."""
 
 
-def needed(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> list[str]:
-    """Return the SQL statements that create the table or add its missing columns; empty if there is nothing to change.
-
-    Raises
-    ------
-    TargetError
-        When the database cannot be reached, the table is missing and may not be created, or it lacks the unique index of an upsert.
-    SchemaError
-        When it lacks columns that may not be added, or a column has no type in the database.
-    """
-    with JdbcConnection.open(spark, table) as connection:
-        return _needed(connection, table, spec)
-
-
-def widen(spark: SparkSession, table: JdbcTarget, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
-    """Return the statements that give a column a wider type."""
-    with JdbcConnection.open(spark, table) as connection:
-        return [connection.dialect.widen(table.table, new, in_key=in_key)]
-
-
-def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> TableSpec:
-    """Create the table or add columns, if needed and allowed, and return what is written."""
-    with JdbcConnection.open(spark, table) as connection:
-        for statement in _needed(connection, table, spec):
-            connection.execute(statement)
-        return spec if spec.on_new_column != "ignore" else written_spec(table, spec, connection.columns(table.table))
-
-
-def merge(latest: DataFrame, table: JdbcTarget, spec: TableSpec) -> None:
-    """Apply the last change of each key, in one transaction.
+@dataclass(frozen=True)
+class JdbcTable:
+    """A table of PostgreSQL, MySQL or MariaDB, and how to connect to it.
 
     Parameters
     ----------
-    latest : DataFrame
-        ``row_kind`` and the columns, a row for each key.
+    url, table, user, password, options
+        As of `JdbcTarget` and `JdbcSource`.
+    """
+
+    url: str
+    table: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        kind = type(self).__name__
+        if not isinstance(self.url, str) or _SECRET_IN_URL.search(self.url):
+            # The text leaves out the url, which contains the secret.
+            raise ArgumentError(f"{kind} has a password in its url, where logs and plans may show it: pass password=... instead")
+        if not self.url.startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")):
+            raise ArgumentError(f"{kind} has the url {self.url!r}: it must begin with jdbc:postgresql:, jdbc:mysql: or jdbc:mariadb:")
+        if not self.table or not all(self.table.split(".")):
+            raise ArgumentError(f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'")
+
+
+@dataclass(frozen=True)
+class JdbcTarget(JdbcTable, TableTarget):
+    """A table of PostgreSQL, MySQL or MariaDB.
+
+    The password never appears in reprs, plans, event logs or errors. At log level DEBUG, Spark's class ``BasicConnectionProvider`` logs
+    every connection's properties, as for any use of Spark's JDBC source.
+
+    Parameters
+    ----------
+    url : str
+        ``jdbc:postgresql://``, ``jdbc:mysql://`` or ``jdbc:mariadb://``; without a password.
+    table : str
+        ``table`` or ``schema.table``, spelled as in the database.
+    user, password : str or None
+    options : mapping
+        Options of the driver (``sslmode``, ...) and of Spark's JDBC writer (``batchsize``, ``numPartitions``, ...). They may contain
+        secrets, and so are not shown.
+    """
+
+    def sink(self, spark: SparkSession) -> DatabaseSink:
+        require_jvm(spark, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
+        return DatabaseSink(spark, self)
+
+
+@dataclass(frozen=True)
+class DatabaseSink(Sink):
+    """Writes a table of a database."""
+
+    spark: SparkSession
+    table: JdbcTarget
+
+    def needed(self, spec: TableSpec) -> list[str]:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            return _needed(connection, self.table, spec)
+
+    def prepare(self, spec: TableSpec) -> TableSpec:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            for statement in _needed(connection, self.table, spec):
+                connection.execute(statement)
+            return spec if spec.on_new_column != "ignore" else written_spec(self.table, spec, connection.columns(self.table.table))
+
+    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        """Apply the last change of each key, in one transaction, in which also partial rows are completed."""
+        with self._staged(latest, spec) as staged:
+            staged.require_distinct_keys()
+            # A repeated micro-batch would find other rows at earlier keys.
+            with staged.transaction(running_batch(self.spark) if staged.bases else None) as is_new:
+                if is_new:
+                    staged.merge(partial_rows=spec.partial_rows)
+
+    def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
+        with self._staged(rows, spec) as staged, staged.transaction(batch) as is_new:
+            if is_new:
+                staged.connection.execute(staged.connection.dialect.insert(staged.name, self.table.table, staged.names))
+
+    def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            return [connection.dialect.widen(self.table.table, new, in_key=in_key)]
+
+    def is_reachable(self) -> bool:
+        try:
+            with JdbcConnection.open(self.spark, self.table):
+                return True
+        except TargetError:
+            return False
+
+    @contextmanager
+    def _staged(self, rows: DataFrame, spec: TableSpec) -> Iterator[_StagedRows]:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            name = self._staging_table()
+            drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
+            connection.execute(drop)
+            names, key = connection.staged(self.table.table, spec.names), connection.spelled(self.table.table, spec.primary_key)
+            bases = {column: f"b{part}" for part, column in enumerate(key)} if BASE_COLUMN in rows.columns else {}
+            deleted = None if spec.deleted_column is None else connection.spelled(self.table.table, [spec.deleted_column])[0]
+            staged = _StagedRows(connection, self.table, name, names, {column: names[column] for column in key}, bases, deleted)
+            try:
+                staged.fill(rows, spec)
+                yield staged
+            except BaseException:
+                with suppress(TargetError):  # the first error is more helpful
+                    connection.execute(drop)
+                raise
+            connection.execute(drop)
+
+    def _staging_table(self) -> str:
+        running = running_batch(self.spark)
+        owner = running.query if running else uuid4().hex
+        # Letters that need no quotes, since Spark's JDBC writer does not quote the name.
+        name = re.sub("[^A-Za-z0-9]", "_", self.table.table.split(".")[-1])
+        # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
+        unique = sha256(f"{owner} {self.table.table}".encode()).hexdigest()[:12]
+        return in_same_schema(self.table.table, f"{name[:12]}_changes_{unique}")
+
+
+@dataclass(frozen=True)
+class _StagedRows:
+    """The staging table of a micro-batch.
+
+    Parameters
+    ----------
+    connection : JdbcConnection
     table : JdbcTarget
-    spec : TableSpec
+    name : str
+        The staging table's name.
+    names : dict of str to str
+        The columns of the staging table, by those of the table.
+    key, bases : dict of str to str
+        Those of the row's key, and of the key whose row has the missing columns; empty if it is the row's own.
+    deleted : str or None
+        The table's column of soft deletes.
     """
-    with JdbcConnection.open(latest.sparkSession, table) as connection, _staged(latest, connection, table, spec) as staging:
-        dialect, names = connection.dialect, connection.staged(table.table, spec.names)
-        key = {name: names[name] for name in connection.spelled(table.table, spec.primary_key)}
-        if connection.number(dialect.twins(staging, key)):
+
+    connection: JdbcConnection
+    table: JdbcTarget
+    name: str
+    names: dict[str, str]
+    key: dict[str, str]
+    bases: dict[str, str]
+    deleted: str | None
+
+    def fill(self, rows: DataFrame, spec: TableSpec) -> None:
+        """Create the staging table, and write the rows into it."""
+        dialect, connection = self.connection.dialect, self.connection
+        connection.execute(dialect.stage(self.name, self.table.table, self.names, partial_rows=spec.partial_rows, bases=self.bases))
+        kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
+        bases = [_base(column, part) for part, column in enumerate(spec.primary_key) if self.bases]
+        renamed = rows.select(*kind, *positional(spec.names), *bases)
+        staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
+        options = connection.options | {"dbtable": dialect.table(self.name)}
+        with database_errors(self.table):
+            staged.write.format("jdbc").options(**options).mode("append").save()
+            self._require_once(rows.count())
+
+    def _require_once(self, count: int) -> None:
+        """Raise an error if rows were staged twice: Spark repeats a task that committed its rows and was then lost with its executor.
+
+        Raises
+        ------
+        ConflictError
+            The caller stages all rows again.
+        """
+        staged = self.connection.number(f"SELECT COUNT(*) FROM {self.connection.dialect.table(self.name)}")
+        if staged != count:
+            raise ConflictError(f"{staged} rows instead of {count} were staged for {self.table}, because an executor was lost")
+
+    def require_distinct_keys(self) -> None:
+        """Raise an error for keys that differ in Spark and are equal in the database."""
+        if self.connection.number(self.connection.dialect.twins(self.name, self.key)):
             raise TargetError(
-                f"{table}: keys ({', '.join(key)}) that differ in the changelog are equal in the table's collation: use a binary collation"
+                f"{self.table}: keys ({', '.join(self.key)}) that differ in the changelog are equal in the table's collation: use a binary "
+                "collation"
             )
-        deleted = None if spec.deleted_column is None else connection.spelled(table.table, [spec.deleted_column])[0]
-        bases, batch = _bases(latest, connection, table, spec), running_batch(latest.sparkSession)
-        batches = in_same_schema(table.table, BATCHES)
-        if bases and batch is not None:
-            connection.execute(_batches(dialect, batches))
-        with connection.transaction():
-            if bases and batch is not None and not _begun(connection, batches, table.table, batch):
-                return  # the earlier keys have other rows now
-            if spec.partial_rows:
-                _complete(connection, staging, table, (names, bases or key, deleted))
-            if deleted is None:
-                connection.execute(dialect.delete(staging, table.table, key))
-            else:
-                connection.execute(dialect.soft_delete(staging, table.table, key, (deleted, names[deleted])))
-            connection.execute(dialect.upsert(staging, table.table, names, key))
 
-
-def _bases(latest: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> dict[str, str]:
-    """Return the columns of the staging table with the key whose row has the missing columns; empty if it is the row's own."""
-    if BASE_COLUMN not in latest.columns:
-        return {}
-    return {name: f"b{part}" for part, name in enumerate(connection.spelled(table.table, spec.primary_key))}
-
-
-def _complete(
-    connection: JdbcConnection, staging: str, table: JdbcTarget, columns: tuple[dict[str, str], dict[str, str], str | None]
-) -> None:
-    """Give partial rows of the staging table the values that the target has in the columns that they lack.
-
-    Raises
-    ------
-    PartialImageError
-        When the target does not have a row's key.
-    """
-    names, key, deleted = columns
-    ((lost,),) = connection.rows(connection.dialect.incomplete(staging, table.table, key, deleted))
-    if lost:
-        raise missing_row(lost.split()[1])
-    connection.execute(connection.dialect.complete(staging, table.table, names, key))
-
-
-def append(rows: DataFrame, table: JdbcTarget, spec: TableSpec, batch: Batch | None) -> None:
-    """Append rows, unless the micro-batch was appended before."""
-    with JdbcConnection.open(rows.sparkSession, table) as connection, _staged(rows, connection, table, spec) as staging:
-        names, batches = connection.staged(table.table, spec.names), in_same_schema(table.table, BATCHES)
+    @contextmanager
+    def transaction(self, batch: Batch | None) -> Iterator[bool]:
+        """Run the block in a transaction, and yield whether the micro-batch is new; it always is without a number to compare."""
+        batches = in_same_schema(self.table.table, BATCHES)
         if batch is not None:
-            connection.execute(_batches(connection.dialect, batches))
-        with connection.transaction():
-            if batch is not None and not _begun(connection, batches, table.table, batch):
-                return
-            connection.execute(connection.dialect.insert(staging, table.table, names))
+            self.connection.execute(_batches(self.connection.dialect, batches))
+        with self.connection.transaction():
+            yield batch is None or _begun(self.connection, batches, self.table.table, batch)
+
+    def merge(self, *, partial_rows: bool) -> None:
+        """Apply the staged changes."""
+        dialect, connection, table = self.connection.dialect, self.connection, self.table.table
+        if partial_rows:
+            self._complete()
+        if self.deleted is None:
+            connection.execute(dialect.delete(self.name, table, self.key))
+        else:
+            connection.execute(dialect.soft_delete(self.name, table, self.key, (self.deleted, self.names[self.deleted])))
+        connection.execute(dialect.upsert(self.name, table, self.names, self.key))
+
+    def _complete(self) -> None:
+        """Give partial rows the values that the table has in the columns that they lack.
+
+        Raises
+        ------
+        PartialImageError
+            When the table does not have a row's key.
+        """
+        dialect, key = self.connection.dialect, self.bases or self.key
+        ((lost,),) = self.connection.rows(dialect.incomplete(self.name, self.table.table, key, self.deleted))
+        if lost:
+            raise missing_row(lost.split()[1])
+        self.connection.execute(dialect.complete(self.name, self.table.table, self.names, key))
 
 
 def in_same_schema(table: str, name: str) -> str:
@@ -147,59 +267,11 @@ def in_same_schema(table: str, name: str) -> str:
     return ".".join([*table.split(".")[:-1], name])
 
 
-# ----------------------------------------------------------------------------------------------------------- the staging table
-
-
-@contextmanager
-def _staged(rows: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> Iterator[str]:
-    staging, dialect = _staging(rows.sparkSession, table), connection.dialect
-    drop = f"DROP TABLE IF EXISTS {dialect.table(staging)}"
-    connection.execute(drop)
-    names, bases = connection.staged(table.table, spec.names), _bases(rows, connection, table, spec)
-    connection.execute(dialect.stage(staging, table.table, names, partial_rows=spec.partial_rows, bases=bases))
-    try:
-        kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
-        renamed = rows.select(*kind, *positional(spec.names), *(_base(name, part) for part, name in enumerate(spec.primary_key) if bases))
-        staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
-        options = connection.options | {"dbtable": dialect.table(staging)}
-        with database_errors(table):
-            staged.write.format("jdbc").options(**options).mode("append").save()
-            _require_once(connection, staging, table, rows.count())
-        yield staging
-    except BaseException:
-        with suppress(TargetError):  # the first error is more helpful
-            connection.execute(drop)
-        raise
-    connection.execute(drop)
-
-
-def _require_once(connection: JdbcConnection, staging: str, table: JdbcTarget, count: int) -> None:
-    """Raise an error if rows were staged twice: Spark repeats a task that committed its rows and was then lost with its executor.
-
-    Raises
-    ------
-    ConflictError
-        The caller stages all rows again.
-    """
-    staged = connection.number(f"SELECT COUNT(*) FROM {connection.dialect.table(staging)}")
-    if staged != count:
-        raise ConflictError(f"{staged} rows instead of {count} were staged for {table}, because an executor was lost")
-
-
 def _base(name: str, part: int) -> SparkColumn:
     """Return a column of the key whose row has the missing columns of a row: its earlier key, or its own."""
     from pyspark.sql import functions as F
 
     return F.coalesce(F.col(f"{BASE_COLUMN}.{backquoted(name)}"), F.col(backquoted(name))).alias(f"b{part}")
-
-
-def _staging(spark: SparkSession, table: JdbcTarget) -> str:
-    running = running_batch(spark)
-    owner = running.query if running else uuid4().hex
-    # Letters that need no quotes, since Spark's JDBC writer does not quote the name.
-    name = re.sub("[^A-Za-z0-9]", "_", table.table.split(".")[-1])
-    # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
-    return in_same_schema(table.table, f"{name[:12]}_changes_{sha256(f'{owner} {table.table}'.encode()).hexdigest()[:12]}")
 
 
 def _batches(dialect: Dialect, name: str) -> str:
@@ -218,6 +290,45 @@ def _begun(connection: JdbcConnection, batches: str, table: str, batch: Batch) -
     return True
 
 
+def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
+    dialect = connection.dialect
+    for part in table.table.split("."):
+        dialect.require_name(part, "table")
+    found = connection.columns(table.table)
+    spec = written_spec(table, spec, found)
+    for column in spec.fields:
+        dialect.require_name(column.name)
+        dialect.type(column, in_key=False)  # raises for unsupported types, also of existing columns
+    if found is None:
+        if not spec.create:
+            raise TargetError(f"{table} does not exist: create it, or set create=True")
+        return [dialect.create(table.table, spec.fields, spec.primary_key)]
+    if spec.primary_key:
+        _check_indexes(connection, table, spec.primary_key)
+
+    def widen(old: StructField, new: StructField) -> list[str]:
+        return [dialect.widen(table.table, new, in_key=old.name.lower() in map(str.lower, spec.primary_key))]
+
+    require_no_narrowing(table, spec, found, widen)
+
+    def additions(fields: Sequence[StructField]) -> list[str]:
+        return [dialect.add(table.table, field) for field in fields]
+
+    return additions(missing_columns(table, spec, found, additions))
+
+
+def _check_indexes(connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]) -> None:
+    key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
+    if key not in indexes:
+        raise TargetError(f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: add that primary key")
+    others = [index for index in indexes if index != key]
+    if others and isinstance(connection.dialect, MySql):
+        # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
+        raise TargetError(
+            f"{table} has another unique index, on ({', '.join(sorted(others[0]))}), with which MySQL would update other rows: drop it"
+        )
+
+
 # -------------------------------------------------------------------------------------------------------------- the connection
 
 
@@ -229,11 +340,11 @@ class JdbcConnection:
     jvm: Any
     dialect: Dialect
     options: dict[str, str]
-    of: JdbcTarget
+    of: JdbcTable
 
     @classmethod
     @contextmanager
-    def open(cls, spark: SparkSession, table: JdbcTarget) -> Iterator[JdbcConnection]:
+    def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[JdbcConnection]:
         """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
         jvm: Any = spark._jvm
         dialect = dialect_of(table.url)
@@ -361,7 +472,7 @@ def _exact_type(columns: Any, index: int) -> DataType | None:
     return kinds.get(number)
 
 
-def jdbc_options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
+def jdbc_options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
     """Return the options of Spark's JDBC source and writer for a table."""
     url = table.url
     if url.startswith("jdbc:mariadb:"):
@@ -380,50 +491,8 @@ def jdbc_options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
     }
 
 
-def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
-    dialect = connection.dialect
-    for part in table.table.split("."):
-        dialect.require_name(part, "table")
-    found = connection.columns(table.table)
-    spec = written_spec(table, spec, found)
-    for field in spec.fields:
-        dialect.require_name(field.name)
-        dialect.type(field, in_key=False)  # raises for unsupported types, also of existing columns
-    if found is None:
-        if not spec.create:
-            raise TargetError(f"{table} does not exist: create it, or set create=True")
-        return [dialect.create(table.table, spec.fields, spec.primary_key)]
-    if spec.primary_key:
-        _check_indexes(connection, table, spec.primary_key)
-
-    def widen(old: StructField, new: StructField) -> list[str]:
-        return [dialect.widen(table.table, new, in_key=old.name.lower() in map(str.lower, spec.primary_key))]
-
-    require_no_narrowing(table, spec, found, widen)
-
-    def additions(fields: Sequence[StructField]) -> list[str]:
-        return [dialect.add(table.table, field) for field in fields]
-
-    return additions(missing_columns(table, spec, found, additions))
-
-
-def _check_indexes(connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]) -> None:
-    key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
-    if key not in indexes:
-        raise TargetError(f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: add that primary key")
-    others = [index for index in indexes if index != key]
-    if others and isinstance(connection.dialect, MySql):
-        # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
-        raise TargetError(
-            f"{table} has another unique index, on ({', '.join(sorted(others[0]))}), with which MySQL would update other rows: drop it"
-        )
-
-
-# ------------------------------------------------------------------------------------------------------------------ its errors
-
-
 @contextmanager
-def database_errors(table: JdbcTarget) -> Iterator[None]:
+def database_errors(table: JdbcTable) -> Iterator[None]:
     """Raise a database error as a `TargetError`, without the password and without Java's stack.
 
     Raises
@@ -446,23 +515,20 @@ def _deadlock(error: Any) -> bool:
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 
-    if not hasattr(error, "java_exception"):
-        return False
-    root = _root(error.java_exception)
-    return is_instance_of(SparkContext._gateway, root, "java.sql.SQLException") and root.getSQLState() in ("40001", "40P01")
+    root = _root(error)
+    is_sql = root is not None and is_instance_of(SparkContext._gateway, root, "java.sql.SQLException")
+    return is_sql and root.getSQLState() in ("40001", "40P01")
 
 
-def _root(java: Any) -> Any:
-    while java.getCause() is not None:
-        java = java.getCause()
-    return java
+def _root(error: Any) -> Any:
+    """Return the first cause in Java of an error of py4j, or None."""
+    return [*java_causes(error)][-1] if hasattr(error, "java_exception") else None
 
 
-def _text(error: Any, table: JdbcTarget) -> str:
-    java = getattr(error, "java_exception", None)
-    if java is not None:
-        java = _root(java)
-        text = f"{java.getClass().getSimpleName()}: {java.getMessage()}"
+def _text(error: Any, table: JdbcTable) -> str:
+    root = _root(error)
+    if root is not None:
+        text = f"{root.getClass().getSimpleName()}: {root.getMessage()}"
     else:
         causes = [line for line in str(error).splitlines() if "Exception: " in line]
         text = (causes or str(error).splitlines())[-1]

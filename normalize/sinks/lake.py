@@ -1,4 +1,4 @@
-"""Sinks for Delta and Iceberg: Spark's ``MERGE INTO``, and appends that store the number of their micro-batch.
+"""Delta and Iceberg tables: Spark's ``MERGE INTO``, and appends that store the number of their micro-batch.
 
 Names of columns come from messages: statements quote them with backquotes, at every depth. Spark replaces ``${...}`` even in backquotes,
 and so such a name is an error, as is one that the table format does not support.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
-from cdc_formats.errors import SchemaError
-from cdc_formats.values.schema import backquoted
+from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.values.schema import backquoted, name_parts
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
@@ -25,7 +25,7 @@ from .latest import ADDS
 from .narrowing import require_no_narrowing
 from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent, missing_row
 from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns, written_spec
-from .targets import ConflictError, LakeTarget, TargetError
+from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,63 +47,286 @@ _SUBSTITUTE = "spark.sql.variable.substitute"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
-def needed(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> list[str]:
-    """Return the SQL statements that create the table or add its missing columns; empty if there is nothing to change.
+@dataclass(frozen=True)
+class LakeTarget(TableTarget):
+    """A table of the session's catalogs, written with Spark's ``MERGE INTO``."""
+
+    name: str
+    provider: ClassVar[str]
+    histories: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.name or not isinstance(self.name, str):
+            raise ArgumentError(f"{type(self).__name__} requires the name of a table, got {self.name!r}")
+        if not self.parts:
+            raise ArgumentError(
+                f"table name {self.name!r} has an empty part or an unbalanced backquote: write, for example, `shop`.`order``items`"
+            )
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The catalog, namespaces and table; empty if the name cannot be parsed."""
+        return name_parts(self.name)
+
+    @property
+    def sql_name(self) -> str:
+        """The name in SQL, every part in backquotes."""
+        return ".".join(map(backquoted, self.parts))
+
+    def sink(self, spark: SparkSession) -> LakeSink:
+        return LakeSink(spark, self)
+
+
+def is_path(name: str) -> bool:
+    """Return whether the name of a Delta table or database is a path: it has a slash outside of backquotes."""
+    return "/" in re.sub("`(?:[^`]|``)*`", "", name)
+
+
+def require_absolute(name: str) -> None:
+    """Raise an error for a relative path, which Delta does not read.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if is_path(name) and not re.match("/|[A-Za-z][A-Za-z0-9+.-]*:", name):
+        raise ArgumentError(f"the path {name!r} is relative: pass an absolute path (/lake/shop) or a URI (s3a://lake/shop)")
+
+
+@dataclass(frozen=True)
+class DeltaTarget(LakeTarget):
+    """A Delta table.
+
+    Parameters
+    ----------
+    name : str
+        An absolute path or a URI (with a ``/`` outside of backquotes), or a name in the session's catalogs. Backquotes are needed only
+        around a part with a dot, a slash or a backquote: ``shop.`order.items```.
+    """
+
+    provider: ClassVar[str] = "delta"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_absolute(self.name)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The catalog, namespaces and table; of a path, ``delta`` and the path."""
+        return ("delta", self.name) if is_path(self.name) else super().parts
+
+
+@dataclass(frozen=True)
+class IcebergTarget(LakeTarget):
+    """An Iceberg table.
+
+    Parameters
+    ----------
+    name : str
+        As ``catalog.namespace.table``. Backquotes are needed only around a part with a dot or a backquote: ``lake.db.`order.items```.
+    """
+
+    provider: ClassVar[str] = "iceberg"
+
+
+@dataclass(frozen=True)
+class LakeSink(Sink):
+    """Writes a Delta or Iceberg table."""
+
+    spark: SparkSession
+    table: LakeTarget
+
+    def needed(self, spec: TableSpec) -> list[str]:
+        table, found = self.table, self._schema()
+        spec = written_spec(table, spec, None if found is None else found.fieldNames())
+        _require_plain_text(self.spark, table, spec.fields)
+        if found is None:
+            if not spec.create:
+                raise TargetError(f"{table} does not exist: create it, or set create=True")
+            _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
+            columns = ", ".join(column_definition(field, table) for field in spec.fields)
+            return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
+        provider = provider_of(self.spark, table.sql_name)
+        if provider != table.provider:
+            raise TargetError(f"{table} has the provider {provider}: name a table of {table.provider}")
+        require_no_narrowing(table, spec, {field.name: field.dataType for field in found.fields}, self.widen)
+        missing = missing_columns(table, spec, found.fieldNames(), self._additions)
+        if not missing:
+            return []
+        _require_names(table, missing, self._column_mapping())
+        return self._additions(missing)
+
+    def _additions(self, missing: Sequence[StructField]) -> list[str]:
+        """Return the statements that add columns."""
+        table = self.table
+        added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(column_definition(field, table) for field in missing)})"
+        # Delta requires this feature, which excludes older readers, before the first column of this type.
+        ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
+        feature = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+        return [feature, added] if ntz else [added]
+
+    def widen(self, old: StructField, new: StructField, *, in_key: bool = False) -> list[str]:
+        table, kind = self.table, new.dataType.simpleString()
+        altered = f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}"
+        if table.provider == "iceberg":
+            return [altered] if _iceberg_widens(old.dataType, new.dataType) else []
+        if kind == "timestamp":
+            return []
+        features = {"delta.enableTypeWidening": "true"} | ({"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {})
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in features.items())
+        return [f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})", altered]
+
+    def prepare(self, spec: TableSpec) -> TableSpec:
+        with self.conflicts():
+            statements = self.needed(spec)
+        try:
+            with self.conflicts():
+                for statement in statements:
+                    self.spark.sql(statement)
+        except _spark_errors(self.spark) as error:
+            if self._changed_meanwhile(spec, statements):
+                raise ConflictError(f"another writer created or altered {self.table} at the same time") from None
+            raise TargetError(f"{self.table} cannot be created or altered: {_reason(error)}; {self._remedy()}") from None
+        return spec if spec.on_new_column != "ignore" else written_spec(self.table, spec, self.rows().columns)
+
+    def _changed_meanwhile(self, spec: TableSpec, statements: list[str]) -> bool:
+        """Return whether other statements are needed now; a table that is being created is first seen a moment later."""
+        for pause in (0, 0.5, 1, 2):
+            time.sleep(pause)
+            if self.needed(spec) != statements:
+                return True
+        return False
+
+    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        spark, changes = self.spark, f"changes_{uuid4().hex}"
+        with self.conflicts():
+            if BASE_COLUMN in latest.columns:
+                latest = self._with_moved_rows(latest, spec, keep)
+            latest.createTempView(changes)
+            try:
+                spark.sql(merge_statement(self.table, changes, spec))
+            finally:
+                spark.catalog.dropTempView(changes)
+
+    def _with_moved_rows(self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None) -> DataFrame:
+        """Return the changes with whole rows where a key changed."""
+        is_moved = f"{BASE_COLUMN} IS NOT NULL AND {ROW_KIND} IN {ADDS}"
+        whole = self.with_values_of_bases(changes.where(is_moved), spec)
+        kept = whole if keep is None else keep(whole)
+        return changes.where(f"NOT ({is_moved})").drop(BASE_COLUMN).unionByName(kept, allowMissingColumns=True)
+
+    def with_values_of_bases(self, moved: DataFrame, spec: TableSpec) -> DataFrame:
+        """Return whole rows: those whose key changed, with the values that the table has in the rows of their earlier keys.
+
+        Parameters
+        ----------
+        moved : DataFrame
+            Rows with a `BASE_COLUMN`.
+        spec : TableSpec
+        """
+        from pyspark.sql import functions as F
+
+        names = [name for name in spec.names if name != spec.deleted_column]
+        key = [(F.col(f"s.{BASE_COLUMN}.{backquoted(name)}"), F.col(f"t.{backquoted(name)}")) for name in spec.primary_key]
+        same, changes = [earlier == there for earlier, there in key], moved.alias("s")
+        # Few rows change their key: the table is not shuffled.
+        stored = self.rows().alias("t").join(F.broadcast(changes), same, "left_semi")
+        joined = changes.join(F.broadcast(stored), same, "left")
+        lost = key[0][1].isNull()
+        if spec.deleted_column is not None:
+            lost |= F.col(f"t.{backquoted(spec.deleted_column)}").isNotNull()
+        values = []
+        for index, name in enumerate(names):
+            kind, own = moved.schema[name].dataType, F.col(f"s.{backquoted(name)}")
+            kept = F.when(lost, F.expr(_RAISED).cast(kind)).otherwise(F.col(f"t.{backquoted(name)}").cast(kind))
+            values.append(F.when(F.expr(is_absent(index, "s")), kept).otherwise(own).alias(name))
+        others = [F.col(f"s.{backquoted(name)}") for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))]
+        return joined.select(*others, *values)
+
+    def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
+        """Append rows, unless the micro-batch was appended before.
+
+        Delta compares the batch with the query's last transaction (``txnAppId``, ``txnVersion``). For Iceberg it is compared with the
+        snapshots, which ``expire_snapshots`` must keep as long as the query may repeat the micro-batch.
+        """
+        writer = rows.select(*map(backquoted, spec.names)).writeTo(self.table.sql_name)
+        if batch is not None and self.table.provider == "delta":
+            writer = writer.option("txnAppId", batch.query).option("txnVersion", str(batch.number))
+        elif batch is not None:
+            if self._appended(batch):
+                return
+            writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(f"snapshot-property.{_BATCH}", str(batch.number))
+        with self.conflicts():
+            writer.append()
+
+    def _appended(self, batch: Batch) -> bool:
+        from pyspark.sql import functions as F
+
+        summary = F.col("summary")
+        # Spark Connect writes the names in lower case.
+        query, number = (F.coalesce(summary[name], summary[name.lower()]) for name in (_QUERY, _BATCH))
+        of_query = self.spark.table(f"{self.table.sql_name}.snapshots").where(query == batch.query)
+        return not of_query.where(number.cast("bigint") >= batch.number).isEmpty()
+
+    def rows(self) -> DataFrame:
+        return self.spark.table(self.table.sql_name)
+
+    @contextmanager
+    def conflicts(self) -> Iterator[None]:
+        """Raise a conflict with another writer, or with a job that removes files, as a `ConflictError`."""
+        try:
+            yield
+        except _spark_errors(self.spark) as error:
+            if _is_missing(error):
+                # Delta sees a table that another writer is creating: it is not created again, and cannot be written yet.
+                raise ConflictError(f"another writer is creating {self.table}, or dropped it") from None
+            reason = _conflict(error, self.table)
+            if not reason:
+                raise
+            refresh_table(self.spark, self.table)
+            raise ConflictError(reason) from None
+
+    def _schema(self) -> StructType | None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            refresh_table(self.spark, self.table)
+            return self.rows().schema
+        except AnalysisException as error:
+            if _is_missing(error):
+                return None
+            raise TargetError(f"{self.table} cannot be reached: {_reason(error)}; {self._remedy()}") from None
+
+    def _remedy(self) -> str:
+        provider, version = self.table.provider, self.spark.version
+        return f"the session needs spark.jars.packages={package(provider, version)} and the catalog that {provider}'s documentation names"
+
+    def _column_mapping(self) -> str:
+        if self.table.provider != "delta":
+            return "none"
+        found = self.spark.sql(f"SHOW TBLPROPERTIES {self.table.sql_name}").where("key = 'delta.columnMapping.mode'").collect()
+        return str(found[0]["value"]) if found else "none"
+
+
+def lake_target(spark: SparkSession, name: str) -> LakeTarget:
+    """Return an existing Delta or Iceberg table of the session's catalogs.
 
     Raises
     ------
     TargetError
-        When the table is missing and may not be created, has another provider, or the session cannot reach it.
-    SchemaError
-        When it lacks columns that may not be added, or does not support a column's name or type.
     """
-    found = _schema(spark, table)
-    spec = written_spec(table, spec, None if found is None else found.fieldNames())
-    _require_plain_text(spark, table, spec.fields)
-    if found is None:
-        if not spec.create:
-            raise TargetError(f"{table} does not exist: create it, or set create=True")
-        _require_names(table, spec.fields, spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
-        columns = ", ".join(column_definition(field, table) for field in spec.fields)
-        return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
-    provider = provider_of(spark, table.sql_name)
-    if provider != table.provider:
-        raise TargetError(f"{table} has the provider {provider}: name a table of {table.provider}")
-    require_no_narrowing(table, spec, {field.name: field.dataType for field in found.fields}, partial(_widen, table))
-    missing = missing_columns(table, spec, found.fieldNames(), lambda fields: _additions(table, fields))
-    if not missing:
-        return []
-    _require_names(table, missing, _column_mapping(spark, table))
-    return _additions(table, missing)
+    from pyspark.errors import AnalysisException
 
-
-def _additions(table: LakeTarget, missing: Sequence[StructField]) -> list[str]:
-    """Return the statements that add columns."""
-    added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(column_definition(field, table) for field in missing)})"
-    # Delta requires this feature, which excludes older readers, before the first column of this type.
-    ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
-    feature = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
-    return [feature, added] if ntz else [added]
-
-
-def widen(spark: SparkSession, table: LakeTarget, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
-    """Return the statements that give a column a wider type; empty if the table format has none."""
-    return _widen(table, old, new)
-
-
-def _widen(table: LakeTarget, old: StructField, new: StructField) -> list[str]:
-    kind = new.dataType.simpleString()
-    altered = f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}"
-    if table.provider == "iceberg":
-        return [altered] if _iceberg_widens(old.dataType, new.dataType) else []
-    if kind == "timestamp":
-        return []
-    features = {"delta.enableTypeWidening": "true"} | ({"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {})
-    properties = ", ".join(f"'{name}' = '{value}'" for name, value in features.items())
-    return [
-        f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})",
-        altered,
-    ]
+    kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}
+    try:
+        provider = provider_of(spark, LakeTarget(name).sql_name)
+    except AnalysisException:
+        raise TargetError(
+            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTarget(...) or IcebergTarget(...)"
+        ) from None
+    if provider not in kinds:
+        raise TargetError(f"table {name!r} has the provider {provider}: supported are {', '.join(kinds)} and JdbcTarget(...)")
+    return kinds[provider](name)
 
 
 def _iceberg_widens(old: DataType, new: DataType) -> bool:
@@ -115,89 +338,23 @@ def _iceberg_widens(old: DataType, new: DataType) -> bool:
     return new.simpleString() == "bigint" and old.simpleString() in ("tinyint", "smallint", "int")
 
 
+def refresh_table(spark: SparkSession, table: LakeTarget) -> None:
+    """Make the session forget what it has read of an Iceberg table: another job may have rewritten it, and removed its files."""
+    if table.provider != "iceberg":
+        return
+    try:
+        spark.catalog.refreshTable(table.sql_name)
+    except _spark_errors(spark):
+        # Spark cannot refresh each table of another provider. Who reads or writes it says so.
+        if provider_of(spark, table.sql_name) == "iceberg":
+            raise
+
+
 def provider_of(spark: SparkSession, name: str) -> str:
     """Return a table's provider, in lower case (``delta``, ``iceberg``, ``parquet``, ...)."""
     described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Provider'").collect()
     # The table's columns come first, and one may have this name.
     return str(described[-1]["data_type"]).lower() if described else "no provider"
-
-
-def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> TableSpec:
-    """Create the table or add columns, if needed and allowed, and return what is written."""
-    with conflicts(spark, table):
-        statements = needed(spark, table, spec)
-    try:
-        with conflicts(spark, table):
-            for statement in statements:
-                spark.sql(statement)
-    except _spark_errors(spark) as error:
-        if _changed_meanwhile(spark, table, spec, statements):
-            raise ConflictError(f"another writer created or altered {table} at the same time") from None
-        raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(spark, table)}") from None
-    return spec if spec.on_new_column != "ignore" else written_spec(table, spec, spark.table(table.sql_name).columns)
-
-
-def _changed_meanwhile(spark: SparkSession, table: LakeTarget, spec: TableSpec, statements: list[str]) -> bool:
-    """Return whether other statements are needed now; a table that is being created is first seen a moment later."""
-    for pause in (0, 0.5, 1, 2):
-        time.sleep(pause)
-        if needed(spark, table, spec) != statements:
-            return True
-    return False
-
-
-def merge(latest: DataFrame, table: LakeTarget, spec: TableSpec) -> None:
-    """Apply the last change of each key, in one commit.
-
-    Parameters
-    ----------
-    latest : DataFrame
-        ``row_kind`` and the columns: a row for each key, or of a history for each key and place (`version_changes`).
-    table : LakeTarget
-    spec : TableSpec
-
-    Raises
-    ------
-    ConflictError
-        When another writer commits in the meantime; nothing is written.
-    """
-    spark, changes = latest.sparkSession, f"changes_{uuid4().hex}"
-    latest.createTempView(changes)
-    try:
-        with conflicts(spark, table):
-            spark.sql(merge_statement(table, changes, spec))
-    finally:
-        spark.catalog.dropTempView(changes)
-
-
-def with_values_of_bases(moved: DataFrame, table: LakeTarget, spec: TableSpec) -> DataFrame:
-    """Return whole rows: those whose key changed, with the values that the table has in the rows of their earlier keys.
-
-    Parameters
-    ----------
-    moved : DataFrame
-        Rows with a `BASE_COLUMN`.
-    table : LakeTarget
-    spec : TableSpec
-    """
-    from pyspark.sql import functions as F
-
-    names = [name for name in spec.names if name != spec.deleted_column]
-    key = [(F.col(f"s.{BASE_COLUMN}.{backquoted(name)}"), F.col(f"t.{backquoted(name)}")) for name in spec.primary_key]
-    same, changes = [earlier == there for earlier, there in key], moved.alias("s")
-    # Few rows change their key: the table is not shuffled.
-    stored = moved.sparkSession.table(table.sql_name).alias("t").join(F.broadcast(changes), same, "left_semi")
-    joined = changes.join(F.broadcast(stored), same, "left")
-    lost = key[0][1].isNull()
-    if spec.deleted_column is not None:
-        lost |= F.col(f"t.{backquoted(spec.deleted_column)}").isNotNull()
-    values = []
-    for index, name in enumerate(names):
-        kind, own = moved.schema[name].dataType, F.col(f"s.{backquoted(name)}")
-        kept = F.when(lost, F.expr(_RAISED).cast(kind)).otherwise(F.col(f"t.{backquoted(name)}").cast(kind))
-        values.append(F.when(F.expr(is_absent(index, "s")), kept).otherwise(own).alias(name))
-    others = [F.col(f"s.{backquoted(name)}") for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))]
-    return joined.select(*others, *values)
 
 
 def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
@@ -208,7 +365,7 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     Examples
     --------
     >>> from pyspark.sql.types import StringType, StructField
-    >>> from normalize.sinks.targets import DeltaTarget
+    >>> from normalize.sinks.lake import DeltaTarget
     >>> fields = tuple(StructField(name, StringType()) for name in ("id", "name"))
     >>> print(merge_statement(DeltaTarget("products"), "changes", TableSpec(fields, ("id",), True, "fail")))
     MERGE INTO `products` AS t USING changes AS s ON t.`id` = s.`id`
@@ -216,7 +373,6 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     WHEN MATCHED AND s.row_kind IN ('+I', '+U') THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
     WHEN NOT MATCHED AND s.row_kind IN ('+I', '+U') THEN INSERT (`id`, `name`) VALUES (s.`id`, s.`name`)
     """
-    names = [backquoted(name) for name in spec.names]
     equal = [f"t.{name} = s.{name}" for name in map(backquoted, spec.primary_key)]
     if spec.versions:
         # The place of the change that made the row.
@@ -226,62 +382,35 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
         deleted = backquoted(spec.deleted_column)
         # The first delete counts, also if its micro-batch is repeated.
         deletion = f"AND t.{deleted} IS NULL THEN UPDATE SET t.{deleted} = s.{deleted}"
-    updated, inserted = [f"s.{name}" for name in names], [f"s.{name}" for name in names]
-    if spec.partial_rows:
-        updated = [f"CASE WHEN {is_absent(index, 's')} THEN t.{name} ELSE s.{name} END" for index, name in enumerate(names)]
-        # In a value, since Spark evaluates it only for rows that are written: a row that is deleted softly is not there either.
-        inserted[0] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL THEN {_RAISED} ELSE {inserted[0]} END"
-        if spec.deleted_column is not None:
-            updated[-1] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL AND t.{deleted} IS NOT NULL THEN {_RAISED} ELSE s.{deleted} END"
+    names, (updated, inserted) = list(map(backquoted, spec.names)), _written_values(spec)
+    sets = ", ".join(f"t.{name} = {value}" for name, value in zip(names, updated, strict=True))
     return "\n".join(
         [
             f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {' AND '.join(equal)}",
             f"WHEN MATCHED AND s.{ROW_KIND} NOT IN {ADDS} {deletion}",
-            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET "
-            + ", ".join(f"t.{name} = {value}" for name, value in zip(names, updated, strict=True)),
+            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET {sets}",
             f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} THEN INSERT ({', '.join(names)}) VALUES ({', '.join(inserted)})",
         ]
     )
 
 
+def _written_values(spec: TableSpec) -> tuple[list[str], list[str]]:
+    """Return the values of the columns in a row that is updated, and in one that is inserted."""
+    names = list(map(backquoted, spec.names))
+    inserted = [f"s.{name}" for name in names]
+    if not spec.partial_rows:
+        return inserted, inserted
+    updated = [f"CASE WHEN {is_absent(index, 's')} THEN t.{name} ELSE s.{name} END" for index, name in enumerate(names)]
+    # In a value, since Spark evaluates it only for rows that are written: a row that is deleted softly is not there either.
+    inserted[0] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL THEN {_RAISED} ELSE {inserted[0]} END"
+    if spec.deleted_column is not None:
+        deleted = backquoted(spec.deleted_column)
+        updated[-1] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL AND t.{deleted} IS NOT NULL THEN {_RAISED} ELSE s.{deleted} END"
+    return updated, inserted
+
+
 _RAISED = f"raise_error(concat('{missing_row()} in ', substring_index(s.{ABSENT_COLUMN}, ' ', -1)))"
 """The SQL that raises the error for a partial row of a key that the table does not have."""
-
-
-def append(rows: DataFrame, table: LakeTarget, spec: TableSpec, batch: Batch | None) -> None:
-    """Append rows, unless the micro-batch was appended before.
-
-    Raises `ConflictError` as `merge` does.
-
-    Delta compares the batch with the query's last transaction (``txnAppId``, ``txnVersion``). For Iceberg it is compared with the
-    snapshots, which ``expire_snapshots`` must keep as long as the query may repeat the micro-batch.
-    """
-    writer = rows.select(*map(backquoted, spec.names)).writeTo(table.sql_name)
-    if batch is not None and table.provider == "delta":
-        writer = writer.option("txnAppId", batch.query).option("txnVersion", str(batch.number))
-    elif batch is not None:
-        if _appended(rows.sparkSession, table, batch):
-            return
-        writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(f"snapshot-property.{_BATCH}", str(batch.number))
-    with conflicts(rows.sparkSession, table):
-        writer.append()
-
-
-@contextmanager
-def conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
-    """Raise a conflict with another writer, or with a job that removes files, as a `ConflictError`."""
-    try:
-        yield
-    except _spark_errors(spark) as error:
-        if _is_missing(error):
-            # Delta sees a table that another writer is creating: it is not created again, and cannot be written yet.
-            raise ConflictError(f"another writer is creating {table}, or dropped it") from None
-        reason = _conflict(error, table)
-        if not reason:
-            raise
-        if table.provider == "iceberg":
-            spark.catalog.refreshTable(table.sql_name)
-        raise ConflictError(reason) from None
 
 
 def _conflict(error: Any, table: LakeTarget) -> str:
@@ -307,10 +436,7 @@ def _spark_errors(spark: SparkSession) -> tuple[type[Exception], ...]:
 def _chain(error: Any) -> Iterator[str]:
     """Yield the class and message of an exception and of its causes in Java."""
     yield f"{type(error).__module__}.{type(error).__name__}"
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    while java is not None:
-        yield java.toString()
-        java = java.getCause()
+    yield from (java.toString() for java in java_causes(error))
     yield from _remote_chain(error)
 
 
@@ -325,35 +451,6 @@ def _remote_chain(error: Any) -> Iterator[str]:
     yield from (line.removeprefix("Caused by: ") for line in rest if line.startswith("Caused by: "))
 
 
-def _appended(spark: SparkSession, table: LakeTarget, batch: Batch) -> bool:
-    from pyspark.sql import functions as F
-
-    summary = F.col("summary")
-    # Spark Connect writes the names in lower case.
-    query, number = (F.coalesce(summary[name], summary[name.lower()]) for name in (_QUERY, _BATCH))
-    of_query = spark.table(f"{table.sql_name}.snapshots").where(query == batch.query)
-    return not of_query.where(number.cast("bigint") >= batch.number).isEmpty()
-
-
-def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
-    from pyspark.errors import AnalysisException
-
-    try:
-        if table.provider == "iceberg":
-            # Its catalog caches tables: another job may have rewritten this one, and removed its files.
-            try:
-                spark.catalog.refreshTable(table.sql_name)
-            except _spark_errors(spark):
-                # Spark cannot refresh each table of another provider, which `needed` refuses.
-                if provider_of(spark, table.sql_name) == "iceberg":
-                    raise
-        return spark.table(table.sql_name).schema
-    except AnalysisException as error:
-        if _is_missing(error):
-            return None
-        raise TargetError(f"{table} cannot be reached: {_reason(error)}; {_session(spark, table)}") from None
-
-
 def _is_missing(error: Any) -> bool:
     condition = error.getCondition() if hasattr(error, "getCondition") else None
     return (condition or "").split(".")[0] in _MISSING
@@ -363,11 +460,6 @@ def _reason(error: Any) -> str:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error).split("\n\nJVM stacktrace:")[0]
     return " ".join(text.split())[:300]
-
-
-def _session(spark: SparkSession, table: LakeTarget) -> str:
-    found = package(table.provider, spark.version)
-    return f"the session needs spark.jars.packages={found} and the catalog that {table.provider}'s documentation names"
 
 
 def column_definition(field: StructField, table: LakeTarget) -> str:
@@ -407,13 +499,6 @@ def _require_names(table: LakeTarget, fields: Sequence[StructField], column_mapp
                 f"the column {name!r} of {table} has one of the characters ' ,;{{}}()\\n\\t=' in its name: rename it, or create the table "
                 f"with delta.columnMapping.mode=name (in this session, by {_MAPPING_OF_NEW_TABLES}=name)"
             )
-
-
-def _column_mapping(spark: SparkSession, table: LakeTarget) -> str:
-    if table.provider != "delta":
-        return "none"
-    rows = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").where("key = 'delta.columnMapping.mode'").collect()
-    return str(rows[0]["value"]) if rows else "none"
 
 
 def _paths(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:

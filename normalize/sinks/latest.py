@@ -1,27 +1,29 @@
-"""The last change of each key of a micro-batch, and the errors when it is ambiguous.
+"""The last change of each key of a micro-batch, the errors when it is ambiguous, and the rows stored while they are written.
 
 A retraction (``-U`` or ``-D``) as a key's last change deletes the row. The ``-U`` of an update that keeps the key precedes its ``+U``.
 
-=============================  ========================================================================================
-order                          the last change of a key
-=============================  ========================================================================================
-arrival (the default)          the last in the DataFrame's partition; a key whose rows are in several is an error
-``sequence_by`` columns           the greatest; with equal ones a ``+`` comes after a ``-``, and two ``+`` are an error
-=============================  ========================================================================================
+==============================  ========================================================================================
+order                           the last change of a key
+==============================  ========================================================================================
+arrival (the default)           the last in the DataFrame's partition; a key whose rows are in several is an error
+columns that order the changes  the greatest; with equal ones a ``+`` comes after a ``-``, and two ``+`` are an error
+==============================  ========================================================================================
 
 A change's place in its partition is `monotonically_increasing_id`, taken before anything is shuffled: its upper bits are the partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
+from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 
 from .arrival import ChangeOrderError
@@ -34,36 +36,30 @@ _PARTITION_BITS = 33
 _FLAGS = ("unkinded", "unplaced", "ambiguous")
 
 
-def last_changes(batch: DataFrame, columns: Sequence[str], keys: Sequence[str], sequence_by: Sequence[str]) -> DataFrame:
+def last_changes(batch: DataFrame, columns: Sequence[str], keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
     """Return one row for each key: ``row`` has its last ``row_kind`` and the columns, ``flags`` the input of `check`.
 
     Parameters
     ----------
     batch : DataFrame
-        The changes, with ``row_kind``, the columns and those of `sequence_by`.
-    columns, keys, sequence_by : sequence of str
+        The changes, with ``row_kind``, the columns and those of `order_by`.
+    columns, keys, order_by : sequence of str
     """
     from pyspark.sql import functions as F
 
     # Generated names, which cannot collide with the user's.
-    placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(sequence_by)]
+    placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(order_by)]
     values = [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
     rows = batch.select(F.col(ROW_KIND).alias("kind"), *values, *placed, F.monotonically_increasing_id().alias("arrival"))
     grouping = [f"c{columns.index(name)}" for name in keys]
     rest = [f"c{index}" for index in range(len(columns)) if f"c{index}" not in grouping]
-    order = [f"o{index}" for index in range(len(sequence_by))]
-    place = F.struct(*order, _added("kind"), "arrival") if order else F.struct("arrival")
+    order = [f"o{index}" for index in range(len(order_by))]
+    place = F.struct(*order, F.col("kind").isin(*ADDS), "arrival") if order else F.struct("arrival")
     last = F.max_by(F.struct("kind", *rest), place).alias("last")
     unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias("unkinded")
     grouped = rows.groupBy(*grouping).agg(last, unkinded, *(_by_columns(order) if order else _by_arrival()))
     named = [F.col(f"c{i}" if f"c{i}" in grouping else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
     return grouped.select(F.struct(F.col("last.kind").alias(ROW_KIND), *named).alias("row"), F.struct(*_FLAGS).alias("flags"))
-
-
-def _added(kind: str) -> SparkColumn:
-    from pyspark.sql import functions as F
-
-    return F.col(kind).isin(*ADDS)
 
 
 def _by_arrival() -> list[SparkColumn]:
@@ -76,14 +72,14 @@ def _by_arrival() -> list[SparkColumn]:
 def _by_columns(order: Sequence[str]) -> list[SparkColumn]:
     from pyspark.sql import functions as F
 
-    place: list[str | SparkColumn] = [*order, _added("kind")]
+    place: list[str | SparkColumn] = [*order, F.col("kind").isin(*ADDS)]
     first, last = (F.max(F.struct(*place, (F.col("arrival") * sign).alias("at")))["at"] * sign for sign in (-1, 1))
-    added = F.max_by(_added("kind"), F.struct(*place))
+    added = F.max_by(F.col("kind").isin(*ADDS), F.struct(*place))
     unplaced = F.max(reduce(or_, (F.col(name).isNull() for name in order)))
     return [unplaced.alias("unplaced"), (added & (first != last)).alias("ambiguous")]
 
 
-def check(latest: DataFrame, keys: Sequence[str], sequence_by: Sequence[str]) -> int:
+def check(latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> int:
     """Return how many keys changed.
 
     Raises
@@ -110,14 +106,42 @@ def check(latest: DataFrame, keys: Sequence[str], sequence_by: Sequence[str]) ->
         if found[f"null{index}"]:
             raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
     if found["unplaced"]:
-        raise ChangeOrderError(f"a column of sequence_by={list(sequence_by)} is NULL in a row: order by columns without NULL")
+        raise ChangeOrderError(f"a column of {list(order_by)}, which order the changes, is NULL in a row: order by columns without NULL")
     if found["ambiguous"]:
-        raise ChangeOrderError(_AMBIGUOUS_ORDER.format(list(sequence_by)) if sequence_by else _SEVERAL_PARTITIONS)
+        raise ChangeOrderError(_AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS)
     return int(found["keys"])
 
 
-_AMBIGUOUS_ORDER = "two rows of one key have the same values in sequence_by={}: add a column that differs, such as offset"
+_AMBIGUOUS_ORDER = "two rows of one key have the same values in {}, which order its changes: add a column that differs, such as offset"
 _SEVERAL_PARTITIONS = (
     "the rows of one key are in several partitions of the DataFrame, and so their order is unknown: read the topic with "
-    "ChangelogNormalize (source_duplicates=True), or pass sequence_by=[...] with columns that increase with each change of a key"
+    "ChangelogNormalize (source_duplicates=True), or pass order_by=[...] with columns that increase with each change of a key"
 )
+
+
+@contextmanager
+def computed(df: DataFrame) -> Iterator[DataFrame]:
+    """Yield a DataFrame whose rows are computed once, now and all of them, also those of a micro-batch that is then skipped.
+
+    Executors hold the rows. Spark computes those of a lost executor again, from the same offsets and the same version of the state.
+    `localCheckpoint` would forget how, and the query would end with the executor; on Spark Connect there is nothing else.
+    """
+    if is_connect(df):
+        yield df.localCheckpoint()
+        return
+    stored = df.persist()
+    try:
+        stored.count()
+        yield _rows_of(stored)
+    finally:
+        stored.unpersist()
+
+
+def _rows_of(stored: DataFrame) -> DataFrame:
+    """Return stored rows without the plan that computed them: ``MERGE`` refuses a source with a plan that is not deterministic."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session: Any = stored.sparkSession
+    plan: Any = stored
+    rows = session._jsparkSession.internalCreateDataFrame(plan._jdf.queryExecution().toRdd(), plan._jdf.schema(), False)
+    return DataFrame(rows, session)

@@ -12,7 +12,6 @@ from .latest import ADDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField
 
 DELETED_AT = "deleted_at"
 """The column's default name."""
@@ -31,13 +30,6 @@ def soft_delete_column(deletes: str, deleted_column: str) -> str | None:
     if deletes == "hard" and deleted_column != DELETED_AT:
         raise ArgumentError("deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'")
     return deleted_column if deletes == "soft" else None
-
-
-def deleted_field(name: str) -> StructField:
-    """Return the field of the column."""
-    from pyspark.sql.types import StructField, TimestampType
-
-    return StructField(name, TimestampType())
 
 
 def with_deletion_times(changes: DataFrame, name: str, time_column: str | None = None) -> DataFrame:

@@ -1,14 +1,36 @@
-"""Descriptions of the tables that a changelog is applied to: name and connection."""
+"""What a table to write is: a description that users pass (`TableTarget`), and what writes it in a session (`Sink`).
+
+========================  ================  =====================================================
+targets                   sink              module
+========================  ================  =====================================================
+DeltaTarget,              `LakeSink`        `lake`: Spark's ``MERGE INTO``
+IcebergTarget
+JdbcTarget                `DatabaseSink`    `jdbc`: a staging table, and one transaction
+a class of yours          a class of yours  docs/tasks/your-own-sink.md
+========================  ================  =====================================================
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+import logging
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from cdc_formats.errors import ArgumentError, ChangelogError
-from cdc_formats.values.schema import backquoted, name_parts
+from cdc_formats.errors import ChangelogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+    from .table_spec import Batch, TableSpec
+
+_log = logging.getLogger("normalize")
+TRIES = 10
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds
 
 
 class TargetError(ChangelogError, RuntimeError):
@@ -23,120 +45,127 @@ class ConflictError(TargetError):
     condition = "CONFLICT"
 
 
-@dataclass(frozen=True)
-class LakeTarget:
-    """A table of the session's catalogs, written with Spark's ``MERGE INTO``."""
+class TableTarget(ABC):
+    """The description of a table: its name and connection."""
 
-    name: str
-    provider: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        if not self.name or not isinstance(self.name, str):
-            raise ArgumentError(f"{type(self).__name__} requires the name of a table, got {self.name!r}")
-        if not self.parts:
-            raise ArgumentError(
-                f"table name {self.name!r} has an empty part or an unbalanced backquote: write, for example, `shop`.`order``items`"
-            )
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The catalog, namespaces and table; empty if the name cannot be parsed."""
-        return name_parts(self.name)
+    histories: ClassVar[bool] = False
+    """Whether the table can keep versions of rows (``scd_type=2``)."""
 
     @property
     def sql_name(self) -> str:
-        """The name in SQL, every part in backquotes."""
-        return ".".join(map(backquoted, self.parts))
+        """The name in SQL statements."""
+        return str(self)
+
+    @abstractmethod
+    def sink(self, spark: SparkSession) -> Sink:
+        """Return what writes the table in a session."""
 
 
-def is_path(name: str) -> bool:
-    """Return whether the name of a Delta table or database is a path: it has a slash outside of backquotes."""
-    return "/" in re.sub("`(?:[^`]|``)*`", "", name)
+class Sink(ABC):
+    """Writes one table in a session.
+
+    All methods that write may be called again with the same changes: Spark repeats a micro-batch after a failure.
+    """
+
+    @abstractmethod
+    def needed(self, spec: TableSpec) -> list[str]:
+        """Return the statements that create the table or add its missing columns; empty if there is nothing to change.
+
+        Raises
+        ------
+        TargetError
+            When the table cannot be reached, or is missing and may not be created.
+        SchemaError
+            When it lacks columns that may not be added, or does not support a column's name or type.
+        """
+
+    @abstractmethod
+    def prepare(self, spec: TableSpec) -> TableSpec:
+        """Run the statements that are needed, and return what is written."""
+
+    @abstractmethod
+    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        """Apply the last change of each key, in one commit.
+
+        Parameters
+        ----------
+        latest : DataFrame
+            ``row_kind`` and the columns of `spec`: a row for each key, in which ``+I`` and ``+U`` are the key's new row, and other kinds
+            delete it. With ``spec.partial_rows`` also the columns of `partial_rows`.
+        spec : TableSpec
+            As of `prepare`.
+        keep : callable or None
+            Returns the same rows whenever the micro-batch is repeated, for rows that are computed from the table itself.
+
+        Raises
+        ------
+        ConflictError
+            When another writer commits in the meantime. Nothing is written, and the caller tries again.
+        """
+
+    def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
+        """Append rows, unless the micro-batch was appended before.
+
+        Raises
+        ------
+        ConflictError
+            As `merge`.
+        TargetError
+            When the sink has no appends.
+        """
+        raise TargetError(f"{type(self).__name__} does not support change_feed=True: write the change feed to a DeltaTarget")
+
+    def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
+        """Return the statements that give a column a wider type; empty if there are none."""
+        return []
+
+    def is_reachable(self) -> bool:
+        """Return whether the server answers, so that an error is one of the table."""
+        return True
+
+    def rows(self) -> DataFrame:
+        """Return the table's rows; only where the target has `histories`."""
+        raise NotImplementedError
+
+    def conflicts(self) -> AbstractContextManager[None]:
+        """Raise a conflict with another writer in the block as a `ConflictError`."""
+        return nullcontext()
 
 
-def require_absolute(name: str) -> None:
-    """Raise an error for a relative path, which Delta does not read.
+def repeat_conflicts(commit: Callable[[], None], *, pause: Callable[[float], None] = time.sleep) -> None:
+    """Call `commit` until no other writer prevents it, at most `TRIES` times.
+
+    The pauses double, up to ten seconds. Each is shortened at random, so that two writers do not collide again. Each conflict is logged as
+    information.
+
+    Parameters
+    ----------
+    commit : callable
+        Raises `ConflictError` if it wrote nothing and can be called again.
+    pause : callable
+        Waits for a number of seconds.
 
     Raises
     ------
-    ArgumentError
+    ConflictError
+        When every call raised it.
     """
-    if is_path(name) and not re.match("/|[A-Za-z][A-Za-z0-9+.-]*:", name):
-        raise ArgumentError(f"the path {name!r} is relative: pass an absolute path (/lake/shop) or a URI (s3a://lake/shop)")
+    for tried in range(TRIES):
+        try:
+            return commit()
+        except ConflictError as error:
+            conflict = error
+            _log.info("%s: attempt %s of %s", conflict.args[0], tried + 1, TRIES)
+        if tried < TRIES - 1:
+            pause(min(_FIRST_PAUSE * 2**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1))
+    raise ConflictError(
+        f"{conflict.args[0]}, in each of {TRIES} attempts: let fewer queries write this table at a time, and restart this query"
+    )
 
 
-@dataclass(frozen=True)
-class DeltaTarget(LakeTarget):
-    """A Delta table.
-
-    Parameters
-    ----------
-    name : str
-        An absolute path or a URI (with a ``/`` outside of backquotes), or a name in the session's catalogs. Backquotes are needed only
-        around a part with a dot, a slash or a backquote: ``shop.`order.items```.
-    """
-
-    provider: ClassVar[str] = "delta"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_absolute(self.name)
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The catalog, namespaces and table; of a path, ``delta`` and the path."""
-        return ("delta", self.name) if is_path(self.name) else super().parts
-
-
-@dataclass(frozen=True)
-class IcebergTarget(LakeTarget):
-    """An Iceberg table.
-
-    Parameters
-    ----------
-    name : str
-        As ``catalog.namespace.table``. Backquotes are needed only around a part with a dot or a backquote: ``lake.db.`order.items```.
-    """
-
-    provider: ClassVar[str] = "iceberg"
-
-
-_SECRET = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
-
-
-@dataclass(frozen=True)
-class JdbcTarget:
-    """A table of PostgreSQL, MySQL or MariaDB.
-
-    The password never appears in reprs, plans, event logs or errors. At log level DEBUG, Spark's class ``BasicConnectionProvider`` logs
-    every connection's properties, as for any use of Spark's JDBC source.
-
-    Parameters
-    ----------
-    url : str
-        ``jdbc:postgresql://``, ``jdbc:mysql://`` or ``jdbc:mariadb://``; without a password.
-    table : str
-        ``table`` or ``schema.table``, spelled as in the database.
-    user, password : str or None
-    options : mapping
-        Options of the driver (``sslmode``, ...) and of Spark's JDBC writer (``batchsize``, ``numPartitions``, ...). They may contain
-        secrets, and so are not shown.
-    """
-
-    url: str
-    table: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.url, str) or _SECRET.search(self.url):
-            # The text leaves out the url, which contains the secret.
-            raise ArgumentError("JdbcTarget has a password in its url, where logs and plans may show it: pass password=... instead")
-        if not self.url.startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")):
-            raise ArgumentError(f"JdbcTarget has the url {self.url!r}: it must begin with jdbc:postgresql:, jdbc:mysql: or jdbc:mariadb:")
-        if not self.table or not all(self.table.split(".")):
-            raise ArgumentError(f"JdbcTarget has the table {self.table!r}: write 'table' or 'schema.table'")
-
-
-TableTarget = LakeTarget | JdbcTarget
+def java_causes(error: Any) -> Iterator[Any]:
+    """Yield the exception of Java that an error of py4j or Spark has, and its causes."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        yield java
+        java = java.getCause()

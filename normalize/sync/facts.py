@@ -18,7 +18,6 @@ All functions here are pure. `query_file` is that of `SchemaStore`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -48,21 +47,6 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics: tuple[str, ...] = ()
 
 
-class SeenFacts(NamedTuple):
-    """What a micro-batch shows of a table.
-
-    Attributes
-    ----------
-    target : str
-    source_keys : collection of tuple of str
-    topics : collection of str
-    """
-
-    target: str
-    source_keys: Collection[tuple[str, ...]]
-    topics: Collection[str]
-
-
 class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is kept about a query.
 
@@ -78,13 +62,14 @@ class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics: dict[str, str] = {}
 
 
-def checked_facts(kept: TableFacts, seen: SeenFacts, primary_key: Sequence[str], *, user_key: bool, file: str) -> TableFacts:
+def checked_facts(kept: TableFacts, seen: TableFacts, primary_key: Sequence[str], *, user_key: bool, file: str) -> TableFacts:
     """Return the facts about a table after a micro-batch.
 
     Parameters
     ----------
     kept : TableFacts
-    seen : SeenFacts
+    seen : TableFacts
+        What a micro-batch shows.
     primary_key : sequence of str
         The key by which the table's rows are merged.
     user_key : bool

@@ -43,18 +43,16 @@ from normalize.kafka.topics import topic_descriptions
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
-from normalize.sinks.apply import computed
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
-from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.latest import computed
 from normalize.sinks.table_spec import running_batch
-from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
+from normalize.sinks.targets import ConflictError, TargetError, java_causes
 from normalize.spark_versions import check_kafka_source, check_version
 
 from .facts import checked_topics, same_target, tables_of_topic
 from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
 from .schema_store import SchemaStore
-from .table_errors import violation
 from .table_options import Selection, SyncError, TableOptions, misspelt
 from .table_sync import BAD_RECORDS, Part, Rules, TableSync
 
@@ -417,13 +415,7 @@ class SyncDatabase:
             target = self.rules.database.target(self.rules.target_name(table))
         except TargetError:  # the name cannot be one of a table
             return True
-        if not isinstance(target, JdbcTarget):
-            return True
-        try:
-            with JdbcConnection.open(self.spark, target):
-                return True
-        except TargetError:
-            return False
+        return target.sink(self.spark).is_reachable()
 
 
 class Failure(NamedTuple):
@@ -483,3 +475,30 @@ def _report_ignored(spark: SparkSession, summary: TableSummary) -> None:
     batch, bad = running_batch(spark), {name: number for name, number in summary.reasons.items() if name in BAD_RECORDS}
     if batch is not None:
         publish(TableProgress(query=batch.query, table="", bad=bad))
+
+
+_STATES_OF_TABLE = ("22", "23", "42", "54")
+"""Classes of SQLSTATE: data, constraints (CHECK, NOT NULL, the length of a VARCHAR), definitions and access, limits."""
+_NOT_ALLOWED = "42501"
+_MOST_TEXT = 300
+
+
+def violation(error: Any) -> str:
+    """Return which rule of a table its rows violate, which no restart changes; else an empty text.
+
+    Parameters
+    ----------
+    error : Exception
+        Of py4j or of Spark.
+    """
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    text = ""
+    for java in java_causes(error):
+        state = java.getSqlState() if is_instance_of(SparkContext._gateway, java, "org.apache.spark.SparkThrowable") else None
+        if state == _NOT_ALLOWED:
+            return ""
+        if state and state.startswith(_STATES_OF_TABLE):
+            text = " ".join(str(java.getMessage()).split())[:_MOST_TEXT]
+    return text

@@ -20,7 +20,7 @@ from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers, KeyedChange
 from cdc_formats.format import Format
 from cdc_formats.values.equality import row_unifier
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, SqlType, columns as to_columns
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
 from normalize.core.changes import Partial, Shape
 from normalize.core.counts import DECODE_COUNTS
@@ -40,12 +40,9 @@ from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ORDER = [("key", pa.binary()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
-_ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
+_ORDER = to_columns("key BINARY, stamp BIGINT, source STRING, offset BIGINT")
 _BASES = "b"
 """The prefix of the columns with the key whose row in the target has the columns that a row lacks."""
-_PLACE = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
-_PLACE_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
 _ROWS_OF_TASK = 50_000
 PLACE = "__place"
 """The column of a history's changes with the place of their record: a struct of ``partition`` (``topic[partition]``) and ``offset``."""
@@ -53,25 +50,21 @@ _END_OF_SHARD = b"\0"
 """Between the name of a shard and the packed key."""
 
 
-def _written(sql_type: SqlType) -> SqlType:
-    """Return the type in the target: none has intervals, which are written in microseconds."""
-    return SqlType("BIGINT") if sql_type.name.startswith("INTERVAL") else sql_type
+def _numbered(prefix: str, columns: Sequence[Column]) -> list[Column]:
+    """Return columns as they are written, named by a prefix and a number: no target has intervals, which are written in microseconds."""
+    types = (SqlType("BIGINT") if column.type.name.startswith("INTERVAL") else column.type for column in columns)
+    return [Column(f"{prefix}{index}", kind) for index, kind in enumerate(types)]
 
 
-def _arrow_fields(columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
-    return [(ROW_KIND, pa.string()), *((f"c{index}", arrow_type(_written(column.type))) for index, column in enumerate(columns))]
+def _layout(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[Column]:
+    """Return the columns of `TableChanges`."""
+    written = _numbered("c", _written_columns(source.columns, options.shard_column))
+    bases = to_columns(f"{MOVED} BINARY") if merged else _numbered(_BASES, _key_columns(source, options))
+    return [*_ORDER, *to_columns(f"{ROW_KIND} STRING"), *written, *to_columns(f"{ABSENT} STRING"), *bases]
 
 
-def _rows_ddl(columns: Sequence[Column]) -> str:
-    return ", ".join([f"{ROW_KIND} STRING", *(f"c{index} {spark_type(_written(column.type))}" for index, column in enumerate(columns))])
-
-
-def _base_fields(key: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
-    return [(f"{_BASES}{part}", arrow_type(_written(column.type))) for part, column in enumerate(key)]
-
-
-def _base_ddl(key: Sequence[Column]) -> str:
-    return ", ".join(f"{_BASES}{part} {spark_type(_written(column.type))}" for part, column in enumerate(key))
+def _ddl(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{column.name} {spark_type(column.type)}" for column in columns)
 
 
 class Found(NamedTuple):
@@ -139,9 +132,7 @@ class TableChanges(HeldChanges):
     """
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: DecodePlan, merged: bool, options: ChangeOptions) -> None:
-        written = _arrow_fields(_written_columns(output.columns, options.shard_column))
-        bases = [(MOVED, pa.binary())] if merged else _base_fields(_key_columns(source, options))
-        self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string()), *bases])
+        self.schema = pa.schema([(column.name, arrow_type(column.type)) for column in _layout(source, options, merged=merged)])
         self.key, self.by_shard, self.merged = key_indices(source.columns, source.unique_key), options.shard_column is not None, merged
         self.previous_key = _previous_key(source)
         self.moved: list[bytes | None] = []
@@ -154,7 +145,7 @@ class TableChanges(HeldChanges):
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}, {ABSENT} STRING"
+        raise NotImplementedError("the columns depend on the options: see _layout")
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         self.moved = [
@@ -199,7 +190,7 @@ class TableChanges(HeldChanges):
             for index, values in zip(self.key, self._key_arrays(deleted_keys), strict=True):
                 columns[index] = pc.if_else(deleted, values, columns[index])
         kinds = pc.if_else(deleted, "-D", "+U")
-        order = [changes.column(name).cast(kind) for name, kind in _ORDER]
+        order = [changes.column(column.name).cast(arrow_type(column.type)) for column in _ORDER]
         absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
         rows = map(_duration_as_integer, columns)
         return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, absent, *self._bases(changes)], schema=self.schema)
@@ -225,12 +216,6 @@ class TableChanges(HeldChanges):
 
 def _duration_as_integer(array: pa.Array) -> pa.Array:
     return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
-
-
-def _changes_ddl(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> str:
-    """Return the columns of `TableChanges`."""
-    bases = f"{MOVED} BINARY" if merged else _base_ddl(_key_columns(source, options))
-    return f"{TableChanges.ddl(Output(_written_columns(source.columns, options.shard_column)))}, {bases}"
 
 
 def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
@@ -276,24 +261,25 @@ def changes_here(spark: SparkSession, records: pa.Table, source: DecodePlan, opt
     source : DecodePlan
     options : ChangeOptions
     """
-    columns = _written_columns(source.columns, options.shard_column)
     needed = records.select(_columns_of_records(source)).combine_chunks().to_batches()
-    decoded = list(decode_pass(iter(needed), source=source, target=_target(source, options, merged=False), report=_unreported))
-    with_places = options.every or any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
-    key = _key_columns(source, options)
-    with_bases = any(batch.column(f"{_BASES}0").null_count < batch.num_rows for batch in decoded)
-    schema = pa.schema(_arrow_fields(columns) + _PLACE * with_places + _base_fields(key) * with_bases)
-    # The rows of counts have no key.
-    found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
-    table = pa.Table.from_batches(found, schema)
+    decoded = pa.Table.from_batches(
+        decode_pass(iter(needed), source=source, target=_target(source, options, merged=False), report=_unreported)
+    )
     counts = Counter[str]()
-    for batch in decoded:
-        for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
-            counts.update(counted)
+    for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
+        counts.update(counted)
+    # The rows of counts have no key.
+    changes = decoded.filter(decoded.column("key").is_valid())
+    may_be_null = {ABSENT, *(name for name in changes.column_names if name.startswith(_BASES))}
+    layout = [
+        column
+        for column in _layout(source, options, merged=False)
+        if column.name not in may_be_null or changes.column(column.name).null_count < changes.num_rows
+    ]
     stamps = pc.min_max(records.column("stamp")).as_py()
-    result = Found(counts, table.num_rows, (stamps["min"], stamps["max"]))
-    ddl = ", ".join([_rows_ddl(columns), *[_PLACE_DDL] * with_places, *[_base_ddl(key)] * with_bases])
-    return Changes(_named(spark.createDataFrame(table, ddl), columns, key, every=options.every), lambda: result)
+    result = Found(counts, changes.num_rows, (stamps["min"], stamps["max"]))
+    rows = spark.createDataFrame(changes.select([column.name for column in layout]), _ddl(layout))
+    return Changes(_named(rows, source, options), lambda: result)
 
 
 def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOptions, *, number: int, in_one_task: bool = False) -> Changes:
@@ -313,7 +299,7 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
     from pyspark.sql import Observation, functions as F
 
     merged = not in_one_task
-    ddl = _changes_ddl(source, options, merged=merged)
+    ddl = _ddl(_layout(source, options, merged=merged))
     decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=merged), report=_unreported)
     counts, stamps, rows_found = Observation(), Observation(), Observation()
     timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")).select(*_columns_of_records(source))
@@ -331,8 +317,7 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
         moved = moves.get["moved"] if merged else 0
         return Found(counts.get, rows_found.get["rows"], (stamps.get["least"], stamps.get["greatest"]), moved)
 
-    columns, key = _written_columns(source.columns, options.shard_column), [] if merged else _key_columns(source, options)
-    return Changes(_named(rows, columns, key, every=options.every), found)
+    return Changes(_named(rows, source, options), found)
 
 
 def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> TargetMaker:
@@ -351,13 +336,15 @@ def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query itself compares them with the schema, and counts bad records."""
 
 
-def _named(changes: DataFrame, columns: tuple[Column, ...], key: Sequence[Column], *, every: bool) -> DataFrame:
+def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> DataFrame:
+    """Return the columns of the target with their names, of those of `TableChanges`."""
     from pyspark.sql import functions as F
 
+    columns = _written_columns(source.columns, options.shard_column)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
-    if every:
+    if options.every:
         return changes.select(ROW_KIND, *named, F.struct(F.col("source").alias("partition"), "offset").alias(PLACE))
     absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
-    bases = [F.col(f"{_BASES}{part}").alias(column.name) for part, column in enumerate(key)]
+    bases = [F.col(f"{_BASES}{part}").alias(column.name) for part, column in enumerate(_key_columns(source, options))]
     base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (f"{_BASES}0" in changes.columns)
     return changes.select(ROW_KIND, *named, *absent, *base)

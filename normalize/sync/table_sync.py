@@ -25,24 +25,20 @@ from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
-from normalize.sinks import jdbc, lake
-from normalize.sinks.apply import ApplyVersions, computed
-from normalize.sinks.conflicts import repeat_conflicts
-from normalize.sinks.databases import Database, JdbcDatabase, require_scd_type, table_name
-from normalize.sinks.latest import ADDS
+from normalize.sinks.databases import Database, require_scd_type, table_name
+from normalize.sinks.latest import ADDS, computed
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
+from normalize.sinks.scd2 import ApplyVersions, version_fields
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
-from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
-from normalize.sinks.versions import version_fields
+from normalize.sinks.targets import TableTarget, repeat_conflicts
 
-from .facts import SeenFacts, checked_facts
+from .facts import TableFacts, checked_facts
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
 from .table_changes import PLACE, ChangeOptions, Found, changes_here, changes_on_spark, without_absent_column
 from .table_options import Selection, SyncError, TableOptions
-from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
-from .widening import how_to_widen, wider_column
+from .table_schema import Record, TableSchema, decide_merged, extend, how_to_widen, new_columns, wider_column, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,8 +105,9 @@ class Rules:
         """
         kind = self.options(table).scd_type or self.database.scd_type
         require_scd_type(kind, self.options(table).deletes or self.database.deletes)
-        if kind == 2 and isinstance(self.database, JdbcDatabase):
-            raise ArgumentError("scd_type=2 is not supported for JdbcDatabase: write the history to a DeltaDatabase or an IcebergDatabase")
+        if kind == 2 and not self.database.of.histories:
+            of = type(self.database).__name__
+            raise ArgumentError(f"scd_type=2 is not supported for {of}: write the history to a DeltaDatabase or an IcebergDatabase")
         return kind
 
     def deleted_column(self, table: str) -> str | None:
@@ -193,14 +190,12 @@ class TableSync:
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
-    _stored: bool = False
     _prepared: TableSchema | None = None
     _schema_changes: int = 0
 
     def load(self) -> None:
-        """Read the table's file, once."""
-        if not self._stored:
-            self.schema, self._stored = self.rules.store.read(self.table), True
+        """Read the table's file."""
+        self.schema = self.rules.store.read(self.table)
 
     @property
     def target_name(self) -> str:
@@ -330,7 +325,7 @@ class TableSync:
     def _with_facts(self, schema: TableSchema, part: Part) -> TableSchema:
         """Return the schema with the facts of a micro-batch, which are kept."""
         rules, summary = self.rules, part.summary
-        seen = SeenFacts(rules.target_name(self.table), summary.source_keys, summary.topics)
+        seen = TableFacts(rules.target_name(self.table), tuple(summary.source_keys), tuple(summary.topics))
         user_key = bool(names_of(rules.options(self.table).primary_key))
         facts = checked_facts(schema.facts, seen, schema.primary_key, user_key=user_key, file=rules.store.file(self.table))
         checked = replace(schema, facts=facts)
@@ -349,8 +344,7 @@ class TableSync:
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
         """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
         spec = TableSpec((), (), create=True, on_new_column="add")
-        needed = jdbc.needed(spark, target, spec) if isinstance(target, JdbcTarget) else lake.needed(spark, target, spec)
-        if not needed:
+        if not target.sink(spark).needed(spec):
             raise SyncError(
                 f"its first records are deletes, from which no schema can be inferred, and {target} exists: pass "
                 f"tables={{{self.table!r}: TableOptions(schema=..., primary_key=[...])}}"
@@ -449,16 +443,7 @@ class TableSync:
         spec = TableSpec(fields, self._key(schema), create=True, on_new_column="add", deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
-    def _with_moved_rows(self, changes: DataFrame, target: LakeTarget, spec: TableSpec) -> DataFrame:
-        """Return the changes with whole rows where a key changed, which are the same if the micro-batch is repeated."""
-        is_moved = f"{BASE_COLUMN} IS NOT NULL AND {ROW_KIND} IN {ADDS}"
-        whole = lake.with_values_of_bases(changes.where(is_moved), target, spec)
-        batch = running_batch(changes.sparkSession)
-        kept = whole if batch is None else self.rules.store.keep_rows(self.table, batch, whole)
-        return changes.where(f"NOT ({is_moved})").drop(BASE_COLUMN).unionByName(kept, allowMissingColumns=True)
-
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
-        assert isinstance(target, LakeTarget)  # `Rules` refuses databases
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
         spec = TableSpec((*fields, *version_fields(changes, (PLACE,))), self._key(schema), create=True, on_new_column="add", versions=True)
         ApplyVersions(target, spec, (PLACE,), one_partition=True)(changes, 0)
@@ -468,14 +453,11 @@ class TableSync:
         return schema.primary_key if shard is None else (*schema.primary_key, shard.name)
 
     def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
-        sink: Any = jdbc if isinstance(target, JdbcTarget) else lake
+        sink, batch = target.sink(changes.sparkSession), running_batch(changes.sparkSession)
         if self._prepared != schema:
-            sink.prepare(changes.sparkSession, target, spec)
+            sink.prepare(spec)
             self._prepared = schema
-        if BASE_COLUMN in changes.columns and isinstance(target, LakeTarget):
-            with lake.conflicts(changes.sparkSession, target):
-                changes = self._with_moved_rows(changes, target, spec)
-        sink.merge(changes, target, spec)
+        sink.merge(changes, spec, None if batch is None else partial(self.rules.store.keep_rows, self.table, batch))
 
 
 @contextmanager

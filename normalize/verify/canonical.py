@@ -46,7 +46,7 @@ _UTC = (
 )
 _SHORTEST = "CAST(CAST(CAST({0} AS FLOAT) AS STRING) AS DOUBLE)"
 """The number that the shortest text of a FLOAT is, such as 1.1; the FLOAT itself is 1.10000002384185791015625."""
-KEY_HASH, ROW_HASH, HASHES = "key_hash", "row_hash", "hashes"
+KEY_HASH, ROW_HASH, HASHES, ROW = "key_hash", "row_hash", "hashes", "row"
 
 
 @dataclass(frozen=True)
@@ -98,20 +98,33 @@ def compared_column(name: str, source: DataType, target_name: str, target: DataT
 def _values(source: str, source_type: str, target: str, target_type: str) -> tuple[str, str] | None:
     """Return the expressions of both sides, or None."""
     kinds = {source_type, target_type}
-    numbers = [_number(kind) for kind in (source_type, target_type)]
-    if numbers[0] and numbers[1]:
-        common = _common_decimal(numbers[0], numbers[1])
+    source_number, target_number = _number(source_type), _number(target_type)
+    if source_number and target_number:
+        common = _common_decimal(source_number, target_number)
         return (_decimal(source, source_type, common), _decimal(target, target_type, common)) if common else None
     if kinds <= {"float", "double"}:
         return _double(source, source_type, target_type), _double(target, target_type, source_type)
     if kinds <= {"timestamp", "timestamp_ntz"}:
         return _in_utc(source, source_type), _in_utc(target, target_type)
-    if len(kinds) == 1 and kinds <= {"string", "binary", "date"}:
+    if source_type == target_type in ("string", "binary", "date"):
         return source, target
     if "string" in kinds:
         text, copied = _as_text_of(source, source_type, target_type), _as_text_of(target, target_type, source_type)
         return (text, copied) if text and copied else None
     return None
+
+
+def converted(column: str, kind: str, copied: str) -> str:
+    """Return the SQL expression of a source's value in the type of its copy; a timestamp without a zone is in UTC.
+
+    Examples
+    --------
+    >>> converted("`at`", "timestamp_ntz", "timestamp"), converted("`price`", "decimal(10,2)", "decimal(12,2)")
+    ("CAST(CONCAT(CAST(`at` AS STRING), 'Z') AS timestamp)", 'CAST(`price` AS decimal(12,2))')
+    """
+    if (kind, copied) == ("timestamp_ntz", "timestamp"):
+        return f"CAST(CONCAT(CAST({column} AS STRING), 'Z') AS timestamp)"
+    return _in_utc(column, kind) if copied == "timestamp_ntz" else f"CAST({column} AS {copied})"
 
 
 def _in_utc(column: str, kind: str) -> str:
@@ -213,7 +226,7 @@ def hashed(
         The names of key columns in the source.
     of_target : bool
     detailed : bool
-        Whether to add ``hashes``, a hash of each column.
+        Whether to add ``hashes``, a hash of each column, and ``row``, the row itself.
     """
     from pyspark.sql import functions as F
 
@@ -224,14 +237,15 @@ def hashed(
     def is_null(column: ComparedColumn) -> Column:
         return F.col(backquoted(column.target_name if of_target else column.name)).isNull()
 
-    of_key = {column.name: column for column in columns if column.name in keys}
-    key = [value(of_key[name]) for name in keys]
+    by_name = {column.name: column for column in columns}
+    key = [value(by_name[name]) for name in keys]
     kinds = [kind for _, kind in rows.select(*key).dtypes]
     texts = [
         (F.hex(each) if kind == "binary" else each.cast("string")).alias(f"k{index}")
         for index, (each, kind) in enumerate(zip(key, kinds, strict=True))
     ]
     hashes = [F.xxhash64(is_null(column), value(column)) for column in columns]
-    found = rows.select(*texts, F.xxhash64(*hashes).alias(ROW_HASH), *([F.array(*hashes).alias(HASHES)] if detailed else []))
+    details = [F.array(*hashes).alias(HASHES), F.struct("*").alias(ROW)] if detailed else []
+    with_hashes = rows.select(*texts, F.xxhash64(*hashes).alias(ROW_HASH), *details)
     flags = [part for index in range(len(keys)) for part in (F.col(f"k{index}").isNull(), F.col(f"k{index}"))]
-    return found.withColumn(KEY_HASH, F.xxhash64(*flags))
+    return with_hashes.withColumn(KEY_HASH, F.xxhash64(*flags))

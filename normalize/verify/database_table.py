@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, cast
 
 from cdc_formats.values.schema import backquoted
 from normalize.sinks.dialects import MySql
-from normalize.sinks.jdbc import JdbcConnection, database_errors
-from normalize.sinks.targets import JdbcTarget, TargetError
+from normalize.sinks.jdbc import JdbcConnection, JdbcTable, database_errors
+from normalize.sinks.targets import TargetError
 
 from .tables import Key, Snapshot
 
@@ -111,7 +111,7 @@ class DatabaseTable:
     """A table of PostgreSQL, MySQL or MariaDB."""
 
     spark: SparkSession
-    target: JdbcTarget
+    target: JdbcTable
 
     @property
     def name(self) -> str:
@@ -144,10 +144,10 @@ class DatabaseTable:
 
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
         with JdbcConnection.open(self.spark, self.target) as connection:
-            where = _having(connection, [self._column(name) for name in names], keys)
+            where = keys_condition(connection, [self.column(name) for name in names], keys)
             return Snapshot(self._rows(connection, f" WHERE {where}", {}, []), _position(connection))
 
-    def _column(self, name: str) -> DatabaseColumn:
+    def column(self, name: str) -> DatabaseColumn:
         return next(column for column in self._columns if column.name == name)
 
     @property
@@ -162,12 +162,12 @@ class DatabaseTable:
                 raise TargetError(f"{self.target} does not exist")
             if isinstance(connection.dialect, MySql):
                 *schema, name = self.target.table.split(".")
-                found = connection.rows(_MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name)
-                columns = [_mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in found]
+                described = connection.rows(_MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name)
+                columns = [_mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
             else:
-                found = connection.rows(_POSTGRES_COLUMNS, connection.dialect.table(self.target.table))
-                columns = [_postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in found]
-        key = sorted((int(place), str(name)) for name, _, _, place in found if place is not None)
+                described = connection.rows(_POSTGRES_COLUMNS, connection.dialect.table(self.target.table))
+                columns = [_postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
+        key = sorted((int(place), str(name)) for name, _, _, place in described if place is not None)
         return tuple(columns), tuple(name for _, name in key)
 
     def _rows(self, connection: JdbcConnection, where: str, options: dict[str, str], predicates: list[str]) -> DataFrame:
@@ -254,7 +254,7 @@ def _position(connection: JdbcConnection) -> str:
 # ------------------------------------------------------------------------------------------------------------------- lookups
 
 
-def _having(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]) -> str:
+def keys_condition(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]) -> str:
     """Return the condition of rows that have one of the keys."""
     names = [connection.dialect.name(column.name) for column in columns]
     if isinstance(connection.dialect, MySql):

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from capture.lookup import rows_of_keys
 from capture.options import Options, read_options
@@ -22,10 +24,6 @@ from capture.spark_versions import ReadAllAvailable, arrow_schema
 from capture.table import Table, TableId, read_table
 
 from .tables import Key, Snapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,6 @@ class MySqlTable:
 
     @property
     def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
         return StructType([field for field in self._changelog_schema.fields if field.name not in (ROW_KIND, *METADATA)])
 
     @property
@@ -74,11 +70,8 @@ class MySqlTable:
         yield Snapshot(rows.drop(ROW_KIND, *METADATA), f"{end['file']}:{end['pos']}")
 
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
-        found, position = run_query(self.options, partial(rows_of_keys, options=self.options, table=self._table, names=names, keys=keys))
-        return Snapshot(self._frame(found), str(position))
-
-    def _frame(self, rows: pa.Table) -> DataFrame:
-        return self.spark.createDataFrame(rows, self.schema)
+        rows, position = run_query(self.options, partial(rows_of_keys, options=self.options, table=self._table, names=names, keys=keys))
+        return Snapshot(self.spark.createDataFrame(rows, self.schema), str(position))
 
     @cached_property
     def _table(self) -> Table:
@@ -87,8 +80,6 @@ class MySqlTable:
 
     @cached_property
     def _changelog_schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
         return cast(StructType, StructType.fromDDL(spark_ddl(self._table)))
 
 

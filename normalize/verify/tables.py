@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from normalize.sinks.targets import LakeTarget, TargetError
+from normalize.sinks.lake import LakeTarget, refresh_table
+from normalize.sinks.targets import TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,8 +80,7 @@ class LakeTable:
         from pyspark.errors import AnalysisException
 
         try:
-            if self.target.provider == "iceberg":
-                self.spark.catalog.refreshTable(self.target.sql_name)  # its catalog caches tables
+            refresh_table(self.spark, self.target)
             return self.spark.table(self.target.sql_name)
         except AnalysisException as error:
             raise TargetError(f"{self.target} cannot be read: {' '.join(str(error).split())[:300]}") from None

@@ -65,6 +65,8 @@ class Verification:
         The keys that differed in the first comparison and were compared again.
     rechecked_position : str or None
         The position at which they were compared last.
+    repaired : int
+        The keys that differed and were merged into the target, or that a signal named.
     is_complete : bool
         False if more keys differed than are compared again. The counts of differences are then the least possible ones.
     seconds : float
@@ -82,6 +84,7 @@ class Verification:
     differences: tuple[Difference, ...]
     rechecked: int
     rechecked_position: str | None
+    repaired: int
     is_complete: bool
     seconds: float
 
@@ -98,28 +101,28 @@ class Verification:
 
     def __str__(self) -> str:
         result = {True: "equal", False: "NOT equal", None: "not known"}[self.equal]
-        lines = [
-            f"{result}: {self.target} and {self.source} at {self.position}",
-            f"  rows             {self.source_rows:,} in the source, {self.target_rows:,} in the target",
-            f"  columns          {len(self.columns)} compared",
-        ]
-        if self.not_compared:
-            lines.append(f"  not compared     {', '.join(backquoted(printable(name)) for name in self.not_compared)}")
-        if self.rechecked:
-            at = f", last at {self.rechecked_position}" if self.rechecked_position else ""
-            lines.append(f"  compared again   {self.rechecked:,} keys, because they differed at first{at}")
-        if self.equal is False:
-            least = "" if self.is_complete else "at least "
-            lines.append("  differences      " + ", ".join(f"{least}{count:,} {kind}" for kind, count in self.counts.items() if count))
-        if self.unsettled:
-            lines.append(
-                f"  unsettled        {self.unsettled:,} keys differ, and their source rows keep changing: pause the writes, or wait longer"
-            )
-        if not self.is_complete and self.equal is None:
-            lines.append("  incomplete       too many keys differed at first: wait until the target has caught up, and verify again")
-        found = sum(self.counts.values())
+        lines = [f"{result}: {self.target} and {self.source} at {self.position}"]
+        lines += [f"  {name:<15}  {text}" for name, text in self._facts().items() if text]
         lines += [f"    {difference}" for difference in self.differences]
-        if found > len(self.differences) > 0:
-            lines.append(f"    and {found - len(self.differences):,} more")
+        differing = sum(self.counts.values())
+        if differing > len(self.differences) > 0:
+            lines.append(f"    and {differing - len(self.differences):,} more")
         lines.append(f"  took             {self.seconds:.1f} s")
         return "\n".join(lines)
+
+    def _facts(self) -> dict[str, str]:
+        """Return the facts of the summary; empty texts are not shown."""
+        at = f", last at {self.rechecked_position}" if self.rechecked_position else ""
+        least = "" if self.is_complete else "at least "
+        unsettled = f"{self.unsettled:,} keys differ, and their source rows keep changing: pause the writes, or wait longer"
+        incomplete = "too many keys differed at first: wait until the target has caught up, and verify again"
+        return {
+            "rows": f"{self.source_rows:,} in the source, {self.target_rows:,} in the target",
+            "columns": f"{len(self.columns)} compared",
+            "not compared": ", ".join(backquoted(printable(name)) for name in self.not_compared),
+            "compared again": f"{self.rechecked:,} keys, because they differed at first{at}" if self.rechecked else "",
+            "repaired": f"{self.repaired:,} keys" if self.repaired else "",
+            "differences": ", ".join(f"{least}{count:,} {kind}" for kind, count in self.counts.items() if count),
+            "unsettled": unsettled if self.unsettled else "",
+            "incomplete": "" if self.is_complete or self.equal is False else incomplete,
+        }

@@ -1,4 +1,4 @@
-"""The reading functions on Spark Connect: the rows, counts, errors and restarts that a classic session has."""
+"""The reading functions, aggregates and the capture on Spark Connect: rows, counts, errors and restarts that a classic session has."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
+from pyspark.sql.connect.session import SparkSession as RemoteSession
 
+import capture
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, DeadLetter, decode_changelog, from_kafka_changelog, to_kafka_changelog
+from normalize import (
+    ChangelogNormalize,
+    DeadLetter,
+    aggregate_changes,
+    decode_changelog,
+    from_kafka_changelog,
+    signed_count,
+    signed_sum,
+    to_kafka_changelog,
+)
 from normalize.api import encode_changelog
 from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
@@ -20,6 +32,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import spark_packages
 from tests.support.events import CLEAN, HISTORY, event, row
 from tests.support.servers.connect_server import ConnectServer
+from tests.support.servers.local_source import SMALL, LocalSource
 from tests.support.streams import letters, new_topic, servers, spell
 
 TABLE = {"format": "debezium-json", "schema": "id BIGINT NOT NULL, name STRING, qty INT", "primary_key": "id"}
@@ -49,6 +62,11 @@ def by_key(df: DataFrame) -> list[str]:
 
 
 EXPECTED = sorted(CLEAN, key=lambda text: text.partition("(")[2][0])
+
+
+def test_the_session_is_remote(connect: SparkSession) -> None:
+    assert isinstance(connect, RemoteSession)
+    assert SparkContext._gateway is None
 
 
 def test_a_bounded_read_has_the_rows_and_the_counts(connect: SparkSession, kafka, topic: str) -> None:
@@ -184,3 +202,50 @@ def test_the_native_engine_is_refused(connect: SparkSession) -> None:
     stream = connect.readStream.format("rate").load().selectExpr("cast(value AS string) AS value")
     with pytest.raises(ArgumentError, match="engine='native' is not supported on Spark Connect: use engine='key_groups'"):
         decode_changelog(stream, **TABLE, normalize=ChangelogNormalize(engine="native"))
+
+
+# ------------------------------------------------------------------------------------------------------------------ aggregates
+
+SUMMED = [("+I", 1, 2), ("-U", 1, 2), ("+U", 1, 3)]
+SUMMED_SCHEMA = "row_kind STRING, id INT, n INT"
+
+
+def total(changes: DataFrame, **options: Any) -> DataFrame:
+    """The sum of n."""
+    return aggregate_changes(changes, [], signed_sum("n").alias("n"), **options)
+
+
+def frame(spark: SparkSession, mode: str) -> DataFrame:
+    """A changelog that is known to have -U, or not."""
+    rows = [row for row in SUMMED if mode == "all" or row[0] != "-U"]
+    return ChangelogNormalize(primary_key="id", changelog_mode=mode)(spark.createDataFrame(rows, SUMMED_SCHEMA).coalesce(1))
+
+
+def test_the_caller_declares_the_changelog_mode(connect: SparkSession) -> None:
+    changes = frame(connect, "all")
+    assert total(changes.where("n > 0"), changelog_mode="all").collect() == [("+U", 3)]
+    with pytest.raises(ArgumentError, match="if it has, pass changelog_mode='all'; if not, apply ChangelogNormalize"):
+        total(changes)
+
+
+def test_the_signed_columns_find_the_row_kind(connect: SparkSession) -> None:
+    changes = frame(connect, "all")
+    assert tuple(changes.agg(signed_sum("n"), signed_count("*")).collect()[0]) == (3, 1)
+    with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
+        frame(connect, "upsert").agg(signed_sum("n")).collect()
+
+
+# --------------------------------------------------------------------------------------------------------------------- capture
+
+
+def test_a_tables_changelog_is_read(connect: SparkSession, source: LocalSource, tmp_path: Path) -> None:
+    source.run("CREATE TABLE connected (id INT PRIMARY KEY, at TIMESTAMP(3) NOT NULL)")
+    rows = "INSERT INTO connected SELECT seq, '2020-01-01 00:00:00.5' FROM seq_1_to_60"
+    source.run("SET time_zone = '+00:00'", rows, "ANALYZE TABLE connected")
+    options = source.options("connected", **SMALL | {"scan.snapshot.chunks-per-batch": "20"})
+    capture.register(connect)
+    writer = connect.readStream.format("mysql-changelog").options(**options).load().writeStream.format("parquet")
+    writer = writer.option("path", str(tmp_path / "rows")).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    read = connect.read.parquet(str(tmp_path / "rows")).selectExpr("row_kind", "id", "CAST(at AS STRING)").orderBy("id")
+    assert [tuple(row) for row in read.collect()] == [("+I", number, "2020-01-01 00:00:00.5") for number in range(1, 61)]

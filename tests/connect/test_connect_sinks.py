@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import (
@@ -27,9 +27,7 @@ from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.change_feed import CHANGE_TYPES
 from tests.support.sinking import STORY, Sink, apply_stream, finish_all, forget_last_commit, lake_sink
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from tests.support.streams import new_topic, servers
 
 KINDS = ["delta", pytest.param("iceberg", marks=pytest.mark.iceberg)]
 SCHEMA = "id INT, name STRING"
@@ -50,16 +48,15 @@ def changelog(connect: SparkSession, rows: list[Any], schema: str = SCHEMA) -> D
 @pytest.fixture(scope="module")
 def story(connect: SparkSession, kafka: LocalKafka) -> dict[str, str]:
     """Return the options that read a topic with the story."""
-    topic, servers = f"connect-{uuid4().hex[:8]}", {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    kafka.create_topic(topic)
-    encode_changelog(changelog(connect, STORY)).coalesce(1).write.format("kafka").options(**servers, topic=topic).save()
-    return {**servers, "subscribe": topic}
+    topic = new_topic(kafka, [])
+    encode_changelog(changelog(connect, STORY)).coalesce(1).write.format("kafka").options(**servers(kafka, topic=topic)).save()
+    return servers(kafka, subscribe=topic)
 
 
 def streamed(connect: SparkSession, story: dict[str, str], **options: Any) -> DataFrame:
     """The story as a stream of two micro-batches."""
-    servers = {"kafka.bootstrap.servers": story["kafka.bootstrap.servers"], "maxOffsetsPerTrigger": 5}
-    arguments = {"format": "changelog-json", "schema": SCHEMA, "normalize": False, "options": servers, **options}
+    read = {"kafka.bootstrap.servers": story["kafka.bootstrap.servers"], "maxOffsetsPerTrigger": 5}
+    arguments = {"format": "changelog-json", "schema": SCHEMA, "normalize": False, "options": read, **options}
     return from_kafka_changelog(connect, story["subscribe"], **arguments)
 
 
@@ -75,7 +72,7 @@ def test_a_stream_makes_the_table(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
 ) -> None:
     sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"])
-    written = {"keys": "id", "sequence_by": "offset", "column_list": ["id", "name"]}
+    written = {"keys": "id", "order_by": "offset", "column_list": ["id", "name"]}
     apply_stream(changes, sink.table, tmp_path / "c", **written)
     assert sink.rows() == [(1, "c"), (2, "e")]
     repeat_last_batch(changes, sink, tmp_path / "c", **written)
@@ -84,7 +81,7 @@ def test_a_stream_makes_the_table(
         [("+U", 1, "new", 3, 8), ("-D", 2, "e", 3, 9), ("+U", 2, "e", 3, 7)], "row_kind STRING, id INT, name STRING, size INT, offset INT"
     )
     columns = ["id", "name", "size"]
-    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", sequence_by="offset", column_list=columns, on_new_column="add")
+    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", order_by="offset", column_list=columns, on_new_column="add")
     assert sink.rows() == [(1, "new", 3)]
 
 
@@ -107,7 +104,7 @@ def test_a_history_has_every_version(
 def test_a_soft_delete_keeps_the_row(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
     sink = new_sink("delta")
     for row in [("+I", 1, "a"), ("-D", 1, "a")]:
-        apply_batch(changelog(connect, [row]), sink.table, keys="id", sequence_by="name", deletes="soft")
+        apply_batch(changelog(connect, [row]), sink.table, keys="id", order_by="name", deletes="soft")
     assert sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect() == [(1, "a")]
 
 
@@ -150,7 +147,7 @@ def test_concurrent_writers_all_finish(connect: SparkSession, new_sink: Callable
     sink, writers = new_sink(kind), 3
 
     def write(writer: int) -> None:
-        apply_batch(changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]), sink.table, keys="id", sequence_by="name")
+        apply_batch(changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]), sink.table, keys="id", order_by="name")
 
     with ThreadPoolExecutor(writers) as pool:
         finish_all(pool.submit(write, writer) for writer in range(writers))
@@ -165,9 +162,7 @@ def test_results_of_a_group_by_are_applied(
     sink = new_sink("delta")
     names = aggregate_changes(streamed(connect, story), "name", signed_count("*").alias("n"), changelog_mode="all")
     writer = (
-        apply_changes(names, sink.table, keys="name", sequence_by="n")
-        .outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "c"))
+        apply_changes(names, sink.table, keys="name", order_by="n").outputMode("update").option("checkpointLocation", str(tmp_path / "c"))
     )
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sink.rows() == [("c", 1), ("e", 1)]
@@ -185,14 +180,14 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
             except ValueError as error:
                 with errors.open("a") as file:
                     file.write(f"{error}\n")
-        apply_batch(batch, target, keys="id", sequence_by="offset")
+        apply_batch(batch, target, keys="id", order_by="offset")
 
     writer = streamed(connect, story, metadata=["offset"]).writeStream.foreachBatch(apply)
     writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
     assert table.rows("id", "name") == [(1, "c"), (2, "e")]
     unordered, history, *_ = errors.read_text().splitlines()
     assert unordered.startswith(
-        "[CHANGE_ORDER] Spark Connect requires sequence_by, since its client does not see whether a key's rows are in order"
+        "[CHANGE_ORDER] Spark Connect requires order_by, since its client does not see whether a key's rows are in order"
     )
     assert history.startswith(
         "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark"
@@ -200,7 +195,7 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
 
 
 def test_an_order_is_required(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
-    with pytest.raises(ChangeOrderError, match=r"requires sequence_by, .*: pass sequence_by=\['offset'\], or another column"):
+    with pytest.raises(ChangeOrderError, match=r"requires order_by, .*: pass order_by=\['offset'\], or another column"):
         apply_batch(changelog(connect, STORY), new_sink("delta").table, keys="id")
 
 

@@ -74,34 +74,34 @@ def _headers(headers: Headers = ()) -> Any:
 def outcome(source: DecodePlan, records: Sequence[Record], *, columnar: ColumnarMaker, target: TargetMaker = Blocks) -> Outcome:
     """Return the result of the first pass with a decoder: `together` or `one_by_one`."""
     notices: list[Any] = []
-    found = Outcome({}, {}, {}, [], [], notices)
+    result = Outcome({}, {}, {}, [], [], notices)
     for batch in decode_pass(iter([batch_of(records)]), source=source, target=target, report=notices.extend, columnar=columnar):
         for row in batch.to_pylist():
             if target is Blocks:
-                _add(found, source, row)
+                _add(result, source, row)
             elif row.get("seen"):
-                found.guard.append(_seen(row["seen"]))
+                result.guard.append(_seen(row["seen"]))
             else:
-                found.changes.setdefault(0, []).append(repr(row))
+                result.changes.setdefault(0, []).append(repr(row))
     if target is KeyedRows:
-        found.changes.get(0, []).sort()  # Spark sorts them
-    return found
+        result.changes.get(0, []).sort()  # Spark sorts them
+    return result
 
 
-def _add(found: Outcome, source: DecodePlan, row: dict[str, Any]) -> None:
+def _add(result: Outcome, source: DecodePlan, row: dict[str, Any]) -> None:
     if row["block"] is None or row[COUNTS_COLUMN] is not None:
-        found.counts.append(row[COUNTS_COLUMN])
+        result.counts.append(row[COUNTS_COLUMN])
     elif row["key_group"] == GUARD:
-        found.guard.append(_seen(row["block"]))
+        result.guard.append(_seen(row["block"]))
     else:
         block = decode_block(row["block"])
-        found.side_outputs.extend(decode_side_outputs(block.side_outputs) if block.side_outputs else [])
+        result.side_outputs.extend(decode_side_outputs(block.side_outputs) if block.side_outputs else [])
         if block.changes:
             changes: ChangeBatch = block.unpacked(source.shape.schema)
             group = row["key_group"]
-            found.changes.setdefault(group, []).extend(map(repr, changes.batch.to_pylist()))  # repr: NaN equals NaN
-            found.partials.setdefault(group, []).extend(changes.partials)
-            found.positions.setdefault(group, []).extend(changes.positions)
+            result.changes.setdefault(group, []).extend(map(repr, changes.batch.to_pylist()))  # repr: NaN equals NaN
+            result.partials.setdefault(group, []).extend(changes.partials)
+            result.positions.setdefault(group, []).extend(changes.positions)
 
 
 def _seen(summary: bytes) -> Any:
@@ -118,7 +118,7 @@ def differences(
 
 def differences_of(left: Outcome, right: Outcome) -> list[Any]:
     """Return how two results differ."""
-    found: list[Any] = []
+    differences: list[Any] = []
     for name, ours, theirs in zip(Outcome._fields, left, right, strict=True):
         if ours == theirs:
             continue
@@ -126,8 +126,8 @@ def differences_of(left: Outcome, right: Outcome) -> list[Any]:
             lists = [(ours.get(group, []), theirs.get(group, [])) for group in sorted({*ours, *theirs})]
         else:
             lists = [(ours, theirs)]
-        found += [(name, *pair) for each in lists for pair in zip_longest(*each) if pair[0] != pair[1]]
-    return found
+        differences += [(name, *pair) for each in lists for pair in zip_longest(*each) if pair[0] != pair[1]]
+    return differences
 
 
 def odd_places(source: DecodePlan, records: Sequence[Record], *, keyed: bool = True, columnar: ColumnarMaker = together) -> list[int]:
@@ -140,5 +140,5 @@ def odd_places(source: DecodePlan, records: Sequence[Record], *, keyed: bool = T
 
 def odd_share(source: DecodePlan, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:
     """Return how many records are decoded one by one, and how many of them are null or empty."""
-    odd = odd_places(source, records, keyed=keyed)
-    return len(odd), sum(not records[place][1] for place in odd)
+    decoded_alone = odd_places(source, records, keyed=keyed)
+    return len(decoded_alone), sum(not records[place][1] for place in decoded_alone)

@@ -47,17 +47,15 @@ def environment(**more: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name not in _KEPT}, "TERM": "xterm-256color", **more}
 
 
-def cdc(*arguments: object, stdin: bytes = b"", **env: str) -> Done:
+def cdc(*arguments: object, **env: str) -> Done:
     """Run ``cdc`` as a process, its output in pipes."""
-    done = subprocess.run([*CDC, *map(str, arguments)], input=stdin, capture_output=True, env=environment(**env), timeout=60, check=False)
+    done = subprocess.run([*CDC, *map(str, arguments)], input=b"", capture_output=True, env=environment(**env), timeout=60, check=False)
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def quick(*arguments: object, stdin: bytes | None = None, **env: str) -> Done:
+def quick(*arguments: object, **env: str) -> Done:
     """Run ``cdc`` in this process."""
-    done = CliRunner().invoke(
-        app, list(map(str, arguments)), input=stdin or b"", env={"CDC_BOOTSTRAP_SERVERS": None, **env}, prog_name="cdc"
-    )
+    done = CliRunner().invoke(app, list(map(str, arguments)), input=b"", env={"CDC_BOOTSTRAP_SERVERS": None, **env}, prog_name="cdc")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Done(done.exit_code, done.stdout, done.stderr)

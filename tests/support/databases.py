@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, JdbcTarget
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
 from normalize.sinks.jdbc import JdbcConnection, jdbc_options
-from normalize.sinks.targets import JdbcTarget, LakeTarget
+from normalize.sinks.lake import LakeTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,11 +96,11 @@ class Tables:
         if isinstance(target, JdbcTarget):
             dialect = dialect_of(target.url)
             options = jdbc_options(target, dialect) | {"dbtable": dialect.table(target.table)}
-            found = self.spark.read.format("jdbc").options(**options).load()
+            frame = self.spark.read.format("jdbc").options(**options).load()
         else:
             assert isinstance(target, LakeTarget)
-            found = self.spark.table(target.sql_name)
-        rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in found.collect()]
+            frame = self.spark.table(target.sql_name)
+        rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in frame.collect()]
         return sorted(rows, key=repr)
 
 

@@ -53,14 +53,14 @@ class DebeziumSource:
         def image(change: Change) -> dict[str, Any]:
             return {field.name: _value(field.type)(change[field.name]) for field in fields}
 
-        found = []
+        messages = []
         for op, before, after in _events(changes, self.keys[table]):
             position = (after or before or {})["position"]
             source = {"connector": "mysql", "db": "test", "table": table, "file": position["file"], "pos": position["pos"], "ts_ms": 1}
             payload = {"before": before and image(before), "after": after and image(after), "source": source, "op": op}
             key = {self.keys[table]: (payload["after"] or payload["before"])[self.keys[table]]}
-            found.append((_text({"schema": key_block, "payload": key}), _text({"schema": block, "payload": payload})))
-        return found
+            messages.append((_text({"schema": key_block, "payload": key}), _text({"schema": block, "payload": payload})))
+        return messages
 
 
 def _new_changes(stream: Stream) -> Iterator[Change]:

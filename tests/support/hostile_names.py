@@ -34,7 +34,7 @@ names = st.sampled_from(HOSTILE) | _any_text
 def nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """DDL types of this project whose fields have hostile names."""
     fields = st.lists(st.tuples(names, inner), min_size=1, max_size=3, unique_by=lambda field: field[0])
-    structs = fields.map(lambda found: f"STRUCT<{', '.join(f'{quoted(name)}: {kind}' for name, kind in found)}>")
+    structs = fields.map(lambda named: f"STRUCT<{', '.join(f'{quoted(name)}: {kind}' for name, kind in named)}>")
     return inner.map("ARRAY<{}>".format) | inner.map("MAP<STRING, {}>".format) | structs
 
 
@@ -45,7 +45,7 @@ def quoted(name: str) -> str:
 types = st.recursive(st.just("INT"), nested, max_leaves=6)
 
 tables = st.lists(st.tuples(names, types), min_size=1, max_size=4, unique_by=lambda column: column[0]).map(
-    lambda found: to_columns(", ".join(f"{quoted(name)} {kind}" for name, kind in found))
+    lambda named: to_columns(", ".join(f"{quoted(name)} {kind}" for name, kind in named))
 )
 
 
@@ -65,12 +65,12 @@ def spark_type(column: Any) -> DataType:
             return StringType() if name == "STRING" else IntegerType()
 
 
-def hostile(spark: SparkSession, found: Sequence[str], rows: Sequence[tuple[str, int, int]], inner: Sequence[str] = ()) -> DataFrame:
+def hostile(spark: SparkSession, candidate: Sequence[str], rows: Sequence[tuple[str, int, int]], inner: Sequence[str] = ()) -> DataFrame:
     """A changelog with these column names; the first is the key. With inner names the last column is nested."""
     from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
-    fields = [StructField("row_kind", StringType()), *(StructField(name, IntegerType()) for name in found)]
-    made = [(kind, key, *(value + index for index, _ in enumerate(found[1:]))) for kind, key, value in rows]
+    fields = [StructField("row_kind", StringType()), *(StructField(name, IntegerType()) for name in candidate)]
+    made = [(kind, key, *(value + index for index, _ in enumerate(candidate[1:]))) for kind, key, value in rows]
     if inner:
         deep = StructType([StructField(name, IntegerType()) for name in inner])
         many = [StructField(inner[1], ArrayType(deep)), StructField("m", MapType(StringType(), deep))]

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from normalize.sinks import lake
-from normalize.sinks.targets import ConflictError, LakeTarget
+from normalize.sinks.lake import LakeTarget
+from normalize.sinks.targets import ConflictError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,6 +100,6 @@ class Maintained:
         other.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
         until = datetime.now(timezone.utc) - kept
         text = statement.format(table=self._target.sql_name, hours=kept / timedelta(hours=1), until=f"{until:%Y-%m-%d %H:%M:%S.%f}")
-        with suppress(ConflictError), lake.conflicts(other, self._target):
+        with suppress(ConflictError), self._target.sink(other).conflicts():
             return list(other.sql(text).collect())
         return []

@@ -46,5 +46,5 @@ def unfinished(name: str) -> Path:
     return archive(name).with_suffix(".part")
 
 
-def _option(option: str, path: Path, given: bool) -> str:
-    return f"{QUICK} -XX:{option}={shlex.quote(str(path))}" if given else QUICK
+def _option(option: str, path: Path, is_set: bool) -> str:
+    return f"{QUICK} -XX:{option}={shlex.quote(str(path))}" if is_set else QUICK

@@ -6,16 +6,24 @@ import ast
 import base64
 import gzip
 import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from cdc_formats.topics.encodings import SampledRecord
 from tests.support.paths import RECORDS
 
 
-def recorded(name: str, most: int = 250) -> list[SampledRecord]:
+def recorded(name: str, most: int | None = 250) -> list[SampledRecord]:
     """The first records of a recorded topic."""
-    with gzip.open(RECORDS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        return [_record(json.loads(line)) for _, line in zip(range(most), lines, strict=False)]
+    return list(islice(recording(RECORDS / f"{name}.jsonl.gz"), most))
+
+
+def recording(path: Path) -> Iterator[SampledRecord]:
+    """The records of a recorded topic, in the order of the file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(_record, map(json.loads, lines))
 
 
 def _record(line: dict[str, Any]) -> SampledRecord:

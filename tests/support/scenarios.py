@@ -107,18 +107,18 @@ class Scenario:
 
 
 def scenarios() -> list[Scenario]:
-    found = []
+    stories = []
     for path in sorted(VECTORS.glob("*/schema.json")):
-        found.append(Scenario(path.parent.name, **json.loads(path.read_text("utf-8"))))
-    return found
+        stories.append(Scenario(path.parent.name, **json.loads(path.read_text("utf-8"))))
+    return stories
 
 
 def rejects(identifier: str) -> list[tuple[str, Reject]]:
     """Return the records that a format must refuse, each with its reason."""
-    found = []
+    refused = []
     for line in read_lines(VECTORS / "reject" / f"{identifier}.jsonl"):
         key, value = line.record
-        found.append(
+        refused.append(
             (
                 line.why,
                 Reject(
@@ -133,7 +133,7 @@ def rejects(identifier: str) -> list[tuple[str, Reject]]:
                 ),
             )
         )
-    return found
+    return refused
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from uuid import uuid4
 
 from normalize.kafka.client_options import librdkafka_options
 from tests.support.servers.secured import SECRETS, Secured
@@ -20,13 +19,6 @@ TLS = "[TLS] Kafka refuses the connection (_SSL): check security.protocol and ss
 
 def message(op: str, key: int, name: str) -> tuple[bytes, bytes]:
     return b"%d" % key, json.dumps({"op": op, "before": None, "after": {"id": key, "name": name}}).encode()
-
-
-def new_topic(secured: Secured, records: list[tuple[bytes | None, bytes]]) -> str:
-    topic = f"t-{uuid4().hex[:12]}"
-    secured.kafka.create_topic(topic)
-    secured.kafka.produce(topic, records)
-    return topic
 
 
 def connection(options: dict[str, str]) -> tuple[str, dict[str, str]]:

@@ -4,7 +4,7 @@ They are in folders of the user's cache, as those of `local_session`. With ``spa
 whose cache has no lock, and each task of a Python worker would look for modules in them.
 
 The classes that Spark and Kafka load are archived for later starts (`quick_java`). The session that does so has the setting
-``spark.jars.packages``, as the cluster of `tests/e2e/jobs`.
+``spark.jars.packages``, as users have.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -52,8 +54,9 @@ def debezium(op: str, before: dict | None = None, after: dict | None = None) -> 
 class Run:
     """The results of a query that has read all records."""
 
-    def __init__(self, rows: list[Any], progress: list[dict[str, Any]]) -> None:
-        self.rows = rows
+    def __init__(self, batches: dict[int, list[Any]], progress: list[dict[str, Any]]) -> None:
+        self.batches = batches
+        self.rows = [row for number in sorted(batches) for row in batches[number]]
         self.progress = progress
 
     @property
@@ -74,9 +77,9 @@ def spell(row: Any) -> str:
 
 def run_stream(df: DataFrame, checkpoint: Path, output_mode: str = "append") -> Run:
     """Run a stream with a checkpoint until it has read all records, and collect its rows by batch."""
-    rows: list[Any] = []
+    batches: dict[int, list[Any]] = {}
     query = (
-        df.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        df.writeStream.foreachBatch(lambda batch, number: batches.update({number: batch.collect()}))
         .outputMode(output_mode)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
@@ -86,7 +89,29 @@ def run_stream(df: DataFrame, checkpoint: Path, output_mode: str = "append") -> 
         query.awaitTermination()
     finally:
         query.stop()
-    return Run(rows, [json.loads(batch.json) for batch in query.recentProgress])
+    return Run(batches, [json.loads(batch.json) for batch in query.recentProgress])
+
+
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+@contextmanager
+def settings(spark: Any, conf: dict[str, Any]) -> Iterator[None]:
+    """Settings of a session, inside the context."""
+    before = {name: spark.conf.get(name, None) for name in conf}
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def spelled(df: DataFrame) -> list[str]:

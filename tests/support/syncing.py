@@ -68,8 +68,8 @@ class SyncedTables:
 
     def file(self, table: str) -> dict[str, Any]:
         """The file of a table."""
-        found: dict[str, Any] = json.loads(self.path(table).read_text("utf-8"))
-        return found
+        content: dict[str, Any] = json.loads(self.path(table).read_text("utf-8"))
+        return content
 
     def path(self, table: str) -> Path:
         """The path of a table's file."""
@@ -162,8 +162,8 @@ class BoundedSync(SyncedTables):
             place = topic, by_key % partitions if record.partition is None else record.partition
             self.offsets[place] = self.offsets.get(place, -1) + 1
             self.stamp += 1
-            found = {"topic": topic, "partition": place[1], "offset": self.offsets[place], "timestamp": self.stamp * 1000}
-            self.written.append({**found, "key": record.key, "value": record.value})
+            placed = {"topic": topic, "partition": place[1], "offset": self.offsets[place], "timestamp": self.stamp * 1000}
+            self.written.append({**placed, "key": record.key, "value": record.value})
         return topic
 
     def job(self, **options: Any) -> SyncDatabase:
@@ -254,19 +254,21 @@ class Story:
 
     def messages(self, number: int) -> list[Message]:
         """Return new messages: an update always changes the row, so that each version has another name."""
-        found = []
+        messages_read = []
         for _ in range(number):
             place = table, key = self.random.choice(["orders", "items"]), self.random.randrange(20)
             before, versions = self.rows.pop(place, None), self.versions.setdefault(place, [])
             if before is not None:
                 versions[-1] = (before, True)
             if before is not None and self.random.random() < 0.3:
-                found.append(maxwell(table, "delete", {"id": key, "name": before}))
+                messages_read.append(maxwell(table, "delete", {"id": key, "name": before}))
                 continue
             name = self.rows[place] = f"{len(versions)}{self.random.choice('abc')}"
             versions.append((name, False))
-            found.append(maxwell(table, "insert" if before is None else "update", {"id": key, "name": name}, before and {"name": before}))
-        return found
+            messages_read.append(
+                maxwell(table, "insert" if before is None else "update", {"id": key, "name": name}, before and {"name": before})
+            )
+        return messages_read
 
     def history(self, table: str) -> list[tuple[int, str, bool]]:
         """Return the versions of a table in their order: key, name, whether the version has ended."""

@@ -27,25 +27,25 @@ KINDS = {"postgresql": "postgres", "mariadb": "mariadb", "mysql-driver": "mariad
 
 def needs(markers: Iterable[str], fixtures: Iterable[str], kind: object = None) -> set[str]:
     """Return the markers of what a test needs: its own markers, those of its fixtures, and that of its target table."""
-    found = {FIXTURES[name] for name in fixtures if name in FIXTURES}
-    return found | (set(markers) & NEEDS) | ({KINDS[kind]} if isinstance(kind, str) and kind in KINDS else set())
+    needed = {FIXTURES[name] for name in fixtures if name in FIXTURES}
+    return needed | (set(markers) & NEEDS) | ({KINDS[kind]} if isinstance(kind, str) and kind in KINDS else set())
 
 
-def misplaced(tier: str, found: set[str]) -> str | None:
+def misplaced(tier: str, needed: set[str]) -> str | None:
     """Return why a test that needs this does not belong to the folder, or None."""
-    servers = found & SERVERS
-    if {"spark", "connect"} <= found:
+    servers = needed & SERVERS
+    if {"spark", "connect"} <= needed:
         return "it needs a classic session and one of Spark Connect, which cannot share a process: split it"
-    classic = ("e2e" if servers else "spark") if "spark" in found else "servers" if servers else "unit"
-    belongs = "connect" if "connect" in found else classic
+    classic = ("e2e" if servers else "spark") if "spark" in needed else "servers" if servers else "unit"
+    belongs = "connect" if "connect" in needed else classic
     if tier == belongs:
         return None
-    return f"it needs {', '.join(sorted(found)) or 'neither Spark nor servers'}: move it to tests/{belongs}"
+    return f"it needs {', '.join(sorted(needed)) or 'neither Spark nor servers'}: move it to tests/{belongs}"
 
 
 def mixed(tests: Iterable[Container[str]]) -> str | None:
     """Return why tests with these markers cannot run in one process, or None."""
-    found = {name for markers in tests for name in ("spark", "connect") if name in markers}
-    if len(found) < 2:
+    engines = {name for markers in tests for name in ("spark", "connect") if name in markers}
+    if len(engines) < 2:
         return None
     return "tests/connect needs a session of Spark Connect, which cannot share a process with a classic one: run pytest tests/connect alone"

@@ -47,6 +47,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -57,27 +58,25 @@ from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry, SchemaId, framed, number_of, schema_id
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.metadata import member
 from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import refuse_filters
+from cdc_formats.encoding.envelope import ImageWriter, refuse_filters
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import BINARY_MODES, Handling
+from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
     CELL_CONNECTORS,
     COMPLETE_CONNECTORS,
     SCHEMAS_KEPT,
-    UNAVAILABLE_VALUE_PLACEHOLDER,
-    DebeziumEnvelope,
+    RowEnvelope,
     control_event_of,
     envelope_of,
-    events_of,
     refuse_cells,
     without_op,
 )
@@ -87,7 +86,7 @@ _COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COM
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
+class DebeziumAvro(RowEnvelope, RegistryOptions):
     """Debezium's envelope in Avro, through a schema registry.
 
     Parameters
@@ -115,19 +114,12 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
     """
 
     identifier = "debezium-avro-confluent"
-    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_headers = True
     sampler = "cdc_formats.topics.samplers.debezium_avro:DebeziumAvroSampler"
 
     subject: str | None = None
     key_subject: str | None = None
     auto_register_schemas: bool = True
-    binary_handling_mode: str = "bytes"
-    bigint_unsigned_handling_mode: str | None = None
-    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
 
     # Those of debezium-json without the schema block.
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
@@ -136,10 +128,6 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         RegistryOptions.__post_init__(self)
-        self._check_choice("binary_handling_mode", BINARY_MODES)
-        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
-        if not self.unavailable_value_placeholder:
-            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
     @property
     def registry(self) -> Registry:
@@ -153,7 +141,7 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
             time="isostring",
             decimal="string",
             binary=self.binary_handling_mode,
-            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            bigint_unsigned=self.bigint_unsigned_handling_mode,
             time_zone=self.time_zone,
             placeholder=self.unavailable_value_placeholder,
         )
@@ -164,21 +152,20 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages; it fetches each schema from the registry on first use."""
-        return _Reader(self, rows)
+        return _Reader(_Schemas(self, rows), self.envelope(rows), rows, self.table_filter)
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
         """Return the places of the operation and the rows; a missing column is NULL."""
-        reader, whole_source = _Reader(self, rows), "source.properties" in metadata
+        schemas, whole_source = _Schemas(self, rows), "source.properties" in metadata
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
         return envelope_of(
-            fields=_FieldsWithSource if whole_source else fields,
+            strict=_FieldsWithSource if whole_source else fields,
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
             frame=FRAME_SIZE,
             frame_header=VALUE_HEADER,
-            by_block=reader.rows_of,
-            writer_schema=reader.schema_of,
-            tables=reader.tables,
+            by_block=schemas.rows_of,
+            writer_schema=schemas.schema_of,
         )
 
     def for_topic(self, topic: str) -> DebeziumAvro:
@@ -198,7 +185,8 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
 
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any columns; images keep the writer's values."""
-        tables, registry = TableFilter(self.database_include, self.table_include), self.registry
+        rows, registry = RowConverter((), self.handling), self.registry
+        reader = ScalarReader(self.envelope(rows), rows, self.table_filter, keyed=True)
 
         def read(key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
@@ -207,20 +195,23 @@ class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
                 raise MalformedMessageError("expected a record", "$")
             if "op" not in message:
                 return without_op(message, "$")
-            source = message.get("source")
-            if tables.set and not tables.match(member(source, "db"), member(source, "table"), "$.source"):
-                return Ignored.OTHER_TABLE
-            found = _Message(source, message.get("ts_ms"))
-            return events_of(message["op"], message.get("before"), message.get("after"), found, "$", None)
+            return reader.events(_Message.of(message), value)
 
         return read
 
 
 class _Message(NamedTuple):
-    """The source of a message's metadata."""
+    """The fields of an envelope."""
 
+    op: Any
+    before: Any
+    after: Any
     source: Any
     ts_ms: Any
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> _Message:
+        return cls(*map(message.get, cls._fields))
 
 
 class _Fields(msgspec.Struct, gc=False):
@@ -247,53 +238,51 @@ class _FieldsWithSource(msgspec.Struct, gc=False):
     source: Any = None
 
 
-class _Reader:
-    """Reads the messages of one table; compiled once for each writer's schema."""
+class _Reader(ScalarReader):
+    """Reads the messages of one table."""
 
-    def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
-        self.format, self.rows = format, rows
-        self.tables = TableFilter(format.database_include, format.table_include)
-        self.compiled: dict[SchemaId, _Envelope] = {}
+    def __init__(self, schemas: _Schemas, envelope: Envelope, rows: RowConverter, tables: TableFilter) -> None:
+        super().__init__(envelope, rows, tables, keyed=False)
+        self.schemas = schemas
 
-    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
+    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         data = bytes(value)
         name, at = schema_id("value", data, headers)
-        envelope = self._envelope(name)
-        message = envelope.schema.read(data, at)
+        written = self.schemas.of(name)
+        message = written.schema.read(data, at)
         if message is None:
             raise MissingFieldError("the envelope is null", "$")
-        if envelope.rows is None:
+        if written.rows is None:
             return without_op(message, "$")
-        source = message.get("source")
-        if self.tables.set and not self.tables.match(member(source, "db"), member(source, "table"), "$.source"):
-            return Ignored.OTHER_TABLE
-        found = _Message(source, message.get("ts_ms"))
-        return events_of(message["op"], message.get("before"), message.get("after"), found, "$", envelope.rows)
+        return self.events(_Message.of(message), data, rows=written.rows)
+
+
+class _Schemas:
+    """The writers' schemas of one table's messages, each compiled once."""
+
+    def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
+        self.format, self.rows = format, rows
+        self.of = lru_cache(SCHEMAS_KEPT)(self._of)
 
     def rows_of(self, frame: bytes) -> RowConverter | None:
         """Return the converter of the rows of messages with a frame; None if they have none, or it is no frame."""
         number = number_of(frame)
-        return None if number is None else self._envelope(number).rows
+        return None if number is None else self.of(number).rows
 
     def schema_of(self, frame: bytes) -> AvroSchema:
         """Return the writer's schema of messages with a frame."""
         number = number_of(frame)
         assert number is not None
-        return self._envelope(number).schema
+        return self.of(number).schema
 
-    def _envelope(self, name: SchemaId) -> _Envelope:
-        return self.compiled.get(name) or self._compile(name)
-
-    def _compile(self, name: SchemaId) -> _Envelope:
-        if len(self.compiled) >= SCHEMAS_KEPT:
-            self.compiled.clear()
+    def _of(self, name: SchemaId) -> _Envelope:
+        """Return a schema and the converter of its rows."""
         schema = self.format.registry.client.schema(name)
         try:
-            envelope = self.compiled[name] = _Envelope(schema, self._rows(schema))
+            return _Envelope(schema, self._rows(schema))
         except WriterSchemaError as error:
             raise WriterSchemaError(f"schema {name}: {error.reason}") from None
-        return envelope
 
     def _rows(self, schema: AvroSchema) -> RowConverter | None:
         record = schema.record_of(schema.top)
@@ -344,6 +333,7 @@ class _Encoder(Encoder):
         if format.subject is None:
             raise FormatOptionError(f"{format.identifier} cannot be written without subject, for example 'orders-value'")
         refuse_filters(format)
+        self.images = ImageWriter(format.envelope(RowConverter(columns, format.handling, unique_key)))
         self.registry, self.register = format.registry, format.auto_register_schemas
         self.subject, self.key_subject = format.subject, format.key_subject
         self.numbers: dict[str, int] = {}
@@ -369,12 +359,8 @@ class _Encoder(Encoder):
         SchemaRegistryError
             When the schema cannot be registered.
         """
-        if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
-            envelope = {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
-        elif kind is RowKind.INSERT or before is None:
-            envelope = {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
-        else:
-            envelope = {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
+        operation, before_image, after = self.images.write(self.rows, kind, row, before)
+        envelope = {"before": before_image, "after": after, "op": operation}
         return self._key(row), framed(self._number(self.subject, self.schema), self.write(envelope))
 
     def _key(self, row: tuple[Any, ...]) -> bytes | None:

@@ -6,22 +6,23 @@ The envelope is ``{"before": ..., "after": ..., "op": "u", "source": {...}}``; `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_text, read_object
+from cdc_formats.decoding.json_reader import json_text, read_object, read_part
 from cdc_formats.decoding.metadata import member, named
-from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.wrappers import key_fields
-from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Format
+from cdc_formats.message_format import choice
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.types import converter
 
@@ -37,20 +38,23 @@ ROW_CONNECTORS = ("mysql", "mariadb", "postgresql", "sqlserver", "oracle", "db2"
 """Connectors that are known to write rows, whose messages are decoded together."""
 CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
 """Connectors that write cells instead of rows, in which null means unchanged."""
-_PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
-_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-KINDS = {"c": _INSERT, "r": _INSERT, "u": _UPDATE, "d": _DELETE}
-"""The operations with rows."""
+_KINDS = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
+_WITHOUT_ROWS = {"t": Ignored.TRUNCATE, "m": Ignored.MESSAGE}
 _REMEDY = (
-    "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary "
-    "key; MySQL: binlog_row_image=FULL; CockroachDB: set the changefeed's option diff"
+    "PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL; "
+    "CockroachDB: set the changefeed's option diff"
 )
 
 
+@dataclass(frozen=True, kw_only=True)
 class DebeziumEnvelope(Format):
     """A format of Debezium's envelope, whose ``source`` has the position in the log."""
 
     positions = ""
+
+    time_zone: str | None = None
+    database_include: str | None = None
+    table_include: str | None = None
 
     def position(self, message: Any) -> Position | None:
         """Return the change's position from ``source``.
@@ -64,9 +68,29 @@ class DebeziumEnvelope(Format):
         """
         return position_of(message.source)
 
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return the control event of a schema change, transaction mark, truncate or logical message."""
+        return control_event_of(payload_of(value), reason, self.handling)
+
     def previous_key(self, headers: Headers) -> Mapping[str, Any]:
         """Return the fields of the header ``__debezium.oldkey``."""
         return key_fields(dict(headers).get("__debezium.oldkey"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowEnvelope(DebeziumEnvelope):
+    """A format of Debezium's envelope around the rows of tables with columns."""
+
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
+
+    binary_handling_mode: str = choice(*BINARY_MODES)
+    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(None, "long", "precise")
+    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.unavailable_value_placeholder:
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
 
 def envelope_of(**more: Any) -> Envelope:
@@ -77,7 +101,25 @@ def envelope_of(**more: Any) -> Envelope:
     **more
         The other arguments of `Envelope`.
     """
-    return Envelope(operation=("op",), kinds=KINDS, after="after", before="before", deleted="before", missing_is_null=True, **more)
+    return Envelope(
+        operation=("op",),
+        kinds=_KINDS,
+        operation_is_text=False,
+        or_else=f", {', '.join(_WITHOUT_ROWS)}",
+        inspect=_inspect,
+        after="after",
+        before="before",
+        deleted="before",
+        remedy=_REMEDY,
+        missing_is_null=True,
+        **more,
+    )
+
+
+def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
+    """Return the reason of a truncate or a logical message; raise if the connector writes cells."""
+    refuse_cells(member(message.source, "connector"))
+    return _WITHOUT_ROWS.get(message.op) if kind is None and isinstance(message.op, str) else None
 
 
 def refuse_cells(connector: Any) -> None:
@@ -94,35 +136,41 @@ def refuse_cells(connector: Any) -> None:
         )
 
 
-def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: RowConverter | None) -> Sequence[Event] | Ignored:
-    """Return the events of an operation on an envelope's images.
+class WrappedReader:
+    """Reads messages that are bare, or in a schema block.
 
-    Raises
-    ------
-    MissingFieldError, MissingBeforeImageError
-        When the image that the operation needs is null.
-    UnknownOperationError
-    MalformedMessageError
-        When the connector writes cells.
+    Attributes
+    ----------
+    schema_include : {"auto", True, False}
+    message : callable
+        From text to a struct with ``op``, and ``schema`` and ``payload`` as raw text, which is empty if it is missing.
     """
-    refuse_cells(member(message.source, "connector"))
-    before_path, after_path = _PATHS[root]
-    if op == "u" or op == "c" or op == "r":
-        if after is None:
-            raise MissingFieldError(f"`after` is null, and op is {op!r}", after_path)
-        if op == "u":
-            return [Event(_UPDATE, before, after, message, before_path, after_path, False, False, rows)]
-        return [Event(_INSERT, None, after, message, before_path, after_path, False, False, rows)]
-    if op == "d":
-        if before is None:
-            raise MissingBeforeImageError(f"`before` of a delete {_REMEDY}", before_path)
-        return [Event(_DELETE, before, None, message, before_path, after_path, False, False, rows)]
-    if op == "t":
-        return Ignored.TRUNCATE
-    if op == "m":
-        return Ignored.MESSAGE
-    known = "is none of c, d, m, r, t, u"
-    raise UnknownOperationError(f"op {str(op)[:40]!r} {known}", f"{root}.op", bare=f"op {known}")
+
+    schema_include: Literal["auto"] | bool
+    message: Callable[[bytes], Any]
+
+    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        assert value is not None  # reads_tombstones is False
+        message = self.message(value)
+        if message.op is None and message.payload and (message.schema or self.schema_include is not True):
+            return self._wrapped(key, message)
+        if self.schema_include is True:
+            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
+        return self.of_message(key, message, value, "$")
+
+    def _wrapped(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
+        if self.schema_include is False and outer.schema:
+            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
+        payload = bytes(outer.payload)
+        if payload == b"null":
+            return Ignored.TOMBSTONE
+        message = read_part(self.message, payload, "$.payload")
+        message.schema = outer.schema
+        return self.of_message(key, message, payload, "$.payload")
+
+    @abstractmethod
+    def of_message(self, key: bytes | None, message: Any, value: bytes, root: str) -> Sequence[Event] | Ignored:
+        """Return the events of a bare message, or of one in a block, whose text is `value`, and whose place is `root`."""
 
 
 def without_op(message: Mapping[str, Any], root: str) -> Ignored:

@@ -146,10 +146,10 @@ def _bytes(sql_type: SqlType, value: Any) -> tuple[bytes, int] | None:
 
 def _binary(sql_type: SqlType, handling: Handling) -> Converter:
     def convert(value: Any) -> bytes:
-        found = _bytes(sql_type, value)
-        if found is None:
+        binary = _bytes(sql_type, value)
+        if binary is None:
             raise refuse(sql_type, value, "expected $binary" + (": declare STRING" if type(value) is str else ""))
-        return found[0]
+        return binary[0]
 
     return convert
 
@@ -173,9 +173,9 @@ def _text_of(sql_type: SqlType, value: dict[str, Any]) -> str:
             return text
         if "$date" in value and (instant := _instant(value)) is not None:
             return timestamp_text(instant, "T") + "Z"
-        found = _bytes(sql_type, value)
-        if found is not None and found[1] in _UUID_SUBTYPES and len(found[0]) == 16:
-            return str(UUID(bytes=found[0]))
+        binary = _bytes(sql_type, value)
+        if binary is not None and binary[1] in _UUID_SUBTYPES and len(binary[0]) == 16:
+            return str(UUID(bytes=binary[0]))
     return json_text(value)
 
 

@@ -55,11 +55,10 @@ from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
+from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object, read_part
 from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import refuse_filters, writes_iso
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import (
@@ -121,7 +120,6 @@ class DebeziumFlatJson(DebeziumJson):
 
     identifier = "debezium-flat-json"
     sampler = "cdc_formats.topics.samplers.debezium_flat:DebeziumFlatSampler"
-    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_key = True
     reads_tombstones = True
 
@@ -168,29 +166,27 @@ class DebeziumFlatJson(DebeziumJson):
         places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
         return reader.tables.guard(reader, *places)
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
-        if self.schema_include is True:
-            return None
-        prefix, tables = self.add_fields_prefix, TableFilter(self.database_include, self.table_include)
+        prefix = self.add_fields_prefix
         return Envelope(
-            fields=_plain_shape(prefix),
+            strict=_plain_shape(prefix),
             operation=("op", "deleted"),
-            kinds={(op, text): RowKind.DELETE if gone else kind for op, kind in _KINDS.items() for text, gone in _DELETED.items()},
+            kinds={(op, text): RowKind.DELETE if deletes else kind for op, kind in _KINDS.items() for text, deletes in _DELETED.items()},
             missing_is_null=True,
+            together=self.schema_include is not True,
             # A record without a row names no table, and cannot be filtered by it. Its key may have other columns, too.
-            key=None if tables.set or self.keyless else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
+            key=None if self.table_filter.set or self.keyless else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
             deletes=(None, b"null"),
-            tables=tables,
             message=lambda added, value: _Message(added, value, prefix),
         )
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the names in the row; None for a tombstone, which has only the key."""
-        found = super().row_names(event)
-        if found is None or event.message.value is None:
+        row = super().row_names(event)
+        if row is None or event.message.value is None:
             return None
-        return found._replace(added=[name for name in found.names if self.is_added(name)])
+        return row._replace(added=[name for name in row.names if self.is_added(name)])
 
     def untyped_reader(self) -> Reader:
         """Return the reader of rows with any columns, without messages that would be rows of another producer's fields."""
@@ -289,10 +285,10 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
             first, second = (msgspec.structs.asdict(reader(value)) for reader in readers)
         except MalformedMessageError as error:
             raise TypeConversionError(error.reason, error.path) from None
-        found = [*first.items(), *second.items()]
+        fields = [*first.items(), *second.items()]
         # PostgreSQL's incremental snapshots have a null.
-        null = {"lsn": None} if ("lsn", None) in found else {}
-        return Source(**null | {name: value for name, value in found if value is not None and value is not msgspec.UNSET})
+        null = {"lsn": None} if ("lsn", None) in fields else {}
+        return Source(**null | {name: value for name, value in fields if value is not None and value is not msgspec.UNSET})
 
     return read
 
@@ -309,17 +305,14 @@ class _Images(NamedTuple):
         return cls(rows, json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
-        try:
-            return self.image(value)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+        return read_part(self.image, value, path)
 
 
 class _Reader:
     """Reads the records of one table. A reader is compiled once for each schema block."""
 
     def __init__(self, format: DebeziumFlatJson, rows: RowConverter, keyed: bool) -> None:
-        self.format, self.rows, self.columns = format, rows, rows.columns
+        self.format, self.rows = format, rows
         self.refuses_updates = format.keyless and not keyed
         self.prefix = format.add_fields_prefix
         shape = _added_shape(self.prefix)
@@ -328,9 +321,8 @@ class _Reader:
         self.parts = json_reader(dict[str, msgspec.Raw])
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.bare = {complete: _Images.of(rows, how) for complete, how in self.handling.items()}
-        self.tables = TableFilter(format.database_include, format.table_include)
-        self.described: dict[tuple[bytes, bool], _Images] = {}
+        self.images = lru_cache(2 * SCHEMAS_KEPT)(self._images)
+        self.tables = format.table_filter
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
@@ -343,50 +335,39 @@ class _Reader:
             return self._described(key, added)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._row(added, value, self.bare[_complete(added)], "$")
+        return self._row(added, value, b"", "$")
 
     def _wrapped(self, added: Any, value: bytes) -> bool:
         """Whether a message with the field ``payload`` is the wrapper of a row, not a row."""
-        if not added.block:
-            wraps = "payload" not in self.rows.names and bytes(added.payload)[:1] in (b"{", b"n") and len(self.parts(value)) == 1
-            return wraps and self.format.schema_include is not True
-        if self.format.schema_include is False:
+        if self.format.schema_include is (not added.block):  # a block is required and missing, or there and refused
             return False
-        if (bytes(added.block), False) in self.described:
-            return True
-        return bytes(added.block)[:1] in (b"{", b"n") and len(self.parts(value)) == 2
+        marked = bytes(added.block or added.payload)[:1] in (b"{", b"n") and ("payload" not in self.rows.names or added.block)
+        return bool(marked) and len(self.parts(value)) == (2 if added.block else 1)
 
     def _described(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
         payload = bytes(outer.payload)
         if payload == b"null":
             return self._delete(key)
-        try:
-            added = self.added(payload)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
-        return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
+        added = read_part(self.added, payload, "$.payload")
+        return self._row(added, payload, bytes(outer.block), "$.payload")
 
     def _images(self, block: bytes, complete: bool) -> _Images:
-        found = self.described.get((block, complete))
-        if found is None:
-            if len(self.described) >= SCHEMAS_KEPT:
-                self.described.clear()
-            for each, declared in self.handling.items():
-                how = declared if block in (b"", b"null") else described(as_image(schema_of(block)), self.columns, declared)
-                self.described[block, each] = _Images.of(self.rows, how)
-            found = self.described[block, complete]
-        return found
+        declared = self.handling[complete]
+        how = declared if block in (b"", b"null") else described(as_image(schema_of(block)), self.rows.columns, declared)
+        return _Images.of(self.rows, how)
 
-    def _row(self, added: Any, value: bytes, images: _Images, path: str) -> Sequence[Event] | Ignored:
-        if self.tables.set and not self.tables.match(either(added.db, added.source_db), either(added.table, added.source_table), path):
+    def _row(self, added: Any, value: bytes, block: bytes, path: str) -> Sequence[Event] | Ignored:
+        message = _Message(added, value, self.prefix)
+        if not self.tables.match(message, path):
             return Ignored.OTHER_TABLE
         if added.op == "t":
             return Ignored.TRUNCATE
         kind = _KINDS.get(added.op) if added.op is None or isinstance(added.op, str) else None
         if kind is None:
-            known = "is none of c, d, r, t, u"
-            raise UnknownOperationError(f"op {str(added.op)[:40]!r} {known}", f"{path}.{self.prefix}op", bare=f"op {known}")
-        image, message = images.read(value, path), _Message(added, value, self.prefix)
+            reason = "is none of c, d, r, t, u"
+            raise UnknownOperationError(f"op {str(added.op)[:40]!r} {reason}", f"{path}.{self.prefix}op", bare=f"op {reason}")
+        images = self.images(block, either(added.connector, added.source_connector) in COMPLETE_CONNECTORS)
+        image = images.read(value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
         if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
@@ -406,7 +387,7 @@ class _Reader:
     def _delete(self, key: bytes | None) -> Sequence[Event] | Ignored:
         """Return the delete of a record without a row."""
         if self.tables.set:
-            self.tables.match(None, None, "")
+            self.tables.match_names((None, None), "")
         if key is None:
             reason = "the Kafka key is null, and so is the value: the deleted row is unknown"
             hint = ". For a table without a primary key, rewrite deletes (delete.tombstone.handling.mode=rewrite) and set keyless=True"
@@ -417,17 +398,13 @@ class _Reader:
         return [event]
 
 
-def _complete(added: Any) -> bool:
-    return either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
-
-
 def _is_deleted(deleted: Any, path: str) -> bool:
-    found = _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
-    if found is None:
-        known = "is neither 'true' nor 'false'"
+    is_deleted = _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
+    if is_deleted is None:
+        reason = "is neither 'true' nor 'false'"
         place = f"{path}.{_DELETED_FIELD}"
-        raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {known}", place, bare=f"{_DELETED_FIELD} {known}")
-    return found
+        raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {reason}", place, bare=f"{_DELETED_FIELD} {reason}")
+    return is_deleted
 
 
 class _Encoder(Encoder):

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -56,28 +56,25 @@ from cdc_formats.decoding.connect_schema import described, schema_of, struct_sch
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
-from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
-from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.decoding.rows import RowConverter, undeclared
+from cdc_formats.decoding.scalar_reader import ScalarReader
+from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
+from cdc_formats.errors import SchemaError
+from cdc_formats.events import Event, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
+from cdc_formats.values.handling import DECIMAL_MODES, TIME_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
     COMPLETE_CONNECTORS,
     ROW_CONNECTORS,
     SCHEMAS_KEPT,
-    UNAVAILABLE_VALUE_PLACEHOLDER,
-    DebeziumEnvelope,
-    control_event_of,
+    RowEnvelope,
+    WrappedReader,
     envelope_of,
-    events_of,
-    payload_of,
     refuse_cells,
     without_op,
 )
@@ -88,7 +85,7 @@ _SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.t
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumJson(DebeziumEnvelope):
+class DebeziumJson(RowEnvelope):
     """Debezium's envelope in JSON.
 
     Parameters
@@ -122,18 +119,11 @@ class DebeziumJson(DebeziumEnvelope):
     identifier = "debezium-json"
     sampler = "cdc_formats.topics.samplers.debezium:DebeziumSampler"
     uses_key = True
-    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
 
-    timestamp_format_standard: str = "SQL"
-    schema_include: Literal["auto"] | bool = "auto"
-    decimal_handling_mode: str | None = None
-    time_precision_mode: str | None = None
-    binary_handling_mode: str = "bytes"
-    bigint_unsigned_handling_mode: str | None = None
-    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
+    timestamp_format_standard: str = choice("SQL", "ISO-8601")
+    schema_include: Literal["auto"] | bool = choice("auto", True, False)
+    decimal_handling_mode: Literal["precise", "string", "double"] | None = choice(None, *DECIMAL_MODES)
+    time_precision_mode: str | None = choice(None, *TIME_MODES)
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "schema": MetadataColumn("STRING", lambda message: text(message.schema) if message.schema else None),
@@ -150,27 +140,14 @@ class DebeziumJson(DebeziumEnvelope):
         "source.table": "table_include",
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
-            object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
-        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("schema_include", ("auto", True, False))
-        self._check_choice("decimal_handling_mode", (None, *DECIMAL_MODES))
-        self._check_choice("time_precision_mode", (None, *TIME_MODES))
-        self._check_choice("binary_handling_mode", BINARY_MODES)
-        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
-        if not self.unavailable_value_placeholder:
-            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
-
     @property
     def encodings(self) -> Handling:
         """The declared handling of a message without a schema block."""
         return Handling(
-            decimal=self.decimal_handling_mode,  # type: ignore[arg-type]
+            decimal=self.decimal_handling_mode,
             time=self.time_precision_mode,
             binary=self.binary_handling_mode,
-            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            bigint_unsigned=self.bigint_unsigned_handling_mode,
             time_zone=self.time_zone,
             placeholder=self.unavailable_value_placeholder,
         )
@@ -185,32 +162,25 @@ class DebeziumJson(DebeziumEnvelope):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
-        return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
+        return _Reader(self, rows, keyed).guarded((), ("payload",))
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
         """Return the places of the operation and the rows; a missing column is NULL."""
-        if "source.properties" in metadata:
-            fields: type[msgspec.Struct] = _Plain
-        else:
-            fields = _PlainWithPosition if positions else _PlainWithSource
+        whole_source = "source.properties" in metadata
+        with_source = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
-            fields=fields,
-            attributes={} if fields is _Plain else ATTRIBUTES,
-            position=None if fields is _Plain else position_of_struct,
+            fields=_Message,
+            strict=None if whole_source else with_source,
+            attributes={} if whole_source else ATTRIBUTES,
+            position=None if whole_source else position_of_struct,
             block=("schema", "payload"),
             bare=self.schema_include is not True,
             by_block=partial(_rows_by_block, self, rows),
-            tables=TableFilter(self.database_include, self.table_include),
         )
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block if `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
-
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the control event of a schema change, transaction mark, truncate or logical message."""
-        return control_event_of(payload_of(value), reason, self.handling)
 
 
 def _properties(source: Any) -> list[Any] | None:
@@ -232,10 +202,6 @@ class _Envelope(msgspec.Struct, gc=False):
 
 class _Message(_Envelope, gc=False):
     source: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Plain(_Message, gc=False):
-    op: str | None = None
 
 
 class SourceFields(msgspec.Struct, gc=False):
@@ -305,70 +271,39 @@ def _described_rows(rows: RowConverter, handling: Handling, block: bytes) -> Row
     return RowConverter(rows.columns, how, rows.unique_key)
 
 
-class _Reader:
+class _Reader(WrappedReader, ScalarReader):
     """Reads the messages of one table. Converters are compiled once for each schema block."""
 
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
-        self.format, self.rows = format, rows
-        self.message = message_reader(rows, _Message, "after", "before", key_before=keyed)
+        ScalarReader.__init__(self, format.envelope(rows), rows, format.table_filter, keyed=keyed)
+        self.schema_include = format.schema_include
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
-        self.keyed = keyed
-        self.tables = TableFilter(format.database_include, format.table_include)
-        self.described: dict[tuple[bytes, bool], RowConverter] = {}
+        self.described = lru_cache(SCHEMAS_KEPT)(self._described)
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
         self.key = KafkaKey(rows, format.handling, with_schema=with_schema) if reads_key else None
 
-    def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-        """Return the events of one message."""
-        assert value is not None  # reads_tombstones is False
-        message = self.message(value)
-        if message.op is None and message.payload and (message.schema or self.format.schema_include is not True):
-            return self._wrapped(key, message.schema, message.payload)
-        if self.format.schema_include is True:
-            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._events(key, message, value, self.complete if self._is_complete(message) else None, "$")
+    def of_message(self, key: bytes | None, message: Any, value: bytes, root: str) -> Sequence[Event] | Ignored:
+        """Return the events of a message; a ``d`` without ``before`` has its row's key in the Kafka key."""
+        if message.op is None:
+            return without_op(read_object(value), root)
+        has_row = message.op != "d" or message.before is not None
+        if self.key is not None and key is not None and not has_row and self.tables.match(message, f"{root}.source"):
+            return [self.key.delete(key, message)]
+        return self.events(message, value, root, self._rows(bytes(message.schema), self._is_complete(message)))
 
     def _is_complete(self, message: Any) -> bool:
         """Whether the placeholder's text in a message is ordinary data."""
         images = [message.after] if self.keyed else [message.after, message.before]
-        found = any(image is not None and self.rows.has_placeholder(image) for image in images)
-        return found and member(message.source, "connector") in COMPLETE_CONNECTORS
+        placed = any(image is not None and self.rows.has_placeholder(image) for image in images)
+        return placed and member(message.source, "connector") in COMPLETE_CONNECTORS
 
-    def _wrapped(self, key: bytes | None, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
-        if self.format.schema_include is False and schema:
-            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
-        if bytes(payload) == b"null":
-            return Ignored.TOMBSTONE
-        try:
-            message = self.message(bytes(payload))
-            complete = self._is_complete(message)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
-        message.schema = schema
-        rows = self.complete if complete else None
-        if message.op is not None and bytes(schema) not in _NO_BLOCK:
-            rows = self._described(bytes(schema), complete)
-        return self._events(key, message, bytes(payload), rows, "$.payload")
+    def _rows(self, schema: bytes, complete: bool) -> RowConverter | None:
+        """Return the converter of the rows of messages with a schema block; None: as declared."""
+        return None if schema in _NO_BLOCK and not complete else self.described(schema, complete)
 
     def _described(self, schema: bytes, complete: bool) -> RowConverter:
-        rows = self.described.get((schema, complete))
-        if rows is None:
-            if len(self.described) >= SCHEMAS_KEPT:
-                self.described.clear()
-            rows = self.described[schema, complete] = _described_rows(self.rows, self.handling[complete], schema)
-        return rows
-
-    def _events(self, key: bytes | None, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
-        op, before, after = message.op, message.before, message.after
-        if op is None:
-            return without_op(read_object(value), root)
-        if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
-            return Ignored.OTHER_TABLE
-        if op == "d" and before is None and key is not None and self.key is not None:
-            return [self.key.delete(key, message)]
-        return events_of(op, before, after, message, root, rows)
+        return _described_rows(self.rows, self.handling[complete], schema)
 
 
 # ----------------------------------------------------------------------------------------------------------------- encoding
@@ -377,14 +312,8 @@ class _Reader:
 class _Encoder(EnvelopeEncoder):
     writes_source = True
 
-    def insert(self, row: Row) -> dict[str, Any]:
-        return {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
-
-    def update(self, before: Row, row: Row) -> dict[str, Any]:
-        return {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
-
-    def delete(self, row: Row) -> dict[str, Any]:
-        return {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
+    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
+        return {"before": before, "after": after, "op": operation}
 
 
 class _SchemaEncoder(_Encoder):

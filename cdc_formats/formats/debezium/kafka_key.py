@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from cdc_formats.decoding.connect_schema import described
-from cdc_formats.decoding.json_reader import json_bytes, read_json
+from cdc_formats.decoding.json_reader import json_bytes, read_json, read_object
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError
@@ -43,7 +44,7 @@ class KafkaKey:
         )
         types = [rows.columns[index].type.name for index in rows.key_indices]
         self.has_arrays = "ARRAY" in types
-        self.described: dict[bytes, RowConverter] = {}
+        self.described = lru_cache(SCHEMAS_KEPT)(self._described)
 
     def delete(self, key: bytes, message: Any) -> Event:
         """Return the delete of a key.
@@ -103,14 +104,11 @@ class KafkaKey:
     def _rows(self, schema: Any) -> RowConverter:
         if not isinstance(schema, dict):
             return self.bare
-        block = json_bytes(schema)
-        rows = self.described.get(block)
-        if rows is None:
-            if len(self.described) >= SCHEMAS_KEPT:
-                self.described.clear()
-            how = described(as_image(schema), self.columns, self.handling)
-            rows = self.described[block] = RowConverter(self.columns, how, self.unique_key)
-        return rows
+        return self.described(json_bytes(schema))
+
+    def _described(self, block: bytes) -> RowConverter:
+        how = described(as_image(read_object(block)), self.columns, self.handling)
+        return RowConverter(self.columns, how, self.unique_key)
 
 
 def as_image(schema: dict[str, Any]) -> dict[str, Any]:

@@ -44,27 +44,25 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_reader, read_json, read_object
+from cdc_formats.decoding.json_reader import json_reader, read_json, read_object, read_part
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import (
     DecodeError,
-    MalformedMessageError,
     MissingBeforeImageError,
     MissingFieldError,
     PartialImageError,
     SchemaError,
     UnknownOperationError,
 )
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
-from cdc_formats.message_format import MetadataColumn, RowNames
+from cdc_formats.events import Event, Ignored, Reader
+from cdc_formats.message_format import MetadataColumn, RowNames, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
-from .envelope import DebeziumEnvelope, control_event_of, payload_of, without_op
+from .envelope import DebeziumEnvelope, WrappedReader, without_op
 from .extended_json import document_converter
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -94,10 +92,7 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     sampler = "cdc_formats.topics.samplers.debezium_mongodb:DebeziumMongodbSampler"
     whole_rows = "set the connector's capture.mode=change_streams_update_full_with_pre_image"
 
-    schema_include: Literal["auto"] | bool = "auto"
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
+    schema_include: Literal["auto"] | bool = choice("auto", True, False)
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts_ms, "$.ts_ms")),
@@ -108,17 +103,6 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     }
     table_identity: ClassVar[Mapping[str, str]] = {"source.database": "database_include", "source.collection": "table_include"}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
-            object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
-        self._check_choice("schema_include", ("auto", True, False))
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers; documents have separate converters."""
-        return Handling(time_zone=self.time_zone)
-
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
         """Raise if the primary key is not that of the Kafka key."""
         if unique_key and list(unique_key) != ["_id"]:
@@ -127,16 +111,12 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one collection's messages."""
         reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "collection"))
-        return reader.tables.guard(reader, names, (("payload", *names[0]), ("payload", *names[1])))
+        return reader.tables.guard(reader, names, [("payload", *name) for name in names])
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the fields of the document, which can lack fields of its collection."""
-        found = super().row_names(event)
-        return found and found._replace(whole=False)
-
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the control event of a transaction mark, schema change or truncate."""
-        return control_event_of(payload_of(value), reason, self.handling)
+        row = super().row_names(event)
+        return row and row._replace(whole=False)
 
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any fields, without the paths to parts of fields that an update may have."""
@@ -171,44 +151,22 @@ class _Message(msgspec.Struct, gc=False):
     payload: msgspec.Raw = msgspec.Raw(b"")
 
 
-_message = json_reader(_Message)
-
-
-class _Reader:
+class _Reader(WrappedReader):
     """Reads the messages of one collection."""
 
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
         self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, names_only=rows.names_only)
+        self.message = json_reader(_Message)
         self.document = json_reader(self.rows.shape, spelled=rows.spelled)
-        self.tables = TableFilter(format.database_include, format.table_include)
+        self.tables = format.table_filter
 
-    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-        assert value is not None  # reads_tombstones is False
-        message = _message(value)
-        if message.op is None and message.payload and (message.schema or self.schema_include is not True):
-            return self._wrapped(key, message)
-        if self.schema_include is True:
-            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._events(key, message, value, "$")
-
-    def _wrapped(self, key: bytes | None, outer: _Message) -> Sequence[Event] | Ignored:
-        if self.schema_include is False and outer.schema:
-            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
-        payload = bytes(outer.payload)
-        if payload == b"null":
-            return Ignored.TOMBSTONE
-        try:
-            message = _message(payload)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
-        return self._events(key, message, payload, "$.payload")
-
-    def _events(self, key: bytes | None, message: _Message, value: bytes, root: str) -> Sequence[Event] | Ignored:
+    def of_message(self, key: bytes | None, message: Any, value: bytes, root: str) -> Sequence[Event] | Ignored:
+        """Return the events of a message."""
         op = message.op
         if op is None:
             return without_op(read_object(value), root)
-        if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "collection"), f"{root}.source"):
+        if not self.tables.match(message, f"{root}.source"):
             return Ignored.OTHER_TABLE
         if op == "c" or op == "r":
             after = self._image(message.after, f"{root}.after")
@@ -219,8 +177,8 @@ class _Reader:
             return [self._update(key, message, root)]
         if op == "d":
             return [self._delete(key, message, root)]
-        known = "is none of c, d, r, u"
-        raise UnknownOperationError(f"op {str(op)[:40]!r} {known}", f"{root}.op", bare=f"op {known}")
+        reason = "is none of c, d, r, u"
+        raise UnknownOperationError(f"op {str(op)[:40]!r} {reason}", f"{root}.op", bare=f"op {reason}")
 
     def _update(self, key: bytes | None, message: _Message, root: str) -> Event:
         before_path, after_path = f"{root}.before", f"{root}.after"
@@ -250,23 +208,14 @@ class _Reader:
         return image
 
     def _image(self, document: str | None, path: str) -> Any:
-        if document is None:
-            return None
-        try:
-            return self.document(document.encode())
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+        return None if document is None else read_part(self.document, document.encode(), path)
 
     def _changed(self, description: _Description | None, root: str) -> dict[str, Any]:
         """Return the columns that an update set, and NULL for those that it removed."""
         if description is None:
             reason = "`after` and updateDescription are missing (the `patch` of Debezium 1.x's oplog mode is not supported)"
             raise MissingFieldError(reason, f"{root}.after")
-        path = f"{root}.{_UPDATED}"
-        try:
-            updated = read_object((description.updated_fields or "{}").encode())
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+        updated = read_part(read_object, (description.updated_fields or "{}").encode(), f"{root}.{_UPDATED}")
         arrays = [str(member(array, "field")) for array in description.truncated_arrays or ()]
         removed = description.removed_fields or ()
         self._refuse_parts((*(name for name in (*updated, *removed) if "." in name), *arrays), root)
@@ -298,10 +247,7 @@ class _Reader:
         identifier = message.get("id")
         if not isinstance(identifier, str):
             raise MissingFieldError("`id` is missing or not a string", "$.id")
-        try:
-            value = read_json(identifier.encode())
-        except MalformedMessageError as error:
-            raise MalformedMessageError(error.reason, f"$.id{error.path[1:]}") from None
+        value = read_part(read_json, identifier.encode(), "$.id")
         if value is None:
             raise MissingFieldError("`id` is null", "$.id")
         return value

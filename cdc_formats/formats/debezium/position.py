@@ -117,15 +117,15 @@ def position_of(source: Any) -> Position:
     Position(history='1 0-1', high=7, low=17179869185, clock_ms=9)
     """
     try:
-        found = _read_source(source) if isinstance(source, msgspec.Raw) else msgspec.convert(source, Source | None)
+        fields = _read_source(source) if isinstance(source, msgspec.Raw) else msgspec.convert(source, Source | None)
     except MalformedMessageError as error:
         raise TypeConversionError(error.reason, "$.source" + error.path[1:]) from None
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
         raise TypeConversionError(reason, "$.source" + place.strip("`")[1:]) from None
-    if found is None:
+    if fields is None:
         raise MissingFieldError("`source` is missing or null: the message has no position in the log", "$.source")
-    return position_of_fields(found, "$.source.")
+    return position_of_fields(fields, "$.source.")
 
 
 def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Position:
@@ -149,13 +149,13 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
         raise _no_position(path, sorted(_CONNECTOR_FIELDS.values()), remedy)
     position_of = _CONNECTORS.get(name)
     if position_of is None:
-        known = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
-        raise MissingFieldError(f"connector {name[:40]!r} {known}", f"{path}connector", bare=f"the connector {known}")
-    found = position_of(source, path)
-    if found is None:
+        reason = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
+        raise MissingFieldError(f"connector {name[:40]!r} {reason}", f"{path}connector", bare=f"the connector {reason}")
+    position = position_of(source, path)
+    if position is None:
         field = _CONNECTOR_FIELDS["mysql" if name == "mariadb" else name]
         raise _no_position(path, [field], remedy)
-    return found
+    return position
 
 
 def _unnamed_connector(source: Source) -> str | None:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, TypeVar
 
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
 from cdc_formats.errors import FormatOptionError, MissingDependencyError
 from cdc_formats.format import Format
-from cdc_formats.values.handling import Handling
+from cdc_formats.message_format import choice
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
@@ -34,19 +33,19 @@ def _with_registry_options(cls: C) -> C:
 class UpsertOptions(Format):
     """The options of `UpsertKafka`, which documents them."""
 
-    key_format: str = "json"
-    value_format: str = "json"
+    key_format: str = choice(*ROW_FORMAT_NAMES)
+    value_format: str = choice(*ROW_FORMAT_NAMES)
     key_fields_prefix: str = ""
-    value_fields_include: str = "ALL"
-    json_null: str = "fail"
-    json_timestamp_format_standard: str = "SQL"
+    value_fields_include: str = choice("ALL", "EXCEPT_KEY")
+    json_null: str = choice("fail", "delete")
+    json_timestamp_format_standard: str = choice("SQL", "ISO-8601")
     csv_field_delimiter: str = ","
     csv_quote_character: str = '"'
     csv_escape_character: str | None = None
     csv_null_literal: str | None = None
     csv_array_element_delimiter: str = ";"
     raw_charset: str = "UTF-8"
-    raw_endianness: str = "big-endian"
+    raw_endianness: str = choice("big-endian", "little-endian")
     avro_confluent_auto_register_schemas: bool = True
     key_avro_confluent_subject: str | None = None
     value_avro_confluent_subject: str | None = None
@@ -54,12 +53,6 @@ class UpsertOptions(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_choice("key_format", ROW_FORMAT_NAMES)
-        self._check_choice("value_format", ROW_FORMAT_NAMES)
-        self._check_choice("value_fields_include", ("ALL", "EXCEPT_KEY"))
-        self._check_choice("json_null", ("fail", "delete"))
-        self._check_choice("json_timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("raw_endianness", ("big-endian", "little-endian"))
         if self.key_fields_prefix and self.value_fields_include == "ALL":
             raise FormatOptionError("upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields would overlap")
         for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
@@ -90,8 +83,3 @@ class UpsertOptions(Format):
         except ImportError as error:
             raise MissingDependencyError(f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
         return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)

@@ -40,7 +40,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import Headers
 from cdc_formats.values.handling import ConversionError, Handling
-from cdc_formats.values.schema import Column, quote
+from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.types import writer
 
 from .options import ROW_FORMAT_NAMES, UpsertOptions
@@ -132,13 +132,13 @@ class RowFormat(ABC):
 
         def read(rows: Sequence[bytes | None]) -> tuple[list[Any], list[int]]:
             images: list[Any] = []
-            others: list[int] = []
+            unread: list[int] = []
             for index, data in enumerate(rows):
                 try:
                     images.append(image(*self.values(data)))  # type: ignore[arg-type]
                 except (DecodeError, TypeError):  # TypeError: None is no row
-                    others.append(index)
-            return images, others
+                    unread.append(index)
+            return images, unread
 
         return read
 
@@ -216,10 +216,8 @@ class Csv(RowFormat):
 
     def check(self) -> None:
         """Raise for nested columns other than arrays."""
-        for column in self.columns:
-            nested = column.type.name == "ARRAY" and column.type.fields[0].type.fields
-            if column.type.name in ("MAP", "STRUCT") or nested:
-                raise self.cannot_hold(column)
+        text = Handling(native=False)
+        self.writers = [writer(self._cell_type(column), text) for column in self.columns]
         # The csv module limits fields to 128 KiB, for the whole process; Kafka limits messages itself.
         csv.field_size_limit(sys.maxsize)
         options = self.options
@@ -235,9 +233,13 @@ class Csv(RowFormat):
         self.literal = options.csv_null_literal
         self.arrays = [index for index, column in enumerate(self.columns) if column.type.name == "ARRAY"]
         self.start()
-        text = Handling(native=False)
-        elements = [column.type.fields[0].type if column.type.name == "ARRAY" else column.type for column in self.columns]
-        self.writers = [writer(of, text) for of in elements]
+
+    def _cell_type(self, column: Column) -> SqlType:
+        """Return the type of a column's cells: an array has several."""
+        of = column.type.fields[0].type if column.type.name == "ARRAY" else column.type
+        if of.fields:
+            raise self.cannot_hold(column)
+        return of
 
     def start(self) -> None:
         """Create a new reader without a partial line; it is reused for all lines, since creating one costs more than reading."""

@@ -46,9 +46,8 @@ Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 from cdc_formats.changelog_mode import ChangelogMode
@@ -62,6 +61,7 @@ from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, S
 from cdc_formats.events import Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.equality import picker
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -258,8 +258,8 @@ class _Reader:
             return [Event(_DELETE, self._with_key(key_values, [None] * self.width), None, None, "$", "", rows=self.rows)]
         values = self.parts.value.read(value, headers)
         row: list[Any] = [None] * self.width
-        for index, found in zip(self.parts.value_indices, values, strict=True):
-            row[index] = None if found is ABSENT else found
+        for index, part in zip(self.parts.value_indices, values, strict=True):
+            row[index] = None if part is ABSENT else part
         return [Event(_UPDATE, None, self._with_key(key_values, row), None, "", "$", rows=self.rows)]
 
     def _key(self, key: bytes | None, headers: Headers) -> Row:
@@ -297,7 +297,7 @@ class _Encoder(Encoder):
 
     def __init__(self, parts: _Parts) -> None:
         self.parts = parts
-        self.key_of, self.value_of = _picker(parts.key_indices), _picker(parts.value_indices)
+        self.key_of, self.value_of = picker(parts.key_indices), picker(parts.value_indices)
 
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
         """Return the key and value of one change's record; None for ``-U``, since the next row replaces it.
@@ -313,9 +313,3 @@ class _Encoder(Encoder):
             return None
         key = self.parts.key.write(self.key_of(row))
         return key, None if kind is RowKind.DELETE else self.parts.value.write(self.value_of(row))
-
-
-def _picker(indices: Sequence[int]) -> Callable[[Row], Row]:
-    if len(indices) > 1:
-        return itemgetter(*indices)
-    return lambda row: tuple([row[index] for index in indices])

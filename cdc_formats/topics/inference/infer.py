@@ -23,12 +23,12 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
 from cdc_formats.format import Format, option_name
 from cdc_formats.printable import printable
-from cdc_formats.registry import get_format
 from cdc_formats.values.schema import Column, quote, to_ddl
 
+from .reading import named_format
 from .sample import ColumnEvidence, TopicSample
 
 Sample = Sequence[Any]
@@ -149,13 +149,11 @@ def infer_schema(
     Examples
     --------
     >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50, "since": "2025-01-02"}}'
-    >>> found = infer_schema([(b'{"database": "shop", "table": "parts", "pk.id": 1}', value)], format="maxwell-json")
-    >>> found.ddl, found.primary_key
+    >>> inferred = infer_schema([(b'{"database": "shop", "table": "parts", "pk.id": 1}', value)], format="maxwell-json")
+    >>> inferred.ddl, inferred.primary_key
     ('id BIGINT NOT NULL, price DECIMAL(38,18), since DATE', ('id',))
     """
-    if isinstance(format, Format) and options:
-        raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
-    chosen = format if isinstance(format, Format) else get_format(format, **options)
+    chosen = named_format(format, options)
     kept = list(records)
     sample = TopicSample(chosen, examples)
     for record in kept:

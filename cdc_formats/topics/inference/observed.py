@@ -83,12 +83,8 @@ def _base64(text: str) -> bool:
         return False
 
 
-def _digits(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?", text) is not None
-
-
 _TIMES = {name: _reads(name) for name in GUESSED_FROM_TEXT}
-_SHAPES = {**_TIMES, "base64": _base64, "digits": _digits}
+_SHAPES: dict[str, Callable[[str], object]] = {**_TIMES, "base64": _base64, "digits": re.compile(r"-?[0-9]+(?:\.[0-9]+)?").fullmatch}
 DIGITS = "every value is digits: if it is a number, declare it"
 BASE64 = "every value is base64: if it is BINARY, declare it"
 _BASE64_MARK = re.compile(r"[+/=]")
@@ -220,12 +216,16 @@ class ColumnValues:
     def _number(self, kinds: set[str], exact_numbers: bool) -> SqlType:
         """Return the type of numbers: of integers, of a double's values, or of decimals."""
         if kinds == {"integer"}:
-            if self._least >= -(2**63) and self._most < 2**63:
-                return SqlType("BIGINT")
-            unsigned = self._least >= 0 and self._most < 2**64
-            return UNSIGNED_BIGINT if unsigned else SqlType("DECIMAL", MOST_DIGITS, 0) if self._whole <= MOST_DIGITS else STRING
+            return self._integer()
         doubles = "double" in kinds or self._exponent or not (exact_numbers or self._beyond_double)
         return SqlType("DOUBLE") if doubles or self._whole + self._scale > MOST_DIGITS else _decimal(self._whole, self._scale)
+
+    def _integer(self) -> SqlType:
+        if self._least >= -(2**63) and self._most < 2**63:
+            return SqlType("BIGINT")
+        if self._least >= 0 and self._most < 2**64:
+            return UNSIGNED_BIGINT
+        return SqlType("DECIMAL", MOST_DIGITS, 0) if self._whole <= MOST_DIGITS else STRING
 
     def _of_kind(self, kind: str, exact_numbers: bool) -> SqlType:
         """Return the type of values that are of one kind, and no numbers."""
@@ -249,7 +249,7 @@ class ColumnValues:
             value = next(iter(fields.values()), STRING)
             return SqlType("MAP", fields=(Column("key", STRING, nullable=False), Column("value", value)))
         # A field without a name cannot be declared.
-        return STRING if "" in fields else SqlType("STRUCT", fields=tuple(Column(name, of) for name, of in fields.items()))
+        return STRING if "" in fields else SqlType("STRUCT", fields=tuple(map(Column, fields, fields.values())))
 
     @property
     def are_labels(self) -> bool:

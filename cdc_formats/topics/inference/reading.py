@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cdc_formats.decoding.other_messages import named
-from cdc_formats.errors import DecodeError, MalformedMessageError
+from cdc_formats.errors import ArgumentError, DecodeError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
+from cdc_formats.registry import get_format
 from cdc_formats.topics.sampler import sampler_of
+
+
+def named_format(format: str | Format, options: Mapping[str, Any]) -> Format:
+    """Return the format of a name and options, or the format itself, to which no options can be added.
+
+    Raises
+    ------
+    ArgumentError, FormatOptionError, UnknownFormatError
+    """
+    if not isinstance(format, Format):
+        return get_format(format, **options)
+    if options:
+        raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
+    return format
 
 
 class AnyColumns:

@@ -166,6 +166,9 @@ class TopicSample(SampleCounts):
                 f"the sample has no row of {format} to infer a schema from (ignored: {ignored}{refused}): "
                 "take a larger sample, check the format and its filters, or pass schema"
             )
+        self._require_one_table()
+
+    def _require_one_table(self) -> None:
         filters = [option for option in reversed(list(self.format.table_identity.values())) if option]
         if len(self.tables) > 1 and all(getattr(self.format, name) is None for name in filters):
             listed = ", ".join(f"{'.'.join(table)} ({count} changes)" for table, count in self.tables.most_common(20))
@@ -226,7 +229,7 @@ class TopicSample(SampleCounts):
         types = _types_of(declared, seen)
         if not types:
             return None, "", notes
-        sql_type = reduce(_wider_or_text, types)
+        sql_type = reduce(lambda first, second: wider(first, second, STRING) or STRING, types)
         if sql_type.name in INTEGER_BITS and seen.are_labels:
             return Column(name, STRING), declared[-1].source_type, ["its values are text"]
         if sql_type == STRING and DIGITS in seen.notes():
@@ -263,10 +266,6 @@ def _types_of(declared: Sequence[DeclaredColumn], seen: ColumnValues) -> list[Sq
     if all(each == _UNSIZED for each in types):
         types = [seen.digits() or _UNSIZED for _ in types]
     return [] if SqlType("") in types or _UNSIZED in types else types
-
-
-def _wider_or_text(first: SqlType, second: SqlType) -> SqlType:
-    return wider(first, second, STRING) or STRING
 
 
 def _has_cells(row: Mapping[str, Any]) -> bool:

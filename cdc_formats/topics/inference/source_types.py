@@ -119,7 +119,7 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
     name, kind = field.get("name"), str(field.get("type"))
     source = _parameter(field, _SOURCE_TYPE + "type")
     nullable = field.get("optional") is not False
-    source_type = f"{name or kind}, {source} in the source" if source else str(name or kind)
+    source_type = str(name or kind) + (f", {source} in the source" if source else "")
     if kind == "int64" and "UNSIGNED" in source.upper() and source.upper().startswith("BIGINT"):
         note = "written as a signed 64-bit number: bigint_unsigned_handling_mode='long'"
         return DeclaredColumn(Column(str(field["field"]), UNSIGNED_BIGINT, nullable), source_type, note)

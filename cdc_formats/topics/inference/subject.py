@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError, InferenceError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.registry import get_format
 from cdc_formats.topics.sampler import sampler_of
 
 from .infer import InferredSchema
+from .reading import named_format
 from .sample import ColumnEvidence
 from .source_types import avro_columns, field_names
 
@@ -37,11 +37,11 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
     InferenceError
         When the registry has no such subject, or its schema does not describe a table.
     ArgumentError
-        When the format has no registry.
+        When the format has no registry, or options are passed with a format that is not a name.
     SchemaRegistryError
         When the registry does not answer.
     """
-    chosen = format if isinstance(format, Format) else get_format(format, **options)
+    chosen = named_format(format, options)
     registry = sampler_of(chosen).registry
     if registry is None:
         raise ArgumentError(f"{chosen.identifier} does not use a schema registry: call infer_schema() with a sample")
@@ -53,8 +53,8 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
         declared = avro_columns(schema.top, names=schema.names)
     except SchemaError as error:
         raise InferenceError(f"the newest schema of {subject!r} does not describe a table: {error.args[0]}") from None
-    key_subject = subject[: -len(_VALUE)] + _KEY if subject.endswith(_VALUE) else ""
-    key = _key(registry, key_subject, {each.column.name for each in declared}) if key_subject else ()
+    key_subject = subject.removesuffix(_VALUE) + _KEY
+    key = _key(registry, key_subject, {each.column.name for each in declared}) if subject.endswith(_VALUE) else ()
     evidence = [
         ColumnEvidence(
             replace(each.column, nullable=each.column.nullable and each.column.name not in key),

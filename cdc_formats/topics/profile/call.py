@@ -101,9 +101,9 @@ def _mapping(values: Mapping[str, Any]) -> str:
 def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
     if not table.primary_key:
         yield _without_key(format)
-    without_key = format.reads_key and not table.primary_key and format.changelog_mode.contains(RowKind.UPDATE_BEFORE)
-    if without_key and table.before.updates > table.before.updates_with:
-        yield "an update of a table without a key does not identify the replaced row and is an error: see mode"
+        has_updates = format.reads_key and format.changelog_mode.contains(RowKind.UPDATE_BEFORE)
+        if has_updates and table.before.updates > table.before.updates_with:
+            yield "an update of a table without a key does not identify the replaced row and is an error: see mode"
     if table.schema is None:
         return
     yield from (f"{', '.join(names)}: {note}" for note, names in table.schema.noted_columns.items())

@@ -113,11 +113,7 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     if unknown:
         raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
     present = [each for each in records if each.record.value]
-    tried = [
-        _tried(format, present, values) if isinstance(format, Format) else Candidate(name, values=len(present), requirement=format)
-        for name, format in formats.items()
-    ]
-    return sorted(tried, key=_rank)
+    return sorted((_tried(name, format, present, values) for name, format in formats.items()), key=_rank)
 
 
 def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
@@ -154,16 +150,19 @@ def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tu
     if not best.values:
         return None, "no record has a value to detect the format from"
     if _NEEDED_SHARE * best.understood < best.values:
-        waiting = next((each.requirement for each in tried if each.requirement), "")
-        if waiting:
-            return None, f"the format cannot be detected yet: {waiting}"
-        nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
-        other = next((sentence for each in records if (sentence := other_message(each.record.value))), "")
-        if other:
-            return None, f"no format reads most of the {best.values} values: {other}"
-        return None, f"no format reads most of the {best.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
+        return None, _not_understood(tried, records)
     equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
     return best, best.evidence + (f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else "")
+
+
+def _not_understood(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> str:
+    """Return why no format was chosen for a sample that has values."""
+    if waiting := next((each.requirement for each in tried if each.requirement), ""):
+        return f"the format cannot be detected yet: {waiting}"
+    if other := next((sentence for each in records if (sentence := other_message(each.record.value))), ""):
+        return f"no format reads most of the {tried[0].values} values: {other}"
+    nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
+    return f"no format reads most of the {nearest.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
 
 
 def _rank(each: Candidate) -> tuple[Any, ...]:
@@ -194,9 +193,10 @@ def _names(format: Format) -> set[str]:
     return {option.name for option in fields(format)}
 
 
-def _tried(default: Format, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
-    """Try a format on the records that have a value; `given` has the options of all formats."""
-    identifier = default.identifier
+def _tried(identifier: str, default: Format | str, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
+    """Try a format, or say why it failed to load, on the records that have a value; `values` has the options of all formats."""
+    if isinstance(default, str):
+        return Candidate(identifier, values=len(records), requirement=default)
     own = {name: value for name, value in values.items() if name in _names(default)}
     try:
         format = type(default).from_options({**sampler_class(type(default)).detected_options(records, values), **own})
@@ -232,7 +232,7 @@ def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> C
     evidence = [sampler.evidence(each.inspected) for each in readings]
     refusals = [reading.error or each.refusal for reading, each in zip(readings, evidence, strict=True)]
     rows = sum(bool(each.events) and refusal is None for each, refusal in zip(readings, refusals, strict=True))
-    errors = [error for error in refusals if error is not None]
+    errors = list(filter(None, refusals))
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
     return Candidate(
         sampler.format.identifier,
@@ -261,10 +261,10 @@ def _sentence(marks: Sequence[str], readings: Sequence[Reading], evidence: Seque
     return ", ".join(sentences) or (f"{rows} of {total} values are messages of this format" if specific else any_object)
 
 
-def _marked(known: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:
+def _marked(marks_of_format: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:
     """Return how many values have all of the fields that most values have."""
-    counts = Counter(name for value in values for name in known if name in value.fields)
-    marks = [name for name in known if _NEEDED_SHARE * counts[name] >= len(values)]
+    counts = Counter(name for value in values for name in marks_of_format if name in value.fields)
+    marks = [name for name in marks_of_format if _NEEDED_SHARE * counts[name] >= len(values)]
     if marks:
         yield f"{sum(all(name in value.fields for name in marks) for value in values)} of {len(values)} values have {listed(marks)}"
 

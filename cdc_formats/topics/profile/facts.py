@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from statistics import median_low
@@ -12,7 +12,7 @@ from cdc_formats.errors import DecodeError
 from cdc_formats.events import Event
 from cdc_formats.format import Format
 from cdc_formats.position import Position
-from cdc_formats.topics.encodings import NULL, InspectedRecord, SampledRecord
+from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 
 from .read import Reading
 
@@ -191,15 +191,10 @@ def positions(readings: Sequence[Reading], format: Format) -> Positions:
     if format.positions:
         return Positions(format.positions, 0, sum(len(each.events) for each in readings), {}, 0, 0)
     tally = _Tally()
-    for reading, event in _events(readings):
-        tally.add(reading, event, format)
-    return tally.result()
-
-
-def _events(readings: Sequence[Reading]) -> Iterator[tuple[Reading, Event]]:
     for reading in readings:
         for event in reading.events:
-            yield reading, event
+            tally.add(reading, event, format)
+    return tally.result()
 
 
 class _Tally:
@@ -245,13 +240,3 @@ class _Tally:
         if self.unplaced and not reason:
             reason = "the messages do not include a log position" if not placed else "some events have only a clock"
         return Positions(reason, placed, self.unplaced, dict(self.histories.most_common()), self.backwards, self.redelivered)
-
-
-def encodings(records: Sequence[InspectedRecord]) -> dict[str, int]:
-    """Return the number of values by encoding."""
-    return dict(Counter(each.value.encoding for each in records).most_common())
-
-
-def tombstones(records: Sequence[InspectedRecord]) -> int:
-    """Return the number of null values."""
-    return sum(each.value.encoding == NULL for each in records)

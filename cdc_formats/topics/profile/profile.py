@@ -6,27 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.errors import ChangelogError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.registry import format_class
-from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
-from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.encodings import NULL, InspectedRecord, SampledRecord
+from cdc_formats.topics.inference.reading import AnyColumns, named_format
 from cdc_formats.topics.sampler import sampler_class
 
 from .call import call_text, topic_notes
 from .detect import Candidate, candidate, candidates, choose
-from .facts import (
-    encodings,
-    headers,
-    keys,
-    partitions,
-    positions,
-    repeated,
-    sizes,
-    time_range,
-    tombstones,
-)
+from .facts import headers, keys, partitions, positions, repeated, sizes, time_range
 from .handling import handling
 from .read import Reading, inspect_all, read_all
 from .tables import tables
@@ -77,11 +67,12 @@ def profile_records(
     --------
     >>> from cdc_formats.topics.encodings import SampledRecord
     >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50}}'
-    >>> found = profile_records([SampledRecord("parts", 0, 7, 0, b'{"pk.id": 1}', value, ())])
-    >>> found.format, found.tables[0].name, found.tables[0].ddl, found.tables[0].kafka_key
+    >>> profile = profile_records([SampledRecord("parts", 0, 7, 0, b'{"pk.id": 1}', value, ())])
+    >>> profile.format, profile.tables[0].name, profile.tables[0].ddl, profile.tables[0].kafka_key
     ('maxwell-json', 'shop.parts', 'id BIGINT NOT NULL, price DECIMAL(38,18)', "yes: (id), equal to the row's in 1 events")
     """
     inspected = inspect_all(records)
+    encodings = Counter(each.value.encoding for each in inspected)
     tried, chosen, reason = _chosen(inspected, format, options)
     name = topic or next((each.topic for each in records), "")
     return TopicProfile(
@@ -92,10 +83,10 @@ def profile_records(
         format=chosen.identifier if chosen else None,
         reason=reason,
         candidates=tuple(tried),
-        values=encodings(inspected),
+        values=dict(encodings.most_common()),
         keys=keys(inspected),
         repeated=repeated(records),
-        tombstones=tombstones(inspected),
+        tombstones=encodings[NULL],
         key_sizes=sizes(each.key for each in records),
         value_sizes=sizes(each.value for each in records),
         times=time_range(records),
@@ -131,9 +122,7 @@ def _chosen(
 ) -> tuple[list[Candidate], Format | None, str]:
     """Return the tried formats, the chosen one, and the reason."""
     if isinstance(format, Format):
-        if options:
-            raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
-        return [candidate(format, records)], format, "as given"
+        return [candidate(named_format(format, options), records)], format, "as given"
     if format is not None:
         cls = format_class(format)
         chosen = cls.from_options({**sampler_class(cls).detected_options(records, options), **options})
@@ -155,8 +144,8 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
             event = format.control_event(record.key, record.value, each.ignored, record.headers)
         except (ChangelogError, RecursionError):
             continue
-        names = ".".join(name for name in (event.database, event.schema, event.table) if name)
-        text = " ".join(part for part in (each.ignored.value, names, event.statement) if part)
+        names = ".".join(filter(None, (event.database, event.schema, event.table)))
+        text = " ".join(filter(None, (each.ignored.value, names, event.statement)))
         if text not in seen:
             seen.add(text)
             shown[each.ignored] += 1

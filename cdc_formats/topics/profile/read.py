@@ -84,7 +84,6 @@ def _bug(error: Exception) -> DecodeError:
 
 def _placed(error: DecodeError, inspected: InspectedRecord, format: Format) -> DecodeError:
     record = inspected.record
-    place = f"{record.topic}[{record.partition}]@{record.offset}"
     if not format.error_excerpt:
-        return error.without_data().at(where=place)
-    return error.at(where=place, excerpt=excerpt_of(record.key if error.field == "key" else record.value))
+        return error.without_data().at(where=record.where)
+    return error.at(where=record.where, excerpt=excerpt_of(record.key if error.field == "key" else record.value))

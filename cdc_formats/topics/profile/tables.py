@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -177,17 +178,14 @@ def set_options(format: Format) -> dict[str, Any]:
 
 def _schema(readings: Sequence[Reading], format: Format, *, single_key: bool) -> tuple[InferredSchema | None, str]:
     """Return the schema inferred from a table's records, or the reason why inference failed."""
-    records = [(each.record.key, each.record.value, each.record.headers) for each in sorted(readings, key=_age)]
+    by_age = sorted((each.record for each in readings), key=lambda record: (record.timestamp, record.offset))
+    records = [(record.key, record.value, record.headers) for record in by_age]
     single = _key_column([each.inspected for each in readings]) if single_key else None
     try:
         schema = infer_schema(records, format=format, primary_key=() if single is None else (single,))
     except ChangelogError as error:
         return None, str(error.args[0])
     return (None, case_note(schema.same_but_for_case)) if schema.same_but_for_case else (schema, "")
-
-
-def _age(reading: Reading) -> tuple[int, int]:
-    return reading.record.timestamp, reading.record.offset
 
 
 # ----------------------------------------------------------------------------------------------------------- operations
@@ -224,7 +222,7 @@ def _operation(inspected: InspectedRecord, path: Sequence[str]) -> str:
 
 
 def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:
-    events = [event for each in readings for event in each.events]
+    events = list(chain.from_iterable(each.events for each in readings))
     updates = [event for event in events if event.kind is RowKind.UPDATE_AFTER and not event.single]
     deletes = [event for event in events if event.kind is RowKind.DELETE]
     return BeforeImages(
@@ -245,18 +243,14 @@ def _is_whole(image: Any, key: Sequence[str]) -> bool:
 
 def _key_column(records: Sequence[InspectedRecord]) -> str | None:
     """Return the column that equals a single-value key in every record, None if no column does."""
-    equal: list[set[str]] = []
-    for each in records:
-        key = each.key.value
-        if each.value.fields and not each.key.fields and key is not None:
-            equal.append({name for name, value in each.value.fields.items() if _spelled(value) in (_spelled(key), key)})
-    common = set.intersection(*equal) if equal else set()
-    first = next((each.value.fields for each in records if each.value.fields), {})
-    return next((name for name in first if name in common), None)
+    single = [each for each in records if each.value.fields and not each.key.fields and each.key.value is not None]
+    names = single[0].value.fields if single else {}
+    return next((name for name in names if all(_has_key(each, name) for each in single)), None)
 
 
-def _spelled(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _has_key(record: InspectedRecord, name: str) -> bool:
+    value = record.value.fields.get(name)
+    return value is not None and str(value) == str(record.key.value)
 
 
 def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key: Sequence[str]) -> tuple[bool | None, str]:
@@ -271,23 +265,23 @@ def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key:
     names = Counter(map(tuple, filter(None, parts))).most_common(1)
     if not names:
         return False, f"no: the key is {keyed[0].inspected.key.encoding}, and not {shown}"
-    if {name.lower() for name in names[0][0]} != {name.lower() for name in primary_key}:
+    if set(map(str.lower, names[0][0])) != set(map(str.lower, primary_key)):
         return False, f"no: the key has ({', '.join(names[0][0])}), the primary key is {shown}"
-    compared = list(_compared(keyed, parts))
+    compared = _compared(keyed, parts)
     if not compared:
         return True, f"yes: {shown}; the values do not have these columns"
     if not all(compared):
         return False, f"no: {shown} differs from the row in {compared.count(False)} of {len(compared)} events"
-    some = "" if len(keyed) == len(readings) else f"; {len(readings) - len(keyed)} records have no key"
-    return not some, f"{'in part' if some else 'yes'}: {shown}, equal to the row's in {len(compared)} events{some}"
+    equal = f"{shown}, equal to the row's in {len(compared)} events"
+    if len(keyed) < len(readings):
+        return False, f"in part: {equal}; {len(readings) - len(keyed)} records have no key"
+    return True, f"yes: {equal}"
 
 
-def _compared(readings: Sequence[Reading], keys: Sequence[Mapping[str, Any]]) -> Iterator[bool]:
+def _compared(readings: Sequence[Reading], keys: Sequence[Mapping[str, Any]]) -> list[bool]:
     """Return whether each row with columns of its record's key has the values of the key."""
-    for reading, key in zip(readings, keys, strict=True):
-        for event in reading.events:
-            if (same := _same(key, event)) is not None:
-                yield same
+    compared = (_same(key, event) for reading, key in zip(readings, keys, strict=True) for event in reading.events)
+    return [same for same in compared if same is not None]
 
 
 def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) -> Mapping[str, Any]:
@@ -305,4 +299,4 @@ def _same(parts: Mapping[str, Any], event: Event) -> bool | None:
         return None
     by_lower = {str(name).lower(): value for name, value in image.items()}
     common = [(value, by_lower[name.lower()]) for name, value in parts.items() if name.lower() in by_lower]
-    return all(ours == theirs or str(ours) == str(theirs) for ours, theirs in common) if common else None
+    return all(of_key == of_row or str(of_key) == str(of_row) for of_key, of_row in common) if common else None

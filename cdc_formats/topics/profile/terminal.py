@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -47,9 +48,8 @@ def _plain_grid(grid: Grid) -> list[str]:
     widths = _widths(rows)
     lines: list[str] = []
     for row in rows:
-        cells = [wrap(cell, width, break_on_hyphens=False) or [""] for cell, width in zip(row, widths, strict=True)]
-        for number in range(max(map(len, cells))):
-            parts = [cell[number] if number < len(cell) else "" for cell in cells]
+        cells = [wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
             aligned = [
                 part.rjust(width) if name in grid.numbers else part.ljust(width)
                 for part, width, name in zip(parts, widths, grid.header, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,7 +143,7 @@ class TopicProfile:
 
     def report(self) -> Report:
         """Return the profile as text, without empty sections."""
-        made = (_format, _tables, _columns, _keys, _handling, _order, _beside, _partitions, _call)
+        made = (_format, _tables, _columns, _keys, _handling, _order, _without_rows, _partitions, _call)
         sections = [clipped(each) for make in made if (each := make(self)) and (each.facts or each.grid or each.warnings or each.code)]
         return Report(self.topic, _headline(self), self.format is not None, tuple(sections))
 
@@ -175,14 +175,15 @@ def _counts(counts: Mapping[str, int]) -> str:
 def _format(profile: TopicProfile) -> Section:
     shown = [each for each in profile.candidates if each.understood or each.requirement][:_MOST_CANDIDATES] or list(profile.candidates[:2])
     rows = tuple(
-        (each.identifier, f"{each.read:,}", f"{sum(each.ignored.values()):,}", f"{each.refused:,}", _said(each, profile)) for each in shown
+        (each.identifier, f"{each.read:,}", f"{sum(each.ignored.values()):,}", f"{each.refused:,}", _evidence(each, profile))
+        for each in shown
     )
     header = ("format", "rows", "no rows", "errors", "evidence")
     grid = Grid(header, rows, frozenset(header[1:4])) if profile.candidates and profile.candidates[0].values else None
     return Section("Format", (("why", profile.reason),), grid)
 
 
-def _said(each: Candidate, profile: TopicProfile) -> str:
+def _evidence(each: Candidate, profile: TopicProfile) -> str:
     return each.requirement or (each.error if each.error and each.identifier != profile.format else each.evidence)
 
 
@@ -203,16 +204,16 @@ def _tables(profile: TopicProfile) -> Section:
 
 
 def _columns(profile: TopicProfile) -> Section:
-    if len(profile.tables) > 1:
+    if len(profile.tables) != 1:
         facts = tuple((each.name or "-", each.ddl or each.reason) for each in profile.tables[:_MOST_ROWS])
         return Section("Columns", facts)
-    rows: list[tuple[str, ...]] = []
-    for each in (evidence for table in profile.tables if table.schema for evidence in table.schema.evidence):
-        null = f"{each.seen.get('null', 0):,}" if each.column.nullable else "NOT NULL"
-        rows.append((each.column.name, str(each.column.type), null, each.origin))
-    reasons = tuple(("columns", each.reason) for each in profile.tables if each.reason)
-    grid = Grid(("column", "type", "nulls", "known by"), tuple(rows), frozenset({"nulls"})) if rows else None
-    return Section("Columns", reasons, grid)
+    (table,) = profile.tables
+    rows = tuple(
+        (each.column.name, str(each.column.type), f"{each.seen.get('null', 0):,}" if each.column.nullable else "NOT NULL", each.origin)
+        for each in (table.schema.evidence if table.schema else ())
+    )
+    grid = Grid(("column", "type", "nulls", "known by"), rows, frozenset({"nulls"})) if rows else None
+    return Section("Columns", (("columns", table.reason),) if table.reason else (), grid)
 
 
 def _keys(profile: TopicProfile) -> Section:
@@ -236,34 +237,31 @@ def _handling(profile: TopicProfile) -> Section:
 
 
 def _order(profile: TopicProfile) -> Section:
-    places = profile.positions
-    facts: list[tuple[str, str]] = []
-    if places and not places.placed and places.unplaced:
-        facts.append(("positions", f"none: {places.reason}"))
-    elif places and places.placed:
-        total = places.placed + places.unplaced
-        facts.append(("positions", f"{places.placed:,} of {total:,} events" + (f": {places.reason}" if places.reason else "")))
-        facts.append(("histories", shortened([f"{name or '(unnamed)'} ({number:,})" for name, number in places.histories.items()])))
-        back = f"no: {_count(places.backwards, 'step')} back" if places.backwards else "yes, in each partition and history"
-        facts.append(("in order", back))
-        facts.append(("redelivered", _count(places.redelivered, "event") if places.redelivered else "none seen"))
+    facts = _placed(profile.positions) if profile.positions else []
     if profile.repeated:
         facts.append(("repeated", f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one"))
     return Section("Order", tuple(facts))
 
 
-def _beside(profile: TopicProfile) -> Section:
+def _placed(positions: Positions) -> list[tuple[str, str]]:
+    if not positions.placed:
+        return [("positions", f"none: {positions.reason}")] if positions.unplaced else []
+    total = positions.placed + positions.unplaced
+    return [
+        ("positions", f"{positions.placed:,} of {total:,} events" + (f": {positions.reason}" if positions.reason else "")),
+        ("histories", shortened([f"{name or '(unnamed)'} ({number:,})" for name, number in positions.histories.items()])),
+        ("in order", f"no: {_count(positions.backwards, 'step')} back" if positions.backwards else "yes, in each partition and history"),
+        ("redelivered", _count(positions.redelivered, "event") if positions.redelivered else "none seen"),
+    ]
+
+
+def _without_rows(profile: TopicProfile) -> Section:
     facts = [("tombstones", f"{profile.tombstones:,}")] if profile.tombstones else []
     if reasons := {name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value}:
         facts.append(("control events", _counts(reasons)))
     facts += [("statement", text) for text in profile.control_events]
-    return Section("Records without rows", tuple(facts), warnings=tuple(_faults(profile)))
-
-
-def _faults(profile: TopicProfile) -> Iterator[str]:
-    if profile.corrupt:
-        yield f"{_count(profile.corrupt, 'record')} cannot be read, the first:"
-        yield from (each.error for each in profile.errors)
+    heading = [f"{_count(profile.corrupt, 'record')} cannot be read, the first:"] if profile.corrupt else []
+    return Section("Records without rows", tuple(facts), warnings=(*heading, *(each.error for each in profile.errors)))
 
 
 def _partitions(profile: TopicProfile) -> Section:

@@ -129,14 +129,18 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
     names = {text.partition(",")[0].rpartition(".")[2] for text in source_types}
     if sample.sources[SCHEMA_BLOCK] == sample.messages:
         yield "schema_include", (True, f"all {sample.messages} messages have a schema block")
-    if any(text.startswith(CONNECT + "Decimal") for text in source_types):
+    if _any_starts(source_types, CONNECT + "Decimal"):
         yield "decimal_handling_mode", ("precise", "the schema block has Connect's Decimal")
-    if any(text.startswith(CONNECT + "Time") for text in source_types):
+    if _any_starts(source_types, CONNECT + "Time"):
         yield "time_precision_mode", ("connect", "the schema block has Connect's Time or Timestamp")
-    elif any(name.startswith("Iso") for name in names):
+    elif _any_starts(names, "Iso"):
         yield "time_precision_mode", ("isostring", "the schema block has Debezium's Iso types")
     elif DEBEZIUM_TIME + "Time" in source_types:
         yield "time_precision_mode", ("adaptive", "the schema block has io.debezium.time.Time")
+
+
+def _any_starts(names: Iterable[str], prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in names)
 
 
 def may_be_unsigned(connectors: Collection[str]) -> bool:

@@ -34,8 +34,9 @@ class MaxwellSampler(Sampler):
             value = read_json(key) if key else None
         except MalformedMessageError:
             return {}  # producer_partition_by may write any text
-        if isinstance(value, dict):
-            return {name[3:]: part for name, part in value.items() if name.startswith("pk.")}
-        if isinstance(value, list) and len(value) == 3 and isinstance(value[2], list):
-            return {name: part for each in value[2] if isinstance(each, dict) for name, part in each.items()}
+        match value:
+            case dict():
+                return {name[3:]: part for name, part in value.items() if name.startswith("pk.")}
+            case [_, _, [*columns]]:
+                return {name: part for each in columns if isinstance(each, dict) for name, part in each.items()}
         return {}

@@ -85,15 +85,13 @@ class ColumnarDecoder:
     def of(cls, plan: DecodePlan, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = plan.format
-        # A subclass of another package may read messages differently than the envelope that it inherits.
-        ours = type(format).__module__.startswith("cdc_formats.")
-        if format.validate or format.unknown_columns == "fail" or not ours:
+        if format.validate or format.unknown_columns == "fail" or not format.reads_as_declared():
             return None
         rows = RowConverter(plan.columns, format.handling, plan.unique_key)
         if not isinstance(rows.shape, type(msgspec.Struct)):  # a struct cannot have all names that JSON can have
             return None
         envelope = format.envelope(rows, plan.format_metadata, positions=plan.positions)
-        if envelope is None or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):
+        if envelope is None or not envelope.together or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):
             return None
         # A delete that has only a key is no row of a changelog.
         has_rows = keyed or envelope.before_has != "some columns"

@@ -16,8 +16,10 @@ from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import row_unifier
+from cdc_formats.values.schema import Column
 from normalize.core.arrow import to_stored
 from normalize.core.fold_columns import Bools, Ints
+from normalize.decode.canonical import uncanonical_finder
 from normalize.decode.source import DecodePlan
 
 from .messages import Encoding, Read, read_each, table_reader
@@ -88,7 +90,10 @@ class ColumnConverter:
         self.types = [column.type for column in rows.columns]
         self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
         self.missing_before_is_null = envelope.missing_is_null and envelope.before_has == "all columns"
-        self.metadata_readers = [_reader(plan, envelope, name) for name in plan.format_metadata]
+        self.metadata_readers = [
+            (_reader(plan, envelope, name), uncanonical_finder(Column(name, plan.format.metadata[name].sql_type)))
+            for name in plan.format_metadata
+        ]
         names = plan.format_metadata + plan.kafka_metadata
         self.kafka_metadata = range(len(plan.kafka_metadata))
         self.metadata_order = [names.index(name) for name in plan.metadata.values()]
@@ -260,10 +265,12 @@ class ColumnConverter:
     def _metadata(self, rows: Rows, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[list[Any]], _Refused]:
         """Return the metadata's columns, in the requested order."""
         columns, refused = list[list[Any]](), list[int]()
-        for read in self.metadata_readers:
+        for read, find_uncanonical in self.metadata_readers:
             values, unread = read_each(read, rows.messages)
+            for row in (wrong := find_uncanonical(values)):
+                values[row] = None
             columns.append(values)
-            refused += unread
+            refused += [*unread, *wrong]
         columns += [[kafka[place][index] for place in rows.places] for index in self.kafka_metadata]
         return [columns[index] for index in self.metadata_order], refused
 

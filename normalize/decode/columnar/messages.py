@@ -50,8 +50,8 @@ def read_each(read: Read, messages: Sequence[Any]) -> tuple[list[Any], list[int]
 
 
 def operation_reader(envelope: Envelope) -> Read:
-    """Return the function from a message to its operation, a key of `Envelope.kinds`."""
-    return attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
+    """Return the function from a message to its operation, a key of `Envelope.plain_kinds`."""
+    return attrgetter(*envelope.deciding_fields) if envelope.deciding_fields else lambda message: ()
 
 
 def table_reader(plan: DecodePlan, envelope: Envelope, names: Sequence[str]) -> Read | None:
@@ -83,10 +83,10 @@ class TableMatcher:
     @classmethod
     def of(cls, plan: DecodePlan, envelope: Envelope) -> TableMatcher | None:
         """Return the matcher of a plan; None if its format has no filter."""
-        tables = envelope.tables
-        if tables is None or not tables.set:
+        tables = plan.format.table_filter
+        if not tables.set:
             return None
-        read = table_reader(plan, envelope, [name for name, option in plan.format.table_identity.items() if option])
+        read = table_reader(plan, envelope, tables.columns)
         only_counted = Ignored.OTHER_TABLE not in plan.handled_reasons
         return None if read is None else cls(tables, read, only_counted=only_counted)
 
@@ -99,9 +99,8 @@ class TableMatcher:
     def _match(self, table: tuple[Any, ...] | None) -> bool | None:
         if table is None:
             return None
-        database, name = (None, *table)[-2:]
         try:
-            included = self.tables.match(database, name, "$")
+            included = self.tables.match_names(table, "$")
         except DecodeError:
             return None
         return included or (False if self.only_counted else None)
@@ -219,7 +218,7 @@ class MessageReader:
     def __init__(self, plan: DecodePlan, envelope: Envelope, encodings: Encodings, matcher: TableMatcher | None) -> None:
         self.envelope, self.encodings, self.matcher = envelope, encodings, matcher
         self.operation = operation_reader(envelope)
-        self.read_fields = batch_reader(envelope.fields)
+        self.read_fields = batch_reader(envelope.strict_fields)
         self.reads_tombstones = plan.format.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
 
     def read(self, records: Records) -> MessagesRead:
@@ -284,7 +283,7 @@ class MessageReader:
         by_block: dict[bytes, list[tuple[int, bytes]]] = {}
         bare = []
         for place, message in zip(places, messages, strict=True):
-            wrapped = payload(message) and self.envelope.kinds.get(self.operation(message)) is None
+            wrapped = payload(message) and self.envelope.plain_kinds.get(self.operation(message)) is None
             bare.append(not wrapped)
             if wrapped:
                 by_block.setdefault(bytes(schema(message)), []).append((place, bytes(payload(message))))
@@ -312,7 +311,7 @@ class MessageReader:
         failed = [place for place in failed if _is_utf8(values[place])]
         messages, unread = self.read_fields([values[place] for place in failed])
         places = list(compress(failed, [index not in unread for index in range(len(failed))])) if unread else failed
-        operations = [self.envelope.kinds.get(self.operation(message)) is not None for message in messages]
+        operations = [self.envelope.plain_kinds.get(self.operation(message)) is not None for message in messages]
         if self.envelope.message is not None:
             messages = [self.envelope.message(message, None) for message in messages]
         matches = matcher.matches(list(compress(messages, operations)))
@@ -328,7 +327,7 @@ class MessageReader:
 
     def _fill(self, message: Any) -> bool:
         """Set the columns that a message's rows lack to NULL; return whether all of them are NULL."""
-        envelope, kind = self.envelope, self.envelope.kinds.get(self.operation(message))
+        envelope, kind = self.envelope, self.envelope.plain_kinds.get(self.operation(message))
         images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
         if envelope.rows == "one":
             images, befores = [images], [befores]

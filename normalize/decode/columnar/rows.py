@@ -124,7 +124,7 @@ class RowSelector:
 
     def _rows(self, records: Records, part: Messages) -> Rows:
         messages = part.messages
-        kinds = list(map(self.envelope.kinds.get, map(self.operation, messages)))
+        kinds = list(map(self.envelope.plain_kinds.get, map(self.operation, messages)))
         images = messages if self.after is None else list(map(self.after, messages))
         befores = [None] * len(messages) if self.before is None else list(map(self.before, messages))
         if self.envelope.message is not None:
@@ -190,7 +190,7 @@ class RowSelector:
         refused = {places[index] for index in failed}
         keys = dict(zip([place for place in places if place not in refused], read_keys, strict=True))
         rows, deleted = rows.without(refused), [place for place in deletes if place not in refused]
-        nothing = self.envelope.fields()
+        nothing = self.envelope.strict_fields()
         if self.envelope.message is not None:
             nothing = self.envelope.message(nothing, None)
         images, count = [keys[place] for place in deleted], len(deleted)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 import capture
 from normalize import ChangelogNormalize, from_kafka_changelog
@@ -15,45 +15,8 @@ from normalize.api import encode_changelog
 from tests.support.servers.local_source import LocalSource
 from tests.support.streams import new_topic, servers, spell
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 FORMATS = ("changelog-json", "debezium-json")
-MOST = 240.0  # seconds, for a busy machine
 ORDERS = "order_number INT, purchaser STRING, quantity INT, price DECIMAL(10,2)"
-
-
-class Writer:
-    """Writes each batch to one topic per format, and fails after the first write of some batches."""
-
-    def __init__(self, kafka: Any, dies_after: set[int]) -> None:
-        self.options = servers(kafka)
-        self.topics = {name: new_topic(kafka, []) for name in FORMATS}
-        self.dies_after = dies_after
-        self.rows = 0
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        batch.persist()  # otherwise each format would read the batch from the server again
-        for name, topic in self.topics.items():
-            records = encode_changelog(batch, format=name, primary_key="order_number", source=capture.SOURCE)
-            records.write.format("kafka").options(**self.options, topic=topic).save()
-        if number in self.dies_after:
-            self.dies_after.remove(number)
-            raise RuntimeError("the job dies")
-        self.rows += batch.count()
-        batch.unpersist()
-
-
-def start(spark: SparkSession, source: LocalSource, writer: Writer, checkpoint: Path) -> Any:
-    changes = spark.readStream.format("mysql-changelog").options(**source.options("demo_orders")).load()
-    return changes.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint)).start()
-
-
-def until_written(writer: Writer, rows: int, query: Any) -> None:
-    deadline = time.monotonic() + MOST
-    while writer.rows < rows and query.isActive and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert (writer.rows, query.exception()) == (rows, None)
 
 
 def test_orders_written_twice_are_read_once(spark: SparkSession, kafka: Any, source: LocalSource, tmp_path: Path) -> None:
@@ -62,31 +25,42 @@ def test_orders_written_twice_are_read_once(spark: SparkSession, kafka: Any, sou
         "INSERT INTO demo_orders SELECT seq, CONCAT('purchaser ', seq), 1, seq / 100 FROM seq_1000_to_1010",
     )
     capture.register(spark)
-    writer = Writer(kafka, dies_after={0, 1})
-    dying = start(spark, source, writer, tmp_path)
+    changes = spark.readStream.format("mysql-changelog").options(**source.options("demo_orders")).load()
+    topics = {name: new_topic(kafka, []) for name in FORMATS}
+
+    def run(*, dies: bool) -> None:
+        """Write the new changes to one topic per format; `dies`: and fail after that."""
+
+        def write(batch: DataFrame, number: int) -> None:
+            batch.persist()  # otherwise each format would read the batch from the server again
+            for name, topic in topics.items():
+                records = encode_changelog(batch, format=name, primary_key="order_number", source=capture.SOURCE)
+                records.write.format("kafka").options(**servers(kafka, topic=topic)).save()
+            batch.unpersist()
+            if dies:
+                raise RuntimeError("the job dies")
+
+        writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
     with pytest.raises(Exception, match="the job dies"):
-        dying.awaitTermination(MOST)
-    again = start(spark, source, writer, tmp_path)
-    until_written(writer, 11, again)
+        run(dies=True)
+    run(dies=False)
     with source.connect() as connection, connection.cursor() as cursor:
         connection.begin()
         cursor.execute("UPDATE demo_orders SET quantity = 9 WHERE order_number = 1005")
         cursor.execute("DELETE FROM demo_orders WHERE order_number = 1000")
         connection.commit()
     with pytest.raises(Exception, match="the job dies"):
-        again.awaitTermination(MOST)
-    last = start(spark, source, writer, tmp_path)
-    try:
-        until_written(writer, 14, last)
-    finally:
-        last.stop()
+        run(dies=True)
+    run(dies=False)
 
-    written = kafka_values(spark, kafka, writer.topics["changelog-json"])
+    written = kafka_values(spark, kafka, topics["changelog-json"])
     assert len(written) == 2 * 14, "each batch was written twice"
     assert sorted((m["op"], m["data"]["order_number"]) for m in written[22:25]) == [("+U", 1005), ("-D", 1000), ("-U", 1005)]
     assert {m["source"]["snapshot"] for m in written[:22]} == {True}
     assert {(m["source"]["db"], m["source"]["table"], m["source"]["server_id"]) for m in written} == {("test", "demo_orders", 7)}
-    for name, topic in writer.topics.items():
+    for name, topic in topics.items():
         changelog = from_kafka_changelog(
             spark, topic, format=name, schema=ORDERS, primary_key="order_number", options=servers(kafka),
             format_options={"decimal_handling_mode": "string"} if name == "debezium-json" else {}, bounded=True,

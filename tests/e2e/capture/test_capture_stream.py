@@ -8,46 +8,21 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import capture
-from tests.support.servers.local_source import SMALL, LocalSource, Replica
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.servers.local_source import SMALL, LocalSource, Replica, repeating
+from tests.support.streams import run_stream
 
 pytestmark = pytest.mark.spark
 MOST = 240.0  # seconds, for a busy machine
-
-
-@contextmanager
-def writing(source: LocalSource) -> Iterator[None]:
-    done = threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not done.wait(0.1):
-            number += 1
-            source.run(
-                f"UPDATE killed SET v = v + 1 WHERE id % 7 = {number % 7}",
-                f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",  # so that the table does not grow
-                f"INSERT INTO killed VALUES ({60 + number}, 1)",
-            )
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
 
 
 @contextmanager
@@ -73,19 +48,28 @@ def replayed(folder: Path) -> Replica:
     return replica
 
 
-# The snapshot has about four batches: the first kill is during the snapshot, the second mostly after it.
-SHORT = (1, 2), (3, 5)
+# The snapshot has about four batches: of two kills, the first is during the snapshot, the second mostly after it.
+SHORT, LONG = ((1, 5),), ((1, 2), (3, 5)) * 10
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize("kills", [pytest.param(SHORT, id="2"), pytest.param(SHORT * 10, id="20", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [pytest.param(SHORT, id="1"), pytest.param(LONG, id="20", marks=pytest.mark.soak)])
 def test_changelog_of_a_killed_and_restarted_job_equals_the_table(
     source: LocalSource, tmp_path: Path, kills: tuple[tuple[int, int], ...]
 ) -> None:
     source.run("CREATE OR REPLACE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60")
     source.run("ANALYZE TABLE killed")
-    dice, options = random.Random(), source.options("killed", **SMALL)
-    with writing(source):
+    dice, options, numbers = random.Random(), source.options("killed", **SMALL), count(1)
+
+    def write() -> None:
+        number = next(numbers)
+        source.run(
+            f"UPDATE killed SET v = v + 1 WHERE id % 7 = {number % 7}",
+            f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",  # so that the table does not grow
+            f"INSERT INTO killed VALUES ({60 + number}, 1)",
+        )
+
+    with repeating(write, pause=0.1):
         for least, most in kills:
             with job(options, tmp_path) as lines:
                 for _ in range(dice.randint(least, most)):
@@ -117,20 +101,13 @@ def test_declared_column_that_is_added_later_appears(spark: SparkSession, source
     capture.register(spark)
     schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP, table STRING"
     changes = spark.readStream.format("mysql-changelog").options(**source.options("grows_[0-9]", **SMALL)).schema(schema).load()
-    found: list[dict[str, Any]] = []
-
-    def run() -> None:
-        query = changes.writeStream.foreachBatch(lambda batch, _: found.extend(row.asDict() for row in batch.collect()))
-        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(MOST)
-
-    run()
-    assert sorted((row["table"], row["id"], row["v"], row["w"]) for row in found) == [("grows_1", 1, 1, None), ("grows_2", 1, 1, None)]
-    found.clear()
+    found = run_stream(changes, tmp_path).rows
+    assert sorted((row.table, row.id, row.v, row.w) for row in found) == [("grows_1", 1, 1, None), ("grows_2", 1, 1, None)]
     source.run(
         "ALTER TABLE grows_1 ADD COLUMN w VARCHAR(5)", "INSERT INTO grows_1 VALUES (2, 2, 'w')", "UPDATE grows_2 SET v = 3 WHERE id = 1"
     )
-    run()
-    assert sorted((row["table"], row["row_kind"], row["id"], row["v"], row["w"]) for row in found) == [
+    found = run_stream(changes, tmp_path).rows
+    assert sorted((row.table, row.row_kind, row.id, row.v, row.w) for row in found) == [
         ("grows_1", "+I", 2, 2, "w"),
         ("grows_2", "+U", 1, 3, None),
         ("grows_2", "-U", 1, 1, None),

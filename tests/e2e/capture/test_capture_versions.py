@@ -1,23 +1,18 @@
-"""What differs between versions of Spark: ``availableNow``, ``once``, checkpoints of another version, and Spark Connect."""
+"""What differs between versions of Spark: ``availableNow``, ``once``, and checkpoints of another version."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 import capture
 from capture.spark_versions import HAS_READ_LIMITS
-from tests.support.jobs import capture_checkpoint_job, capture_connect_job
+from tests.support.jobs import capture_checkpoint_job
 from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.cross_section]
 MOST = 240.0  # seconds, for a busy machine
@@ -78,14 +73,3 @@ def test_checkpoint_of_another_version_continues(spark: SparkSession, source: Lo
         ("+U", 1, 1),
         ("-U", 1, 0),
     ]
-
-
-def test_connect_reads_the_stream(source: LocalSource, tmp_path: Path) -> None:
-    source.run("CREATE TABLE connected (id INT PRIMARY KEY, at TIMESTAMP(3) NOT NULL)")
-    rows = "INSERT INTO connected SELECT seq, '2020-01-01 00:00:00.5' FROM seq_1_to_60"
-    source.run("SET time_zone = '+00:00'", rows, "ANALYZE TABLE connected")
-    options = source.options("connected", **SMALL | {"scan.snapshot.chunks-per-batch": "20"})
-    command = [sys.executable, "-m", capture_connect_job.__name__, json.dumps(options), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * MOST, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == [["+I", number, 1577836800.5] for number in range(1, 61)]

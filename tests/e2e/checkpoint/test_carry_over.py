@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from normalize.spark_versions import installed_version
 from tests.support.events import HISTORY as WITH_POSITIONS
 from tests.support.histories import TABLE, changes, random_history, records_of
 from tests.support.strategies import last_rows, table_of
-from tests.support.streams import new_topic, servers
+from tests.support.streams import ROCKSDB, new_topic, run_stream, servers, settings
 
 pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="the native engine requires Spark 4.2")
 
@@ -29,10 +28,6 @@ HISTORY = random_history(31, changes=600)
 HALF = len(HISTORY) // 2
 NATIVE = ChangelogNormalize(engine="native")
 METADATA = {"event_time": "ingestion-timestamp"}
-ROCKSDB = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-}
 
 
 def placed(history: list) -> list[ProducerRecord]:
@@ -45,29 +40,10 @@ def read(spark, kafka, topic: str, stage: ChangelogNormalize, most: int | None =
     return from_kafka_changelog(spark, topic, **{**TABLE, **arguments}, options=options, normalize=stage, check=False)
 
 
-def run(df: DataFrame, checkpoint: Path, mode: str = "update") -> dict[int, list]:
-    """Run a stream until it has read all records, and return its rows by batch."""
-    rows: dict[int, list] = {}
-    writer = df.writeStream.foreachBatch(lambda batch, number: rows.update({number: batch.collect()})).outputMode(mode)
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
-    return rows
-
-
 def stored(spark, checkpoint: Path) -> dict:
     """Return the stored rows by key."""
     rows = read_state(spark, str(checkpoint)).drop("_key_group").collect()
     return {row.id: tuple(row) for row in rows}
-
-
-@contextmanager
-def settings(spark, conf: dict[str, str]):
-    for name, value in conf.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in conf:
-            spark.conf.unset(name)
 
 
 @pytest.mark.cross_section
@@ -76,14 +52,21 @@ def test_a_query_on_key_groups_continues_on_the_native_engine(spark, kafka, tmp_
     topic = new_topic(kafka, placed(HISTORY[:HALF]), partitions=2)
     old, new = tmp_path / "old", tmp_path / "new"
     with settings(spark, conf):
-        first = run(read(spark, kafka, topic, ChangelogNormalize(key_groups=4), most=250, metadata=metadata), old, "append")
+        first = run_stream(read(spark, kafka, topic, ChangelogNormalize(key_groups=4), most=250, metadata=metadata), old).batches
         before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
         native = read(spark, kafka, topic, NATIVE, metadata=metadata)
         batch = carry_over(native, str(old), str(new), metadata=metadata)
         assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == before
         assert stored(spark, new) == stored(spark, old) == last_rows(HISTORY[:HALF])
+        other_key = read(spark, kafka, topic, NATIVE, metadata=metadata, primary_key=["id", "qty"])
+        carry_over(other_key, str(old), str(tmp_path / "other"), metadata=metadata)
         kafka.produce(topic, placed(HISTORY[HALF:]))
-        second = run(native, new)
+        with pytest.raises(StreamingQueryException) as failed:
+            run_stream(other_key, tmp_path / "other", "update")
+        assert explain_error(failed.value).startswith(
+            "[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ"
+        )
+        second = run_stream(native, new, "update").batches
         assert stored(spark, new) == last_rows(HISTORY)
     assert min(second) == batch == max(first) + 1 == 2
     assert (new / "metadata").read_bytes() == (old / "metadata").read_bytes()
@@ -96,15 +79,15 @@ def test_new_columns_and_shuffle_partitions_of_a_native_query(spark, kafka, tmp_
     """Spark fixes both for the life of a checkpoint."""
     topic = new_topic(kafka, placed(HISTORY[:HALF]), partitions=2)
     old, new = tmp_path / "old", tmp_path / "new"
-    run(read(spark, kafka, topic, NATIVE, schema="id INT, qty INT"), old)
+    run_stream(read(spark, kafka, topic, NATIVE, schema="id INT, qty INT"), old, "update")
     changed = {"schema": "id BIGINT, name STRING, qty BIGINT"}
     kafka.produce(topic, placed(HISTORY[HALF:]))
     with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
-        run(read(spark, kafka, topic, NATIVE, **changed), old)
+        run_stream(read(spark, kafka, topic, NATIVE, **changed), old, "update")
     carry_over(read(spark, kafka, topic, NATIVE, **changed), str(old), str(new), shuffle_partitions=3)
     assert {path.name for path in (new / "state" / "0").iterdir()} == {"0", "1", "2", "_metadata"}
     assert stored(spark, new) == {key: (key, None, row[2]) for key, row in last_rows(HISTORY[:HALF]).items()}
-    rows = [row for batch in run(read(spark, kafka, topic, NATIVE, **changed), new).values() for row in batch]
+    rows = run_stream(read(spark, kafka, topic, NATIVE, **changed), new, "update").rows
     changed_keys = {key for key, _ in HISTORY[HALF:]}
     expected = {key: row if key in changed_keys else (key, None, row[2]) for key, row in last_rows(HISTORY).items()}
     assert stored(spark, new) == expected
@@ -115,30 +98,18 @@ def test_new_columns_and_shuffle_partitions_of_a_native_query(spark, kafka, tmp_
     assert not (tmp_path / "narrow").exists()
 
 
-def test_the_new_checkpoint_knows_the_primary_key(spark, kafka, tmp_path):
-    topic = new_topic(kafka, placed(HISTORY[:50]), partitions=2)
-    run(read(spark, kafka, topic, ChangelogNormalize(key_groups=2)), tmp_path / "old", "append")
-    other = read(spark, kafka, topic, NATIVE, primary_key=["id", "qty"])
-    carry_over(other, str(tmp_path / "old"), str(tmp_path / "new"))
-    kafka.produce(topic, placed(HISTORY[50:60]))
-    with pytest.raises(StreamingQueryException) as failed:
-        run(other, tmp_path / "new")
-    assert explain_error(failed.value).startswith(
-        "[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ"
-    )
-
-
 def test_what_cannot_be_carried_over_is_refused(spark, kafka, tmp_path):
     topic = new_topic(kafka, WITH_POSITIONS)
     old, native = str(tmp_path / "old"), read(spark, kafka, topic, NATIVE)
     by_groups = read(spark, kafka, topic, ChangelogNormalize(order="source", key_groups=2))
-    run(by_groups, tmp_path / "old", "append")
-    with pytest.raises(ArgumentError, match="requires a changelog on the native engine"):
-        carry_over(by_groups, old, str(tmp_path / "new"))
-    with pytest.raises(ArgumentError, match="the state has positions"):
-        carry_over(native, old, str(tmp_path / "new"))
-    with pytest.raises(ArgumentError, match="metadata has event_time"):
-        carry_over(native, old, str(tmp_path / "new"), metadata=METADATA)
-    with pytest.raises(ArgumentError, match="is not a checkpoint"):
-        carry_over(native, str(tmp_path / "nothing"), str(tmp_path / "new"))
+    run_stream(by_groups, tmp_path / "old")
+    refused: list[tuple[tuple[DataFrame, str], dict[str, Any], str]] = [
+        ((by_groups, old), {}, "requires a changelog on the native engine"),
+        ((native, old), {}, "the state has positions"),
+        ((native, old), {"metadata": METADATA}, "metadata has event_time"),
+        ((native, str(tmp_path / "nothing")), {}, "is not a checkpoint"),
+    ]
+    for arguments, options, text in refused:
+        with pytest.raises(ArgumentError, match=text):
+            carry_over(*arguments, str(tmp_path / "new"), **options)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]

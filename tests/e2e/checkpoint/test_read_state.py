@@ -10,36 +10,12 @@ import pytest
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.checkpoint.read_state import read_state
-from normalize.core.packing import key_group_of, pack
-from tests.support.histories import TABLE, random_history, records_of
-from tests.support.strategies import last_rows
-from tests.support.streams import debezium, new_topic, run_stream, servers
-
-
-def test_the_rows_of_a_query(spark, kafka, tmp_path):
-    history = random_history(29, changes=400)
-    stream = from_kafka_changelog(
-        spark,
-        new_topic(kafka, records_of(history)),
-        **TABLE,
-        options=servers(kafka, maxOffsetsPerTrigger=400),
-        normalize=ChangelogNormalize(key_groups=5),
-    )
-    last = run_stream(stream, tmp_path / "checkpoint").progress[-1]["batchId"]
-    state = read_state(spark, str(tmp_path / "checkpoint"))
-    assert state.dtypes == [("id", "int"), ("name", "string"), ("qty", "int"), ("_key_group", "int")]
-    rows = state.collect()
-    assert {row.id: tuple(row)[:3] for row in rows} == last_rows(history)
-    assert len(rows) == len(last_rows(history))
-    assert all(row._key_group == key_group_of(pack((row.id,)), 5) for row in rows)
-    earlier = read_state(spark, str(tmp_path / "checkpoint"), batch_id=0).collect()
-    assert {row.id: tuple(row)[:3] for row in earlier} == last_rows(history[:400]) != last_rows(history)
-    assert last > 0
+from tests.support.histories import TABLE
+from tests.support.streams import ROCKSDB, debezium, new_topic, run_stream, servers, settings
 
 
 @pytest.mark.cross_section
 def test_rocksdb_and_a_ttl(spark, kafka, tmp_path):
-    provider = "spark.sql.streaming.stateStore.providerClass"
     topic = new_topic(kafka, [(None, debezium("c", None, {"id": 1, "price": "1.50", "tags": ["a", None]}))])
     stream = from_kafka_changelog(
         spark,
@@ -52,11 +28,8 @@ def test_rocksdb_and_a_ttl(spark, kafka, tmp_path):
         normalize=ChangelogNormalize(state_ttl=timedelta(days=1)),
     )
     begin = datetime.now()
-    spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
-    try:
+    with settings(spark, ROCKSDB):
         run_stream(stream, tmp_path / "checkpoint")
-    finally:
-        spark.conf.unset(provider)
     state = read_state(spark, str(tmp_path / "checkpoint"))
     assert state.select("id", "price", "tags").dtypes == stream.select("id", "price", "tags").dtypes
     (row,) = state.collect()
@@ -72,14 +45,10 @@ def test_one_of_several_stages_is_selected_by_name(spark, kafka, tmp_path):
         )
 
     rows = {"id": 1, "name": "a", "qty": 2}, {"id": 2, "name": "b", "qty": 3}
-    check = "spark.sql.streaming.unsupportedOperationCheck"
     # Spark accepts only one stage in a query unless its check is off.
-    spark.conf.set(check, "false")
-    try:
+    with settings(spark, {"spark.sql.streaming.unsupportedOperationCheck": "false"}):
         run_stream(table(rows[0], "left").union(table(rows[1], "right")), tmp_path / "checkpoint")
-    finally:
-        spark.conf.unset(check)
     with pytest.raises(ArgumentError, match=r"0 \(applyInPandasWithState\), 1 \(applyInPandasWithState\): pass operator_id"):
         read_state(spark, str(tmp_path / "checkpoint"))
-    found = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]
-    assert sorted([row.asDict() for (row,) in found], key=repr) == list(rows)
+    states = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]
+    assert sorted([row.asDict() for (row,) in states], key=repr) == list(rows)

@@ -9,22 +9,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.core.packing import key_group_of, pack
-from tests.support.histories import TABLE, random_history, records_of, rows_by_key
-from tests.support.strategies import by_key, fold_history, last_rows
-from tests.support.streams import new_topic, servers
+from tests.support.histories import TABLE, changes, random_history, records_of, rows_by_key
+from tests.support.strategies import by_key, fold_history, last_rows, table_of
+from tests.support.streams import ROCKSDB, new_topic, run_stream, servers, settings
 
 HISTORY = random_history(23, changes=600)
 HALF = len(HISTORY) // 2
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def changelog_of(spark, kafka, topic: str, key_groups: int, **options: int):
@@ -34,14 +30,6 @@ def changelog_of(spark, kafka, topic: str, key_groups: int, **options: int):
 
 def content_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def run_batches(df, checkpoint: Path) -> dict[int, list]:
-    """Run a stream until it has read all records, and collect its rows by batch."""
-    rows: dict[int, list] = {}
-    writer = df.writeStream.foreachBatch(lambda batch, number: rows.update({number: batch.collect()}))
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
-    return rows
 
 
 def assert_whole(batches: dict[int, list]) -> None:
@@ -60,7 +48,7 @@ class Stopped(NamedTuple):
 
 def stopped(spark, kafka, folder: Path) -> Stopped:
     topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
-    batches = run_batches(changelog_of(spark, kafka, topic, 4, maxOffsetsPerTrigger=300), folder / "old")
+    batches = run_stream(changelog_of(spark, kafka, topic, 4, maxOffsetsPerTrigger=300), folder / "old").batches
     assert sorted(batches) == [0, 1]
     kafka.produce(topic, records_of(HISTORY[HALF:]))
     return Stopped(topic, folder / "old", batches)
@@ -72,34 +60,35 @@ def query(spark, kafka, tmp_path_factory):
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize("key_groups", [12, 3])
-def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
+def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp_path, query):
     before = content_of(query.checkpoint)
-    batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), key_groups)
+    # A sink of files skips a batch whose number it has: the next number is that of the following batch.
+    batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), 12, shuffle_partitions=3)
     assert content_of(query.checkpoint) == before
-    second = run_batches(changelog_of(spark, kafka, query.topic, key_groups), tmp_path / "new")
+    second = run_stream(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new").batches
     assert_whole({**query.batches, **second})
     assert min(second) == batch == max(query.batches) + 1
     assert (tmp_path / "new" / "metadata").read_bytes() == before["metadata"]
-    state = read_state(spark, str(tmp_path / "new")).collect()
-    assert {row.id: tuple(row)[:3] for row in state} == last_rows(HISTORY)
-    assert all(row._key_group == key_group_of(pack((row.id,)), key_groups) for row in state)
+    state = read_state(spark, str(tmp_path / "new"))
+    assert state.dtypes == [("id", "int"), ("name", "string"), ("qty", "int"), ("_key_group", "int")]
+    rows = state.collect()
+    assert {row.id: tuple(row)[:3] for row in rows} == last_rows(HISTORY)
+    assert len(rows) == len(last_rows(HISTORY))
+    assert all(row._key_group == key_group_of(pack((row.id,)), 12) for row in rows)
+    earlier = read_state(spark, str(query.checkpoint), batch_id=0).drop("_key_group").collect()
+    assert {row.id: tuple(row) for row in earlier} == table_of(changes(query.batches[0])) != last_rows(HISTORY[:HALF])
+    assert {path.name for path in (tmp_path / "new" / "state" / "0").iterdir()} == {"0", "1", "2", "_metadata"}
 
 
 def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
-    spark.conf.set(PROVIDER, ROCKSDB)
-    spark.conf.set(CHANGELOG, "true")
-    try:
+    with settings(spark, ROCKSDB):
         old = stopped(spark, kafka, tmp_path)
         new, batch = f"file://{tmp_path}/new", max(old.batches) + 1
-        command = [sys.executable, "-m", "normalize.checkpoint.rescale", str(old.checkpoint), new, "--key-groups", "12"]
+        command = [sys.executable, "-m", "normalize.checkpoint.rescale", str(old.checkpoint), new, "--key-groups", "3"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-5000:]
-        assert done.stdout == f"Wrote {new}: start the query from it with key_groups=12; the next batch is {batch}\n"
-        second = run_batches(changelog_of(spark, kafka, old.topic, 12), tmp_path / "new")
-    finally:
-        spark.conf.unset(PROVIDER)
-        spark.conf.unset(CHANGELOG)
+        assert done.stdout == f"Wrote {new}: start the query from it with key_groups=3; the next batch is {batch}\n"
+        second = run_stream(changelog_of(spark, kafka, old.topic, 3), tmp_path / "new").batches
     assert_whole({**old.batches, **second})
 
 
@@ -110,37 +99,10 @@ def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoi
     for name in (str(last), f".{last}.crc"):
         (tmp_path / "old" / "commits" / name).unlink()
     assert rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12) == last
-    second = run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new")
+    second = run_stream(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new").batches
     # A sink that recognises repeated batches by their number still works.
     assert rows_by_key(second[last]) == rows_by_key(query.batches[last]) != {}
     assert_whole({**query.batches, **second})
-
-
-def test_a_file_sink_writes_the_following_batches(spark, kafka, tmp_path):
-    topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
-
-    def run(checkpoint: str, key_groups: int) -> None:
-        writer = changelog_of(spark, kafka, topic, key_groups).writeStream.format("parquet").option("path", str(tmp_path / "rows"))
-        writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start().awaitTermination()
-
-    run("old", 4)
-    rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12, shuffle_partitions=3)
-    kafka.produce(topic, records_of(HISTORY[HALF:]))
-    run("new", 12)
-    # A file sink does not order its rows.
-    expected = [(kind.short_string, row) for kind, row in fold_history(HISTORY)]
-    rows = [(row.row_kind, tuple(row)[1:]) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
-    assert sorted(rows, key=repr) == sorted(expected, key=repr)
-    partitions = {path.name for path in (tmp_path / "new" / "state" / "0").iterdir()}
-    assert partitions == {"0", "1", "2", "_metadata"}
-
-
-def test_without_rescaling_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, query):
-    shutil.copytree(query.checkpoint, tmp_path / "old")
-    with pytest.raises(
-        StreamingQueryException, match=r"python -m normalize\.checkpoint\.rescale CHECKPOINT NEW_CHECKPOINT --key-groups 12"
-    ):
-        run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "old")
 
 
 # ------------------------------------------------------------------------------------------------------------ what is refused
@@ -148,10 +110,11 @@ def test_without_rescaling_another_number_is_an_error_that_names_the_command(spa
 
 def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, tmp_path, query):
     old, new = str(query.checkpoint), str(tmp_path / "new")
-    with pytest.raises(ArgumentError, match="old exists"):
-        rescale(spark, old, old, 12)
-    with pytest.raises(ArgumentError, match="at least 1"):
-        rescale(spark, old, new, 0)
-    with pytest.raises(ArgumentError, match="is not a checkpoint"):
-        rescale(spark, str(tmp_path / "nothing"), new, 12)
+    for arguments, text in (
+        ((old, old, 12), "old exists"),
+        ((old, new, 0), "at least 1"),
+        ((str(tmp_path / "no"), new, 12), "is not a checkpoint"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            rescale(spark, *arguments)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""A `sync_database` that is killed between the MERGEs of a micro-batch ends in the right tables."""
+"""A `sync_database` that is killed between the MERGEs of a micro-batch ends in the right tables, and has written every dead letter."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from normalize import LocalKafka
 from normalize.sinks.databases import table_name
 from tests.support.databases import Message, maxwell, new_tables
-from tests.support.streams import new_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from normalize import LocalKafka
+from tests.support.streams import letters, new_topic
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +73,7 @@ def long(*case: Any) -> Any:
         long("mariadb", 3, (2, len(TABLES) + 2)),
     ],
 )
-def test_sigkill_between_merges_and_restart_ends_in_the_right_tables(
+def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
     spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path, kind: str, batches: int, kills: tuple[int, ...]
 ) -> None:
     messages, truth = history(batches * OF_MICRO_BATCH)
@@ -84,7 +81,11 @@ def test_sigkill_between_merges_and_restart_ends_in_the_right_tables(
     found = new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
     (tmp_path / "target").write_bytes(pickle.dumps(found.database))
     warehouse = Path(spark.conf.get("spark.sql.catalog.lake.warehouse", ""))
-    arguments = kafka.bootstrap_servers, new_topic(kafka, messages), str(tmp_path), str(warehouse.parent)
+    bad = {number: b"poison %d" % number for number in range(0, len(messages), OF_MICRO_BATCH // 2)}
+    for number in reversed(bad):
+        messages.insert(number, (None, bad[number]))
+    dead = new_topic(kafka, [])
+    arguments = kafka.bootstrap_servers, new_topic(kafka, messages), dead, str(tmp_path), str(warehouse.parent)
     for tables in kills:
         killed = kill_after(start(*arguments), tables)
         assert killed % len(TABLES), "the job was killed after the last MERGE of a micro-batch: kill it earlier"
@@ -93,3 +94,5 @@ def test_sigkill_between_merges_and_restart_ends_in_the_right_tables(
     assert job.returncode == 0
     for name in TABLES:
         assert found.rows(table_name(found.database.table, f"shop.{name}")) == sorted(truth[name].values(), key=repr), name
+    written = {(letter.key(), letter.value()) for letter in letters(kafka, dead)}
+    assert sorted(value for _, value in written) == sorted(bad.values()), "copies of a record have equal keys"

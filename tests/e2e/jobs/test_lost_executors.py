@@ -1,4 +1,7 @@
-"""A table stays equal to its source while executors of a standalone cluster die, and the query does not end."""
+"""On a standalone cluster, a table stays equal to its source while executors die.
+
+The package is shipped to the executors as a zip. The query does not end.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ def submit(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any]) 
         "spark.executor.memory": "512m",
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",
+        "spark.scheduler.minRegisteredResourcesRatio": "1",  # both executors run the first tasks
         "spark.task.maxFailures": "8",
     }
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
@@ -47,7 +51,7 @@ def submit(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any]) 
 def run(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kills: int) -> tuple[dict[str, Any], dict[str, int]]:
     """Run the job, killing an executor, or each third time a Worker, when executors hold rows that are then written.
 
-    Return the tables and the number of kills, by the way of writing.
+    Return the tables and the number of kills, by the way of writing. Each executor must have its own copy of the package and its data.
     """
     job, killed, lines = submit(cluster, folder, arguments), dict.fromkeys(WAYS, 0), list[str]()
     assert job.stdout is not None
@@ -66,6 +70,11 @@ def run(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kil
     # spark-submit writes Python's errors to its standard output.
     log = (folder / "driver.log").read_text(errors="replace")
     assert job.wait() == 0, f"{''.join(lines)[-8000:]}\n{log[-4000:]}"
+    files, has_data = map(set, zip(*json.loads(lines[0]), strict=True))
+    assert has_data == {True}
+    assert len(files) == 2
+    assert all(file.endswith("/package.zip/normalize/__init__.py") for file in files)
+    assert str(folder / "package.zip") not in "".join(files)
     return json.loads(lines[-1]), killed
 
 

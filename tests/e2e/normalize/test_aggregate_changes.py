@@ -50,8 +50,8 @@ def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafk
     sums = aggregate_changes(products, "name", signed_sum("weight").alias("weight"), signed_count("*").alias("products"))
     writer = to_kafka_changelog(sums, totals, format="upsert-kafka", primary_key="name", options=servers(kafka))
     query = writer.outputMode("update").option("checkpointLocation", str(tmp_path / "totals")).start()
-    for begin in range(0, len(history), 9):
-        kafka.produce(source, history[begin : begin + 9])
+    for begin in range(0, len(history), 20):
+        kafka.produce(source, history[begin : begin + 20])
         query.processAllAvailable()
     query.stop()
 

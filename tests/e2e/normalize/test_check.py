@@ -20,9 +20,7 @@ from cdc_formats.errors import (
     UnknownTopicError,
 )
 from normalize import from_kafka_changelog
-from tests.support.streams import debezium, new_topic, servers
-
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+from tests.support.streams import debezium, new_topic, servers, settings
 
 GOOD = [(None, debezium("c", None, {"id": i, "name": "bike"})) for i in range(200)]
 MAXWELL = [
@@ -52,9 +50,16 @@ def call(spark: Any, kafka: Any) -> Any:
     return call
 
 
-def test_a_good_topic_is_no_word(call, orders, said):
+def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders, said):
     call(orders)
     call(orders, bounded=True)
+    call(new_topic(kafka, []))
+    call(new_topic(kafka, [(b"1", None)]))
+    malformed = new_topic(kafka, [MALFORMED])
+    call(malformed, check=False)
+    call(malformed, options=servers(kafka, startingOffsets="latest"))
+    later = new_topic(kafka, [MALFORMED, *GOOD])
+    call(later, bounded=True, options=servers(kafka, startingOffsets=json.dumps({later: {"0": 1}})))
     assert said() == []
 
 
@@ -129,25 +134,6 @@ def test_a_new_bad_record_is_an_error_of_a_stream(call, kafka):
         call(new_topic(kafka, [*GOOD, MALFORMED]))
 
 
-def test_records_before_the_start_are_not_read(call, kafka, said):
-    topic = new_topic(kafka, [MALFORMED, *GOOD])
-    call(topic, bounded=True, options=servers(kafka, startingOffsets=json.dumps({topic: {"0": 1}})))
-    new = new_topic(kafka, [MALFORMED])
-    call(new, options=servers(kafka, startingOffsets="latest"))
-    assert said() == []
-
-
-def test_check_false_reads_nothing(call, kafka, said):
-    call(new_topic(kafka, [MALFORMED]), check=False)
-    assert said() == []
-
-
-def test_an_empty_topic_and_tombstones_pass(call, kafka, said):
-    call(new_topic(kafka, []))
-    call(new_topic(kafka, [(b"1", None)]))
-    assert said() == []
-
-
 def test_a_pattern_without_a_topic_is_a_warning(call, kafka, said):
     call(None, options=servers(kafka, subscribePattern="no-such-topic-.*"), primary_key="id")
     assert said() == ["no topic matches the pattern 'no-such-topic-.*' yet"]
@@ -169,12 +155,9 @@ def test_options_that_librdkafka_cannot_use_skip_the_check(call, orders, said):
 
 
 def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, orders, said):
-    spark.conf.set("spark.sql.shuffle.partitions", 200)
-    try:
+    with settings(spark, {"spark.sql.shuffle.partitions": 200}):
         call(orders)
         call(orders, bounded=True)
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", 2)
     assert said() == [
         "spark.sql.shuffle.partitions is 200, and Spark runs on 2 cores of this machine: each micro-batch will start 200 tasks. Set it "
         "before the first start of the query: spark.conf.set('spark.sql.shuffle.partitions', 2)"

@@ -48,8 +48,7 @@ def events(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
     return {event.offset: tuple(event)[:5] for event in found}
 
 
-@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
-@pytest.mark.parametrize("normalize", [None, False], ids=["stage", "no stage"])
+@pytest.mark.parametrize(("bounded", "normalize"), [(False, None), (True, False)], ids=["stream, stage", "bounded, no stage"])
 def test_control_events_are_rows_with_their_details_and_record(spark, kafka, topic, tmp_path, bounded, normalize):
     df = from_kafka_changelog(
         spark, topic, **TABLE, options=servers(kafka), control_events="all", mode="PERMISSIVE", metadata=["offset"],
@@ -94,20 +93,18 @@ def test_a_truncate_that_is_not_requested_fails_the_query(spark, kafka, topic):
         df.collect()
 
 
-@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
-def test_changelog_normalize_passes_control_events_unchanged(spark, kafka, topic, tmp_path, bounded):
+def test_changelog_normalize_passes_control_events_unchanged(spark, kafka, topic):
     df = from_kafka_changelog(
-        spark, topic, **TABLE, options=servers(kafka), control_events="all", mode="PERMISSIVE", bounded=bounded, normalize=False
+        spark, topic, **TABLE, options=servers(kafka), control_events="all", mode="PERMISSIVE", bounded=True, normalize=False
     )
     normalized = df.transform(ChangelogNormalize(primary_key="id"))
     assert normalized.schema == df.schema
-    rows = normalized.collect() if bounded else run_stream(normalized, tmp_path / "c").rows
+    rows = normalized.collect()
     assert sorted(row.id for row in rows if row.row_kind == "+I") == [1, 2]
     passed = [row for row in rows if row.row_kind is None]
     assert events(passed) == ABOUT
     assert [row._corrupt_record.offset for row in passed if row._corrupt_record is not None] == [7]
-    if bounded:
-        assert sorted(map(str, passed)) == sorted(str(row) for row in df.collect() if row.row_kind is None)
+    assert sorted(map(str, passed)) == sorted(str(row) for row in df.collect() if row.row_kind is None)
 
 
 def test_a_control_event_that_its_format_cannot_read_is_a_bad_record(spark, kafka):
@@ -147,10 +144,10 @@ def test_a_format_reads_headers(spark, kafka, tmp_path):
             row = {"id": int(value), "said": repr(list(headers))}
             return [Event.delete(row) if names.get("op") == b"d" else Event.insert(row)]
 
-    given = [(("op", b"c"), ("op", None), ("é", b"\x00\xff")), (), (("op", b""),), (("op", b"d"),)]
-    records = [ProducerRecord(None, b"%d" % number, 0, WRITTEN, headers) for number, headers in enumerate(given)]
+    all_headers = [(("op", b"c"), ("op", None), ("é", b"\x00\xff")), (), (("op", b""),), (("op", b"d"),)]
+    records = [ProducerRecord(None, b"%d" % number, 0, WRITTEN, headers) for number, headers in enumerate(all_headers)]
     table = {"format": ByHeader(), "schema": "id INT, said STRING", "normalize": False}
     df = from_kafka_changelog(spark, new_topic(kafka, records), **table, options=servers(kafka))
     assert [tuple(row) for row in run_stream(df, tmp_path / "c").rows] == [
-        ("-D" if number == 3 else "+I", number, repr(list(headers))) for number, headers in enumerate(given)
+        ("-D" if number == 3 else "+I", number, repr(list(headers))) for number, headers in enumerate(all_headers)
     ]

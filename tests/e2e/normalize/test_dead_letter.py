@@ -12,12 +12,12 @@ from pyspark.sql import Observation
 
 from cdc_formats import Event, Format, MetadataColumn
 from cdc_formats.errors import DecodeError
-from normalize import DeadLetter, from_kafka_changelog
+from normalize import DeadLetter, decode_changelog, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
+from tests.support.frames import BAD, frame
 from tests.support.streams import Run, debezium, letters, new_topic, run_stream, servers, spell
 
 TABLE = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "primary_key": ["id"]}
-NO_STAGE = {**TABLE, "normalize": False}
 WRITTEN = 1_600_000_000_000
 HEADERS = (("trace", b"\x00\xff"), ("trace", None), ("empty", b""))
 POISON = [
@@ -32,14 +32,15 @@ CLASSES = {1: "TypeConversionError", 2: "MalformedMessageError", 3: "UnknownOper
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
-@pytest.mark.parametrize("table", [TABLE, NO_STAGE], ids=["stage", "no stage"])
+@pytest.mark.parametrize(
+    ("bounded", "table"), [(False, TABLE), (True, {**TABLE, "normalize": False})], ids=["stream, stage", "bounded, no stage"]
+)
 def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafka, tmp_path, bounded, table):
     topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
     before = time.time() * 1000
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded)
     assert df.columns == ["row_kind", "id", "name", "qty"]
-    run = Run(df.collect(), []) if bounded else run_stream(df, tmp_path / "c")
+    run = Run({0: df.collect()}, []) if bounded else run_stream(df, tmp_path / "c")
     assert sorted(run.changelog) == ["+I(1,a,1)", "+I(6,b,1)"]
     if not bounded:
         # Counted by condition and together.
@@ -53,11 +54,11 @@ def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafk
         assert letter.timestamp()[1] >= before
         headers = letter.headers()
         assert tuple(headers[: len(record.headers)]) == record.headers
-        told = dict(headers[len(record.headers) :])
-        text = told.pop("__connect.errors.exception.message").decode()
+        error_headers = dict(headers[len(record.headers) :])
+        text = error_headers.pop("__connect.errors.exception.message").decode()
         assert text.startswith(f"[{CONDITIONS[offset]}] ")
         assert f" in {topic}[0]@{offset}; it begins b'" in text
-        assert told == {
+        assert error_headers == {
             "__connect.errors.topic": topic.encode(),
             "__connect.errors.partition": b"0",
             "__connect.errors.offset": str(offset).encode(),
@@ -110,31 +111,35 @@ def test_rows_that_the_stage_cannot_complete_are_dead_letters_too(spark, kafka, 
     assert (letter.key(), letter.value()) == (f"{topic}[0]@2".encode(), toast(7).value)
     headers = letter.headers()
     assert headers[0] == ("of", b"7")
-    told = dict(headers)
-    assert told["__changelog.errors.condition"] == b"PARTIAL_IMAGE"
-    assert (told["__changelog.errors.key"], told["__changelog.errors.timestamp"]) == (b"7", str(WRITTEN).encode())
+    error_headers = dict(headers)
+    assert error_headers["__changelog.errors.condition"] == b"PARTIAL_IMAGE"
+    assert (error_headers["__changelog.errors.key"], error_headers["__changelog.errors.timestamp"]) == (b"7", str(WRITTEN).encode())
 
 
 # ------------------------------------------------------------------------------------------------------------- delivery
 
 
-def test_a_query_that_failed_and_starts_again_loses_no_dead_letter_and_repeats_them_with_equal_keys(spark, kafka, tmp_path):
-    bad = [ProducerRecord(b"k", b"poison %d" % number, 0, WRITTEN) for number in range(6)]
-    topic, dead = new_topic(kafka, bad), new_topic(kafka, [])
-    df = from_kafka_changelog(spark, topic, **NO_STAGE, options=servers(kafka, maxOffsetsPerTrigger=2), mode=DeadLetter(dead))
+def test_a_query_that_failed_and_starts_again_loses_no_row_and_no_dead_letter_and_repeats_them_with_equal_keys(spark, kafka, tmp_path):
+    good = [ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1}), 0, WRITTEN) for name in "abc"]
+    bad = [ProducerRecord(b"k", b"poison %d" % number, 0, WRITTEN) for number in range(3)]
+    topic, dead = new_topic(kafka, [record for pair in zip(bad, good, strict=True) for record in pair]), new_topic(kafka, [])
+    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=2), mode=DeadLetter(dead), check=False)
+    first: list[str] = []
 
     def fail_in_the_second(batch: Any, number: int) -> None:
-        batch.collect()
+        rows = batch.collect()
         if number == 1:
             raise RuntimeError("the sink is gone")
+        first.extend(map(spell, rows))
 
     writer = df.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
     with pytest.raises(StreamingQueryException, match="the sink is gone"):
         writer.foreachBatch(fail_in_the_second).start().awaitTermination()
-    run_stream(df, tmp_path / "c")
+    second = run_stream(df, tmp_path / "c").changelog
+    assert [*first, *second] == ["+I(1,a,1)", "-U(1,a,1)", "+U(1,b,1)", "-U(1,b,1)", "+U(1,c,1)"]
     written = [(letter.key().decode(), letter.value()) for letter in letters(kafka, dead)]
-    assert dict(written) == {f"{topic}[0]@{number}": b"poison %d" % number for number in range(6)}
-    assert sorted(key for key, _ in written) == sorted(f"{topic}[0]@{number}" for number in (0, 1, 2, 2, 3, 3, 4, 5))
+    assert dict(written) == {f"{topic}[0]@{2 * number}": b"poison %d" % number for number in range(3)}
+    assert sorted(key for key, _ in written) == sorted(f"{topic}[0]@{number}" for number in (0, 2, 2, 4))
 
 
 def test_a_dead_letter_that_the_broker_refuses_fails_the_query_and_names_the_record(spark, kafka):
@@ -151,6 +156,20 @@ def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
     df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter("not-there", short), bounded=True)
     with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 3 of 3 .*'not-there' - the first is {topic}\[0\]@1: .*Create the topic"):
         df.collect()
+
+
+def test_dead_letters_of_a_frame_without_offsets_are_identified_by_their_content(spark, kafka):
+    dead = new_topic(kafka, [])
+    mode = DeadLetter(dead, {"bootstrap.servers": kafka.bootstrap_servers})
+    df = frame(spark, [*BAD, b"no json"], "value, timestamp")
+    assert [spell(row) for row in decode_changelog(df, **TABLE, mode=mode).collect()] == ["+I(1,a,0)"]
+    first, second = letters(kafka, dead)
+    assert first.value() == second.value() == b"no json"
+    assert first.key() == second.key()
+    assert len(first.key()) == 64
+    headers = dict(first.headers())
+    assert headers["__connect.errors.offset"] is None
+    assert b"in DataFrame[0]@1" in headers["__connect.errors.exception.message"]
 
 
 # ------------------------------------------------------------------------------------------------- formats that have bugs

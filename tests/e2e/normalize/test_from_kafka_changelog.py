@@ -11,13 +11,13 @@ from functools import reduce
 import pytest
 from pyspark.sql import DataFrame, Observation
 
-from cdc_formats import Event, Format, read_object
-from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize import ChangelogNormalize, decode_changelog, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
+from tests.support.frames import messages
 from tests.support.histories import TABLE, changes, random_history, records_of, rows_by_key
 from tests.support.paths import REPOSITORY
 from tests.support.strategies import by_key, fold_history, last_rows, table_of
-from tests.support.streams import debezium, new_topic, run_stream, servers, spell
+from tests.support.streams import ROCKSDB, debezium, new_topic, run_stream, servers, settings, spell
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +27,6 @@ def history_topic(kafka):
     stamp = 1_600_000_000_000
     records = [ProducerRecord(*record, timestamp=stamp - number) for number, record in enumerate(records_of(history))]
     return history, new_topic(kafka, records, partitions=3)
-
-
-ROCKSDB = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-}
 
 
 def read_history(spark, kafka, topic, most: int | None = None, stage: dict | None = None, **arguments):
@@ -55,6 +49,18 @@ def test_stream_and_bounded_read_give_the_rows_of_the_fold(spark, kafka, tmp_pat
     assert rows_by_key(several.collect()) == expected
 
 
+def test_decode_changelog_gives_the_same_rows(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [(str(key).encode(), value) for key, value in messages(random_history(2, changes=400))], partitions=2)
+    metadata = {"at": "timestamp", "place": "offset", "partition": "partition", "topic": "topic", "table": "source.table"}
+    direct = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), metadata=metadata, bounded=True)
+    raw = spark.read.format("kafka").options(**servers(kafka, subscribe=topic)).load()
+    raw.repartition(4).write.format("delta").save(str(tmp_path / "bronze"))
+    bronze = decode_changelog(spark.read.format("delta").load(str(tmp_path / "bronze")), **TABLE, metadata=metadata)
+    assert direct.schema == bronze.schema
+    assert direct.columns == ["row_kind", "id", "name", "qty", *metadata]
+    assert sorted(map(str, bronze.collect())) == sorted(map(str, direct.collect()))
+
+
 def test_mini_batch_ends_in_the_same_table(spark, kafka, tmp_path, history_topic):
     history, topic = history_topic
     run = run_stream(read_history(spark, kafka, topic, most=800, stage={"mini_batch": True}), tmp_path / "checkpoint")
@@ -68,13 +74,8 @@ def test_mini_batch_ends_in_the_same_table(spark, kafka, tmp_path, history_topic
 def test_upserts_in_rocksdb_are_the_same_changelog_without_update_before(spark, kafka, tmp_path, history_topic):
     history, topic = history_topic
     expected = {key: [row for row in rows if row[0] != "-U"] for key, rows in by_key(fold_history(history)).items()}
-    for name, value in ROCKSDB.items():
-        spark.conf.set(name, value)
-    try:
+    with settings(spark, ROCKSDB):
         run = run_stream(read_history(spark, kafka, topic, most=500, changelog_mode="upsert"), tmp_path / "checkpoint")
-    finally:
-        for name in ROCKSDB:
-            spark.conf.unset(name)
     assert rows_by_key(run.rows) == expected
     assert len(run.progress) > 1
     assert run.progress[0]["stateOperators"][0]["customMetrics"]["rocksdbPutCount"] > 0
@@ -287,26 +288,6 @@ def test_several_topics_a_pattern_and_assigned_partitions(spark, kafka):
 
 
 # --------------------------------------------------------------------------------------------------------- custom formats
-
-
-def test_a_format_defined_in_a_notebook_works_on_the_workers(spark, kafka):
-    from cdc_formats import register_format
-
-    @register_format
-    class Acme(Format):
-        """``{"what": "put"|"drop", "row": {...}}``."""
-
-        identifier = "acme-in-a-test"
-
-        def read(self, key, value):
-            message = read_object(value)
-            row = message["row"]
-            return [Event.insert(row) if message["what"] == "put" else Event.delete(row)]
-
-    topic = new_topic(kafka, [(None, b'{"what": "put", "row": {"id": 1, "name": "a"}}'), (None, b'{"what": "drop", "row": {"id": 1}}')])
-    table = {"format": "acme-in-a-test", "schema": "id INT, name STRING", "primary_key": "id"}
-    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True)
-    assert [spell(row) for row in df.collect()] == ["+I(1,a)", "-D(1,a)"]
 
 
 def test_the_format_of_the_docs_works_on_the_workers(spark, kafka):

@@ -4,61 +4,53 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from base64 import b64encode
 from random import Random
 
 import pytest
+from pyspark.sql import Observation
 
 from normalize import ChangelogNormalize, from_kafka_changelog
 from tests.support.streams import debezium, new_topic, run_stream, servers
-
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 ROWS = [(None, debezium("c", None, {"id": i, "wieght": i, "colour\x1b[31m": "red"})) for i in range(40)]
 BAD = [(None, b'{"after": {"id": %d}, "op": "no such"}' % i) for i in range(39)] + [(None, b"no JSON")]
 
 
-@pytest.fixture(scope="module")
-def job(kafka, tmp_path_factory) -> dict[tuple[str, bool], tuple[str, list[str], dict]]:
-    """The results of one job in its own process: the topic, the library's log messages and the counts, by kind of records and read."""
-    reads = [
-        {"topic": new_topic(kafka, records), "bounded": bounded, "checkpoint": str(tmp_path_factory.mktemp("job")), "options": options}
-        for records, options in ((ROWS, {"schema": "id BIGINT, weight BIGINT"}), (BAD, {"schema": "id BIGINT", "mode": "DROPMALFORMED"}))
-        for bounded in (True, False)
-    ]
-    command = [sys.executable, "-m", "tests.support.jobs.notice_job", kafka.bootstrap_servers, json.dumps(reads)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    results = {}
-    for read, told in zip(reads, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        topic = read["topic"]
-        notices = [line for line in done.stderr.splitlines() if "topic " in line and topic in line]
-        results["bad" if "mode" in read["options"] else "undeclared", read["bounded"]] = topic, notices, told
-    return results
+def read(spark, kafka, records, bounded: bool, checkpoint, **options) -> tuple[str, int, list[dict]]:
+    """Read a new topic, as a stream in two micro-batches; return its name, the number of rows, and the counts of each batch."""
+    topic = new_topic(kafka, records)
+    arguments = {"format": "debezium-json", "primary_key": "id", "check": False, **options}
+    if bounded:
+        observed = Observation()
+        changes = from_kafka_changelog(spark, topic, bounded=True, observation=observed, options=servers(kafka), **arguments)
+        return topic, changes.count(), [observed.get]
+    run = run_stream(from_kafka_changelog(spark, topic, options=servers(kafka, maxOffsetsPerTrigger=20), **arguments), checkpoint)
+    return topic, len(run.rows), [batch["observedMetrics"]["changelog_decode"] for batch in run.progress]
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_undeclared_columns_are_logged_once(job, bounded):
-    topic, (absent, unknown), told = job["undeclared", bounded]
+def test_undeclared_columns_are_logged_once(spark, kafka, tmp_path, caplog, bounded):
+    topic, rows, counts = read(spark, kafka, ROWS, bounded, tmp_path, schema="id BIGINT, weight BIGINT")
+    absent, unknown = caplog.messages
     sampled = 20
     assert f"declared but missing from {sampled} of {sampled} sampled records (first: {topic}[0]@0): `weight`. " in absent
     assert f"in {sampled} of {sampled} sampled records (first: {topic}[0]@0) but not declared: `wieght`, `colour\\x1b[31m`. " in unknown
-    assert told["rows"] == 40
-    assert len(told["counts"]) == (1 if bounded else 2)
-    assert {(counts["ABSENT_COLUMNS"], counts["UNKNOWN_COLUMNS"]) for counts in told["counts"]} == {(sampled, sampled)}
+    assert rows == 40
+    assert len(counts) == (1 if bounded else 2)
+    assert {(each["ABSENT_COLUMNS"], each["UNKNOWN_COLUMNS"]) for each in counts} == {(sampled, sampled)}
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_a_job_without_readable_records_logs_it_once(job, bounded):
-    topic, (notice,), told = job["bad", bounded]
+def test_a_job_without_readable_records_logs_it_once(spark, kafka, tmp_path, caplog, bounded):
+    topic, rows, _ = read(spark, kafka, BAD, bounded, tmp_path, schema="id BIGINT", mode="DROPMALFORMED")
+    (notice,) = caplog.messages
     refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "20 of 20: UNKNOWN_OPERATION 20"
     assert f"every record that a task read is bad ({refused})" in notice
     assert (
         f"The first error: [UNKNOWN_OPERATION] op 'no such' is none of c, d, m, r, t, u - at `$.op` of the value in {topic}[0]@0" in notice
     )
-    assert told["rows"] == 0
+    assert rows == 0
 
 
 def test_the_driver_logs_notices_of_every_process(spark, kafka, caplog):

@@ -1,16 +1,18 @@
-"""`from_kafka_changelog` without a schema: it is inferred from a sample and printed."""
+"""`from_kafka_changelog` without a schema, which is inferred from a sample and printed; and the call that a profile suggests."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from cdc_formats import columns
-from cdc_formats.errors import InferenceError
+from cdc_formats.topics.kafka import profile_topic
 from normalize import from_kafka_changelog
+from tests.support.paths import RECORDS
 from tests.support.streams import new_topic, servers
 
 
@@ -64,6 +66,28 @@ def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsy
     assert "# id, n: guessed from its values" in said
 
 
-def test_a_topic_without_rows_needs_a_schema(spark, kafka) -> None:
-    with pytest.raises(InferenceError, match="the sample has no row of canal-json"):
-        from_kafka_changelog(spark, new_topic(kafka, []), format="canal-json", options=servers(kafka), primary_key="id")
+# ------------------------------------------------------------------------------------------- the call that a profile suggests
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "kinds"),
+    [
+        ("flink-upsert.tags", None, {"+I", "-U", "+U", "-D"}),
+        ("dbz34-mariadb-json.inventory.order_lines", None, {"+I", "-U", "+U", "-D"}),
+        ("dbz34-mariadb-upsert.inventory.dbz_signal", None, {"+I"}),
+        ("maxwell-mariadb", "inventory.customers", {"+I", "-U", "+U", "-D"}),
+    ],
+)
+def test_the_call_reads_the_topic(spark: Any, kafka: Any, name: str, table: str | None, kinds: set[str]) -> None:
+    topic = f"called-{name}"
+    kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
+    found = profile_topic(kafka.bootstrap_servers, topic, sample=20_000, progress=False)
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(f"{found.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"), names)  # in one batch, for speed
+    changes = names["changes"]
+    rows = changes.collect()
+    assert {row["row_kind"] for row in rows} == kinds
+    declared = next(each for each in found.tables if table in (None, each.name))
+    assert declared.schema is not None
+    assert changes.columns == ["row_kind", *(column.name for column in declared.schema.columns)]
+    assert sum(row["row_kind"] == "+I" for row in rows) > 10

@@ -1,4 +1,4 @@
-"""Writing to Kafka, and `ChangelogNormalize` on DataFrames from other sources."""
+"""Writing changelogs to Kafka, as JSON and Avro, and reading them back."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import PythonException
 from pyspark.sql import Row
 
 from cdc_formats import columns
+from cdc_formats.avro.schema_registry import framed
 from cdc_formats.errors import ArgumentError, FormatOptionError, SchemaError
 from normalize import ChangelogNormalize, from_kafka_changelog, to_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.core.arrow import spark_ddl
-from tests.support.streams import debezium, new_topic, run_stream, servers, spell, write_changelog
+from tests.support.servers.registry_front import RegistryFront
+from tests.support.streams import debezium, letters, new_topic, run_stream, servers, spell, write_changelog
 
 ORDERS = {"schema": "id INT, item STRING, price DECIMAL(10,2)", "primary_key": ["id"]}
 
@@ -33,13 +35,7 @@ def order_messages() -> list[tuple[None, bytes]]:
 
 def records_of(kafka, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """All records of a topic with one partition."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
-    partition = TopicPartition(topic, 0, 0)
-    _, end = consumer.get_watermark_offsets(partition, timeout=20)
-    consumer.assign([partition])
-    messages = consumer.consume(end, timeout=20)
-    consumer.close()
-    return [(message.key(), message.value()) for message in messages]
+    return [(message.key(), message.value()) for message in letters(kafka, topic)]
 
 
 EXPECTED = [
@@ -117,15 +113,68 @@ def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
 
 def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
     df = spark.createDataFrame([Row(row_kind="+I", id=1)])
-    with pytest.raises(FormatOptionError, match="rows do not contain their table's name"):
-        encode_changelog(df, format="canal-json", format_options={"table_include": "t"})
-    with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"):
-        encode_changelog(df, schema="id DECIMAL(3,1)")
-    with pytest.raises(SchemaError, match="schema has name STRING, but the DataFrame has no such column"):
-        encode_changelog(df, schema="id BIGINT, name STRING")
-    with pytest.raises(ArgumentError, match="no column row_kind"):
-        encode_changelog(df.drop("row_kind"))
+    for rows, arguments, error, text in (
+        (
+            df,
+            {"format": "canal-json", "format_options": {"table_include": "t"}},
+            FormatOptionError,
+            "rows do not contain their table's name",
+        ),
+        (df, {"schema": "id DECIMAL(3,1)"}, SchemaError, r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"),
+        (df, {"schema": "id BIGINT, name STRING"}, SchemaError, "schema has name STRING, but the DataFrame has no such column"),
+        (df.drop("row_kind"), {}, ArgumentError, "no column row_kind"),
+    ):
+        with pytest.raises(error, match=text):
+            encode_changelog(rows, **arguments)
     with pytest.raises(ArgumentError, match=r"is bounded.*encode_changelog\(df, \.\.\.\)\.write\.format\('kafka'\)"):
         to_kafka_changelog(df, "t", options=servers(kafka))
     with pytest.raises(ArgumentError, match=r"kafka\.bootstrap\.servers"):
         to_kafka_changelog(spark.readStream.format("rate").load(), "t", options={})
+
+
+# ----------------------------------------------------------------------------------------------------------------------- Avro
+
+AVRO = "id INT, item STRING, price DECIMAL(10,2), at TIMESTAMP_NTZ"
+AT = datetime(2024, 2, 29, 12, 0, 0, 123456)
+AVRO_ROWS = [
+    ("+I", 1, "fork", Decimal("5.00"), AT),
+    ("+I", 2, "knife", None, None),
+    ("-U", 1, "fork", Decimal("5.00"), AT),
+    ("+U", 1, "fork", Decimal("9.99"), AT),
+    ("-D", 2, "knife", None, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("debezium-avro-confluent", {}),
+        ("upsert-kafka", {"key_format": "avro-confluent", "value_format": "avro-confluent"}),
+    ],
+)
+def test_written_records_are_read_back_and_one_with_an_unknown_schema_is_a_bad_record(spark, kafka, format, options) -> None:
+    topic = new_topic(kafka, [])
+    rows = spark.createDataFrame(AVRO_ROWS, f"row_kind STRING, {AVRO}").coalesce(1)
+    with RegistryFront() as registry:
+        url = {"url" if format.startswith("debezium") else "avro_confluent_url": registry.url}
+        written = {"format": format, "format_options": {**options, **url}, "primary_key": ["id"]}
+        write_changelog(kafka, rows, topic, **written)
+        kafka.produce(topic, [(framed(999_999, b"\0"), framed(999_999, b"\0"))])
+        again = from_kafka_changelog(
+            spark, topic, **written, schema=AVRO, options=servers(kafka), bounded=True, mode="PERMISSIVE"
+        ).collect()
+    assert sorted(spell(row) for row in again if row.row_kind) == sorted(map(spell, rows.collect()))
+    (error,) = (row["_corrupt_record"]["error"] for row in again if row.row_kind is None)
+    assert "[WRITER_SCHEMA]" in error
+    assert "has no schema 999999" in error
+
+
+def test_a_registry_that_does_not_answer_drops_no_record(spark, kafka) -> None:
+    topic = new_topic(kafka, [(None, framed(1, b"\0"))])
+    options = {"url": "http://127.0.0.1:9", "retry_seconds": 0}
+    rows = from_kafka_changelog(
+        spark, topic, format="debezium-avro-confluent", format_options=options, schema=AVRO, normalize=False,
+        mode="PERMISSIVE", options=servers(kafka), bounded=True, check=False,
+    )  # fmt: skip
+    with pytest.raises(PythonException, match=r"\[SCHEMA_REGISTRY\] the schema registry at http://127.0.0.1:9 does not answer"):
+        rows.collect()

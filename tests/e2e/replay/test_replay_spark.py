@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
+from demo.recordings import RECORDINGS
 from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, read_recording
 from tests.support.replay.topics import FOLDER, MOVED, SMALL, Topic, topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from tests.support.streams import servers
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
 
 MICRO_BATCHES = 3
 """More than one, so that a micro-batch reads rows of the previous one from the state."""
 
-Recording = Callable[[Topic], dict[str, str]]
+
+def loaded(kafka: LocalKafka, topic: Topic) -> str:
+    """Load a recording, and return the topic's name."""
+    name = f"{topic.recording}-{uuid4().hex[:8]}"
+    kafka.load_recording(topic.path, topic=name)
+    return name
 
 
-@pytest.fixture(scope="module")
-def recorded(kafka: LocalKafka) -> Recording:
-    """Load a recording once and return the options that read it."""
-    loaded = set()
-
-    def options(topic: Topic) -> dict[str, str]:
-        if topic.recording not in loaded:
-            kafka.load_recording(topic.path, topic=topic.recording)
-            loaded.add(topic.recording)
-        return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-
-    return options
-
-
-def read(spark: SparkSession, topic: Topic, options: dict[str, str], registry: str, *, bounded: bool, **stage: Any) -> DataFrame:
+def read(spark: SparkSession, topic: Topic, name: str, options: dict[str, Any], registry: str, *, bounded: bool, **stage: Any) -> DataFrame:
     """Read a topic with the options of its entry."""
     return from_kafka_changelog(
         spark,
-        topic.recording,
+        name,
         format=topic.format,
         schema=topic.schema,
         options=options,
@@ -71,10 +63,33 @@ def replay_of(table: pa.Table, topic: Topic) -> Replay:
     return replay
 
 
-@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
-def test_topic_read_bounded_ends_in_the_truth(spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic) -> None:
-    changelog = read(spark, topic, recorded(topic), recorded_registry, bounded=True)
-    assert_truth(topic, replay_of(changelog.toArrow(), topic), read_recording(topic.path))
+IN_THE_DEMO = {(each.file, each.truth) for each in RECORDINGS}
+"""The recordings that `tests/e2e/demo` reads as streams."""
+
+
+def ways() -> Iterator[Any]:
+    """Return each topic with both ways to read it, one of them only for `make soak`."""
+    for topic in topics():
+        once = (topic.recording, f"{topic.database}.{topic.table}") in IN_THE_DEMO
+        yield pytest.param(topic, once, id=topic.name)
+        yield pytest.param(topic, not once, id=f"{topic.name}-also-{'stream' if once else 'bounded'}", marks=pytest.mark.soak)
+
+
+@pytest.mark.parametrize(("topic", "bounded"), list(ways()))
+def test_topic_ends_in_the_truth(
+    spark: SparkSession, kafka: LocalKafka, recorded_registry: str, topic: Topic, bounded: bool, tmp_path: Path
+) -> None:
+    options = servers(kafka)
+    records = read_recording(topic.path)
+    if not bounded and len({record.place[0] for record in records}) == 1:
+        # Where a key moves between partitions, only one batch can put its records in order.
+        options["maxOffsetsPerTrigger"] = len(records) // MICRO_BATCHES + 1
+    changelog = read(spark, topic, loaded(kafka, topic), options, recorded_registry, bounded=bounded)
+    if not bounded:
+        sink = changelog.writeStream.format("memory").queryName("replayed").option("checkpointLocation", str(tmp_path))
+        sink.trigger(availableNow=True).start().awaitTermination()
+        changelog = spark.table("replayed")
+    assert_truth(topic, replay_of(changelog.toArrow(), topic), records)
 
 
 def moved_topics() -> list[Topic]:
@@ -84,23 +99,8 @@ def moved_topics() -> list[Topic]:
 
 @pytest.mark.parametrize("topic", moved_topics(), ids=lambda topic: topic.name)
 def test_topic_whose_keys_move_between_partitions_ends_in_the_truth_by_position(
-    spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic
+    spark: SparkSession, kafka: LocalKafka, recorded_registry: str, topic: Topic
 ) -> None:
-    changelog = read(spark, topic, recorded(topic), recorded_registry, bounded=True, order="source")
+    changelog = read(spark, topic, loaded(kafka, topic), servers(kafka), recorded_registry, bounded=True, order="source")
     ordered = replace(topic, differences=tuple(difference for difference in topic.differences if difference not in MOVED[topic.table]))
     assert_truth(ordered, replay_of(changelog.toArrow(), ordered), read_recording(topic.path))
-
-
-@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
-def test_topic_read_as_a_stream_ends_in_the_truth(
-    spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic, tmp_path: Path
-) -> None:
-    options: dict[str, Any] = recorded(topic)
-    records = read_recording(topic.path)
-    if len({record.place[0] for record in records}) == 1:
-        # Where a key moves between partitions, only one batch can put its records in order.
-        options["maxOffsetsPerTrigger"] = len(records) // MICRO_BATCHES + 1
-    changelog = read(spark, topic, options, recorded_registry, bounded=False)
-    sink = changelog.writeStream.format("memory").queryName("replayed").option("checkpointLocation", str(tmp_path))
-    sink.trigger(availableNow=True).start().awaitTermination()
-    assert_truth(topic, replay_of(spark.table("replayed").toArrow(), topic), records)

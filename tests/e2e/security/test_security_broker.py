@@ -22,23 +22,14 @@ from tests.support.secured_topics import (
     WRONG,
     holds_no_secret,
     message,
-    new_topic,
     strangers,
 )
 from tests.support.servers.secured import Secured
+from tests.support.streams import new_topic, run_stream
 
 
 def spelled(rows: list[Any]) -> list[tuple[Any, ...]]:
     return sorted((row["row_kind"], row["id"], row["name"]) for row in rows)
-
-
-def drain(df: Any, checkpoint: Path) -> list[Any]:
-    """Run a stream until it has read all records."""
-    rows: list[Any] = []
-    writer = df.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return rows
 
 
 # ------------------------------------------------------------------------------------------------------ who may come in
@@ -47,8 +38,8 @@ def drain(df: Any, checkpoint: Path) -> list[Any]:
 @pytest.mark.parametrize("client", ["scram", "mtls_pem", "mtls_pkcs12"])
 def test_a_bounded_read_infers_its_schema_sends_dead_letters_and_is_written_back(spark: Any, secured: Secured, client: str) -> None:
     options = getattr(secured, client)()
-    topic = new_topic(secured, [message("c", 1, "bike"), message("c", 2, "car"), (None, BAD)])
-    dead, copy = new_topic(secured, []), new_topic(secured, [])
+    topic = new_topic(secured.kafka, [message("c", 1, "bike"), message("c", 2, "car"), (None, BAD)])
+    dead, copy = new_topic(secured.kafka, []), new_topic(secured.kafka, [])
     read = {"format": "debezium-json", "primary_key": ["id"], "options": options, "bounded": True}
     df = from_kafka_changelog(spark, topic, **read, schema="id INT, name STRING", mode=DeadLetter(dead))
     assert spelled(df.collect()) == [("+I", 1, "bike"), ("+I", 2, "car")]
@@ -59,20 +50,27 @@ def test_a_bounded_read_infers_its_schema_sends_dead_letters_and_is_written_back
 
 def test_a_stream_is_read_and_written(spark: Any, secured: Secured, tmp_path: Path) -> None:
     options = secured.plain()
-    topic, copy = new_topic(secured, [message("c", 1, "bike"), message("u", 1, "car")]), new_topic(secured, [])
-    dead = new_topic(secured, [])
+    topic, copy = new_topic(secured.kafka, [message("c", 1, "bike"), message("u", 1, "car")]), new_topic(secured.kafka, [])
+    dead = new_topic(secured.kafka, [])
     read = {"format": "debezium-json", "schema": "id INT, name STRING", "primary_key": ["id"], "options": options}
     df = from_kafka_changelog(spark, topic, **read, mode=DeadLetter(dead))
     writer = to_kafka_changelog(df, copy, format="debezium-json", primary_key="id", options=options)
     writer.option("checkpointLocation", str(tmp_path / "written")).trigger(availableNow=True).start().awaitTermination()
-    rows = drain(from_kafka_changelog(spark, copy, **read), tmp_path / "read")
+    rows = run_stream(from_kafka_changelog(spark, copy, **read), tmp_path / "read").rows
     assert spelled(rows) == [("+I", 1, "bike"), ("+U", 1, "car"), ("-U", 1, "bike")]
 
 
 # -------------------------------------------------------------------------------------------------------- who may not
 
 
-@pytest.mark.parametrize("stranger", ["wrong password, SCRAM", "another authority", "no certificate", "nothing at all"])
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        "wrong password, SCRAM",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("another authority", "nothing at all")),
+        "no certificate",
+    ],
+)
 def test_unauthorised_reading_is_kafkas_error_without_secrets(
     spark: Any, secured: Secured, stranger: str, tmp_path: Path, capfd: Any
 ) -> None:
@@ -87,7 +85,7 @@ def test_unauthorised_reading_is_kafkas_error_without_secrets(
     df = from_kafka_changelog(spark, "orders", **read, check=False)
     started = time.monotonic()
     with pytest.raises(StreamingQueryException) as caught:
-        drain(df, tmp_path / "c")
+        run_stream(df, tmp_path / "c")
     assert time.monotonic() - started < 20
     assert any(what in str(caught.value) for what in ("Authentication", "SSL", "Timed out", "Timeout"))
     assert holds_no_secret(str(caught.value) + "".join(capfd.readouterr()))
@@ -101,7 +99,7 @@ def test_a_certificate_that_only_java_may_trust_skips_the_check(spark: Any, secu
 
 
 def test_dead_letters_whose_login_is_refused_fail_the_query_without_secrets(spark: Any, secured: Secured, tmp_path: Path) -> None:
-    topic, dead = new_topic(secured, [(None, BAD)]), new_topic(secured, [])
+    topic, dead = new_topic(secured.kafka, [(None, BAD)]), new_topic(secured.kafka, [])
     theirs = librdkafka_options(secured.plain(WRONG))
     df = from_kafka_changelog(
         spark,
@@ -113,6 +111,6 @@ def test_dead_letters_whose_login_is_refused_fail_the_query_without_secrets(spar
         mode=DeadLetter(dead, {**theirs, "message.timeout.ms": 2000}),
     )
     with pytest.raises(StreamingQueryException, match=r"\[DEAD_LETTER\] .*were not written") as caught:
-        drain(df, tmp_path / "c")
+        run_stream(df, tmp_path / "c")
     assert "SASL authentication error" in str(caught.value)
     assert holds_no_secret(str(caught.value))

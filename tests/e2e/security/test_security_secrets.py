@@ -73,22 +73,11 @@ def run_job(secured: Secured, home: Path, redaction: dict[str, str]) -> dict[str
     return {**found, "stdout": done.stdout, "stderr": done.stderr}
 
 
-def key_lines(secured: Secured) -> list[str]:
-    """The lines of the client's key without header and footer."""
-    return [line for line in secured.client.key_pem().splitlines() if "-----" not in line]
-
-
-@pytest.fixture(scope="module")
-def shown(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return run_job(secured, tmp_path_factory.mktemp("job"), REDACTION)
-
-
-def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_checkpoints(shown: dict[str, str], secured: Secured) -> None:
-    secrets = ["9f2c", *PLANTED.values(), *key_lines(secured)]
+def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_checkpoints(secured: Secured, tmp_path: Path) -> None:
+    shown = run_job(secured, tmp_path, REDACTION)
+    secrets = ["9f2c", *PLANTED.values(), *(line for line in secured.client.key_pem().splitlines() if "-----" not in line)]
     assert {name: found for name, text in shown.items() if (found := leaks(text, secrets))} == {}
-
-
-def test_the_job_used_its_secrets(shown: dict[str, str]) -> None:
+    # The job used its secrets.
     assert shown["rows"].startswith("[Row(row_kind='+I', id=1, name='bike')]")
     assert "DEAD_LETTERS" in shown["stream.progress"]
     assert "[SCHEMA_REGISTRY]" in shown["registry.error"]

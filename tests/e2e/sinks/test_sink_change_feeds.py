@@ -71,7 +71,7 @@ def test_a_change_feed_has_every_change_once(spark: SparkSession, kafka: LocalKa
     # The feed is a changelog again, in the order of its micro-batches and offsets.
     past, rebuilt = from_change_feed(feeds["postgresql"].read()).orderBy("name"), new_sink("postgresql")
     order = ["_commit_version", "offset"]
-    apply_batch(past, rebuilt.table, keys="id", sequence_by=order, column_list=["id", "name"])
+    apply_batch(past, rebuilt.table, keys="id", order_by=order, column_list=["id", "name"])
     assert rebuilt.rows() == LAST
 
 
@@ -85,5 +85,5 @@ def test_deltas_change_feed_is_a_changelog(spark: SparkSession, new_sink: NewSin
     feed = spark.read.option("readChangeFeed", "true").option("startingVersion", 0).table(source.sql_name)
     changes = from_change_feed(feed)
     assert sorted((row.row_kind, row.id, row.name) for row in changes.collect()) == sorted(STORY[:5])
-    apply_batch(changes, copy.table, keys="id", sequence_by="_commit_version", column_list=["id", "name"])
+    apply_batch(changes, copy.table, keys="id", order_by="_commit_version", column_list=["id", "name"])
     assert copy.rows() == source.rows() == [(1, "c")]

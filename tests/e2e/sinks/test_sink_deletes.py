@@ -38,7 +38,7 @@ def soft(spark: SparkSession, sink: Sink, *rows: Any, **more: Any) -> dict[int, 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb", "mysql-driver"])
 def test_a_soft_delete_has_the_time_of_the_change(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
-    sink, by_time = new_sink(kind), {"sequence_by": ["no", "at"]}
+    sink, by_time = new_sink(kind), {"order_by": ["no", "at"]}
     inserted = [("+I", key, name, hour(1), key) for key, name in enumerate("abcd", 1)]
     rows = {1: ("a", None), 2: ("b", None), 3: ("c", None), 4: ("d", None)}
     # A row that was never there is not made by its delete.

@@ -60,7 +60,7 @@ def test_rows_that_the_query_shuffled_need_an_order(
         with pytest.raises(ChangeOrderError, match="the plan contains Join") as caught:
             apply_batch(batch, sink.table, keys="id")
         found.append(caught.value)
-        apply_batch(batch, sink.table, keys="id", sequence_by="offset", column_list=["id", "name", "other"])
+        apply_batch(batch, sink.table, keys="id", order_by="offset", column_list=["id", "name", "other"])
 
     for_each_batch(changes, tmp_path, apply)
     assert len(found) == 1

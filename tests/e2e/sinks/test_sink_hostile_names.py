@@ -36,7 +36,7 @@ def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind
     apply_batch(hostile(spark, found[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, keys=found[0])
     changes = hostile(spark, found, [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)], found if lake else ())
     for _ in range(2):  # the second run finds all columns
-        apply_batch(changes, sink.table, keys=found[0], sequence_by=[found[1]], on_new_column="add")
+        apply_batch(changes, sink.table, keys=found[0], order_by=[found[1]], on_new_column="add")
         assert set(sink.read().columns) == set(changes.columns[1:])
         assert sorted(map(tuple, sink.read().select(*map(quoted, changes.columns[1:])).collect()), key=repr) == values(changes)
     history = new_sink(kind)

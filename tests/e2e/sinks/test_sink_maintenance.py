@@ -12,7 +12,7 @@ import pytest
 
 from normalize import LocalKafka, apply_changes, from_kafka_changelog
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import LakeTarget
+from normalize.sinks.lake import LakeTarget
 from tests.support.histories import TABLE, random_history, records_of
 from tests.support.maintenance import MAINTENANCE, Maintained
 from tests.support.sinking import Sink, changelog

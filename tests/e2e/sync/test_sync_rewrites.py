@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from normalize.sinks.targets import LakeTarget
+from normalize.sinks.lake import LakeTarget
 from normalize.sync.table_options import TableOptions
 from tests.support.maintenance import MAINTENANCE, Maintained
 from tests.support.syncing import NewSync, Story, versions

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
-import threading
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify_table
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
+from normalize.verify.repair import DebeziumSignal
 from normalize.verify.verification import Verification
 from tests.support.commands import quick
 from tests.support.servers.local_databases import LocalPostgres
-from tests.support.servers.local_source import LocalSource
+from tests.support.servers.local_source import LocalSource, repeating
 from tests.support.sinking import table_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COLUMNS = "name STRING, price DECIMAL(12,3), f FLOAT, d DOUBLE, day DATE, local TIMESTAMP_NTZ, moment TIMESTAMP, bin BINARY, doc STRING"
 VALUES = (
@@ -61,7 +62,7 @@ class Database:
         if self.kind == "mariadb":
             self.server.run(*statements)
         else:
-            with JdbcConnection.open(self.spark, self.source("pg_class").as_target()) as connection:
+            with JdbcConnection.open(self.spark, self.source("pg_class")) as connection:
                 for statement in statements:
                     connection.execute(statement)
 
@@ -121,16 +122,15 @@ def found(result: Verification) -> list[tuple[str, str | None, tuple[str, ...]]]
 
 
 @pytest.mark.cross_section
-def test_equal_tables_with_every_family_of_types(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
-    result = verify(spark, database.source(database.table()), delta())
+def test_equal_tables_with_every_family_of_types_and_empty_ones(
+    spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]
+) -> None:
+    source, target = database.table(), delta()
+    result = verify(spark, database.source(source), target)
     assert (result.equal, result.source_rows, result.target_rows, result.rechecked) == (True, 3, 3, 0), str(result)
     assert len(result.columns) == 10
     assert result
     assert result.position in str(result)
-
-
-def test_empty_tables_are_equal(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
-    source, target = database.table(), delta()
     database.run(f"DELETE FROM {source}")
     spark.sql(f"DELETE FROM {target.sql_name}")
     result = verify(spark, database.source(source), target)
@@ -161,22 +161,49 @@ def test_changed_missing_extra_and_duplicate_rows_are_found(
     assert "NOT equal" in str(result)
 
 
-def test_null_and_empty_text_differ_also_if_they_move(spark: SparkSession, database: Database, tmp_path: Path) -> None:
-    name, target = table_name(), DeltaTarget(str(tmp_path / "pairs"))
-    database.run(
-        f"CREATE TABLE {name} (id INT PRIMARY KEY, a VARCHAR(9), b VARCHAR(9))",
-        f"INSERT INTO {name} VALUES (1, '', 'x'), (2, NULL, 'x'), (3, 'ab', 'c'), (4, 'same', NULL)",
-    )
-    spark.sql(f"CREATE TABLE {target.sql_name} (id INT, a STRING, b STRING) USING delta")
-    spark.sql(f"INSERT INTO {target.sql_name} VALUES (1, NULL, 'x'), (2, 'x', NULL), (3, 'a', 'bc'), (4, 'same', NULL)")
-    result = verify(spark, database.source(name), target)
-    assert found(result) == [("different", "1", ("a",)), ("different", "2", ("a", "b")), ("different", "3", ("a", "b"))]
+def test_repair_merges_the_rows_that_differ(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+    rows = len(CHANGED) + 3
+    source, target = database.table(rows), delta(rows)
+    spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN loaded STRING")
+    changes = [
+        f"{column} = CASE id WHEN {number} THEN {value} ELSE {column} END" for number, (column, value) in enumerate(CHANGED.items(), 1)
+    ]
+    spark.sql(f"UPDATE {target.sql_name} SET loaded = 'mine', {', '.join(changes)} WHERE id <= {len(CHANGED)}")
+    spark.sql(f"DELETE FROM {target.sql_name} WHERE id = {rows - 1}")
+    spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), ({rows})")
+    before = spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count()
+    result = verify(spark, database.source(source), target, repair="merge")
+    assert (result.equal, result.repaired, result.differences) == (True, len(CHANGED) + 3, ()), str(result)
+    assert f"repaired         {len(CHANGED) + 3} keys" in str(result)
+    # One commit for the duplicate, one for all others; and columns that only the target has keep their values.
+    assert spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count() == before + 2
+    assert spark.table(target.sql_name).where("loaded = 'mine'").count() == len(CHANGED)
+    assert verify(spark, database.source(source), target, repair="merge").repaired == 0
+    assert spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count() == before + 2
+
+
+def test_repair_by_a_signal_to_debezium(spark: SparkSession, postgresql: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target, signals = postgresql.table(5), delta(5), table_name()
+    postgresql.run(f"CREATE TABLE {signals} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))")
+    signal = DebeziumSignal(f"public.{signals}")
+    assert verify(spark, postgresql.source(source), target, repair=signal).repaired == 0
+    spark.sql(f"DELETE FROM {target.sql_name} WHERE id IN (2, 3)")
+    spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77)")
+    result = verify(spark, postgresql.source(source), target, repair=signal)
+    assert (result.equal, result.repaired, result.counts["missing"], result.counts["extra"]) == (False, 2, 2, 1)
+    with JdbcConnection.open(spark, postgresql.source(source)) as connection:
+        ((kind, data),) = connection.rows(f"SELECT type, data FROM {signals}")
+        request = json.loads(data)
+        condition = request["additional-conditions"][0]["filter"]
+        assert sorted(connection.rows(f"SELECT id FROM {source} WHERE {condition}")) == [("2",), ("3",)]
+    assert (kind, request["type"], request["data-collections"]) == ("execute-snapshot", "incremental", [f"public.{source}"])
+    assert request["additional-conditions"][0]["data-collection"] == f"public.{source}"
 
 
 def test_database_targets(spark: SparkSession, database: Database, maria: Database, postgresql: Database) -> None:
     name = database.table()
     for other in (maria, postgresql):
-        target = other.source(other.table()).as_target()
+        target = other.source(other.table())
         if database.kind == "mariadb" and other is postgresql:  # JSON text in the source's spelling, which is text too
             other.run(
                 f"ALTER TABLE {target.table} ALTER doc TYPE text",
@@ -196,54 +223,61 @@ def test_iceberg_target(spark: SparkSession, maria: Database, delta: Callable[..
     assert found(verify(spark, source, target)) == [("different", "1", ("name",))]
 
 
-def test_keys_of_text_bytes_and_times(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+def test_keys_of_text_bytes_and_times_and_null_and_empty_text(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     name, target = table_name(), DeltaTarget(str(tmp_path / "keys"))
     maria = database.kind == "mariadb"
     types = ("VARBINARY(9)", "DATETIME") if maria else ("BYTEA", "TIMESTAMP")
     zero, backslash = ("x'00ff'", "\\\\") if maria else ("'\\x00ff'", "\\")
+    key = f"{zero}, '2026-01-01 00:00:00'"
     database.run(
-        f"CREATE TABLE {name} (t VARCHAR(20) NOT NULL, b {types[0]} NOT NULL, at {types[1]} NOT NULL, v INT, PRIMARY KEY (t, b, at))",
-        f"INSERT INTO {name} VALUES ('it''s {backslash}', {zero}, '2026-01-01 00:00:00', 1), ('y', {zero}, '2026-01-01 00:00:00', 2)",
+        f"CREATE TABLE {name} (t VARCHAR(20) NOT NULL, bin {types[0]} NOT NULL, at {types[1]} NOT NULL, a VARCHAR(9), b VARCHAR(9), "
+        "PRIMARY KEY (t, bin, at))",
+        f"INSERT INTO {name} VALUES ('it''s {backslash}', {key}, '', 'x'), ('2', {key}, NULL, 'x'), ('3', {key}, 'ab', 'c'), "
+        f"('4', {key}, 'same', NULL)",
     )
-    spark.sql(f"CREATE TABLE {target.sql_name} (t STRING, b BINARY, at TIMESTAMP_NTZ, v INT) USING delta")
-    row = "X'00FF', TIMESTAMP_NTZ'2026-01-01 00:00:00'"
-    spark.sql(f"INSERT INTO {target.sql_name} VALUES (concat('it', chr(39), 's ', chr(92)), {row}, 0), ('y', {row}, 2)")
+    spark.sql(f"CREATE TABLE {target.sql_name} (t STRING, bin BINARY, at TIMESTAMP_NTZ, a STRING, b STRING) USING delta")
+    key = "X'00FF', TIMESTAMP_NTZ'2026-01-01 00:00:00'"
+    spark.sql(
+        f"INSERT INTO {target.sql_name} VALUES (concat('it', chr(39), 's ', chr(92)), {key}, NULL, 'x'), ('2', {key}, 'x', NULL), "
+        f"('3', {key}, 'a', 'bc'), ('4', {key}, 'same', NULL)"
+    )
     result = verify(spark, database.source(name), target)
-    assert [(each.kind, dict(each.key)["t"], each.columns) for each in result.differences] == [("different", "it's \\", ("v",))]
+    assert sorted((each.kind, dict(each.key)["t"], each.columns) for each in result.differences) == [
+        ("different", "2", ("a", "b")),
+        ("different", "3", ("a", "b")),
+        ("different", "it's \\", ("a",)),
+    ]
 
 
 def test_writers_cause_no_false_difference(spark: SparkSession, database: Database) -> None:
-    """A writer changes the source all the time, and a copy follows half a second later."""
+    """A writer changes the source all the time, and a copy follows half a second later, or more."""
     name, target = table_name(), f"{table_name()}_copy"
     create = "(id INT PRIMARY KEY, v INT)"
     numbers = "SELECT seq, 0 FROM seq_1_to_2000" if database.kind == "mariadb" else "SELECT n, 0 FROM generate_series(1, 2000) AS n"
     for table in (name, target):
         database.run(f"CREATE TABLE {table} {create}", f"INSERT INTO {table} {numbers}")
-    done, written = threading.Event(), []
+    written: deque[tuple[float, list[str]]] = deque()
+    turns, results = count(), list[Verification]()
 
     def write() -> None:
-        for number in range(10_000):
-            key = number * 37 % 2000
-            statements = [f"UPDATE {{}} SET v = {number} WHERE id = {key}", f"DELETE FROM {{}} WHERE id = {key + 1}"]
-            statements.append(f"INSERT INTO {{}} VALUES ({3000 + number}, {number})")
-            database.run(*(each.format(name) for each in statements))
-            written.append((time.monotonic(), statements))
-            while written and (written[0][0] < time.monotonic() - 0.5 or done.is_set()):
-                database.run(*(each.format(target) for each in written.pop(0)[1]))
-            if done.wait(0.02) and not written:
-                return
+        number = next(turns)
+        key = number * 37 % 2000
+        statements = [f"UPDATE {{}} SET v = {number} WHERE id = {key}", f"DELETE FROM {{}} WHERE id = {key + 1}"]
+        statements.append(f"INSERT INTO {{}} VALUES ({3000 + number}, {number})")
+        database.run(*(each.format(name) for each in statements))
+        # A copy that is as late as the comparison reads it after the source needs no second look, so the lag grows with each comparison.
+        written.append((time.monotonic() + 0.5 + len(results) / 4, statements))
+        follow(time.monotonic())
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        copy = database.source(target).as_target()
-        results = []
-        # The copy may be exactly as far as the source was half a second before: then no key needs a second look.
-        while not any(result.rechecked for result in results) and len(results) < 20:
+    def follow(now: float) -> None:
+        while written and written[0][0] < now:
+            database.run(*(each.format(target) for each in written.popleft()[1]))
+
+    copy = database.source(target)
+    with repeating(write, pause=0.02):
+        while not any(result.rechecked for result in results) and len(results) < 10:
             results.append(verify(spark, database.source(name), copy, max_lag_seconds=6))
-    finally:
-        done.set()
-        writer.join()
+    follow(math.inf)
     assert all(result.equal for result in results), "\n".join(map(str, results))
     assert results[-1].rechecked
     database.run(f"INSERT INTO {target} VALUES (999999, 1)")
@@ -251,21 +285,9 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
 
 
 def test_a_key_whose_source_keeps_changing_is_unsettled(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
-    source, done = maria.table(), threading.Event()
-
-    def write() -> None:
-        number = 0
-        while not done.wait(0.01):
-            number += 1
-            maria.run(f"UPDATE {source} SET price = {number} WHERE id = 1")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        result = verify(spark, maria.source(source), delta(), max_lag_seconds=0.5)
-    finally:
-        done.set()
-        writer.join()
+    source, target, numbers = maria.table(), delta(), count(1)
+    with repeating(lambda: maria.run(f"UPDATE {source} SET price = {next(numbers)} WHERE id = 1"), pause=0.01):
+        result = verify(spark, maria.source(source), target, max_lag_seconds=0.5)
     assert (result.equal, result.unsettled, result.differences) == (None, 1, ())
     assert "not known" in str(result)
     assert not result
@@ -282,10 +304,15 @@ def test_selected_rows_and_columns(spark: SparkSession, maria: Database, delta: 
 
 def test_what_cannot_be_compared_is_refused(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
     source, target = maria.source(maria.table()), delta()
-    with pytest.raises(ArgumentError, match=r"keys: .* has no column `nothing`"):
-        verify(spark, source, target, keys="nothing")
-    with pytest.raises(ArgumentError, match="`id` is part of the key"):
-        verify(spark, source, target, exclude="id")
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"keys": "nothing"}, r"keys: .* has no column `nothing`"),
+        ({"exclude": "id"}, "`id` is part of the key"),
+        ({"repair": True}, r"repair is True: pass 'merge', DebeziumSignal"),
+        ({"repair": "merge", "target_where": "id > 0"}, "repair='merge' and target_where cannot be combined"),
+    ]
+    for options, text in refused:
+        with pytest.raises(ArgumentError, match=text):
+            verify(spark, source, target, **options)
     with pytest.raises(TargetError):
         verify(spark, source, DeltaTarget("nothing_there"))
     spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
@@ -297,15 +324,16 @@ def test_what_cannot_be_compared_is_refused(spark: SparkSession, maria: Database
         verify(spark, source, target)
 
 
-def test_no_error_or_repr_has_the_password(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_no_error_or_repr_has_the_password(spark: SparkSession, database: Database) -> None:
+    target = database.source(database.table())
     source = replace(database.source("nothing_there"), password="wr0ng-s3cret")
     assert "s3cret" not in repr(source)
     with pytest.raises(Exception, match=r"denied|authentication") as caught:
-        verify(spark, source, delta())
+        verify(spark, source, target)
     assert "s3cret" not in str(caught.value)
     with pytest.raises(ArgumentError, match="JdbcSource has a password in its url"):
         JdbcSource("jdbc:mysql://u:s3cret@db/shop", "t")
-    assert isinstance(source.as_target(), JdbcTarget)
+    assert isinstance(source, JdbcTarget)
 
 
 def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
@@ -320,6 +348,8 @@ def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, del
     result = json.loads(done.out)
     assert (result["equal"], result["counts"]["different"]) == (False, 1)
     assert result["differences"] == [{"kind": "different", "key": {"id": "1"}, "columns": ["name"]}]
+    done = quick(*given, "--repair", **password)
+    assert (done.code, "repaired         1 keys" in done.out) == (0, True), done.err
     done = quick(*given, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
     assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (2, True, False)
     done = quick(*given[:3], "nothing_there", *given[4:], **password)
@@ -331,7 +361,7 @@ def test_names_that_differ_in_case_alone_are_refused(spark: SparkSession, postgr
     postgresql.run(f'CREATE TABLE {name} (id INT PRIMARY KEY, tx INT, "TX" INT)')
     source = postgresql.source(name)
     with pytest.raises(SchemaError, match=f"{name} has the columns `tx` and `TX`, whose names Spark cannot tell apart"):
-        verify(spark, source, source.as_target())
+        verify(spark, source, source)
 
 
 def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
@@ -341,6 +371,6 @@ def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
             f"CREATE TABLE {name} (id INT PRIMARY KEY, flag BIT(1), bits BIT(9))", f"INSERT INTO {name} VALUES (1, b'1', b'100000001')"
         )
     source, target = (maria.source(name) for name in names)
-    assert verify(spark, source, target.as_target()).equal
+    assert verify(spark, source, target).equal
     maria.run(f"UPDATE {names[1]} SET bits = b'1'")
-    assert found(verify(spark, source, target.as_target())) == [("different", "1", ("bits",))]
+    assert found(verify(spark, source, target)) == [("different", "1", ("bits",))]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from capture.spark_versions import ReadAllAvailable
-from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream
+from tests.support.servers.local_source import LATEST, SMALL, LocalSource, Replica, Stream, repeating
 
 JOINING = SMALL | {"scan.newly-added-table.enabled": "true"}
-LATEST = {"scan.startup.mode": "latest-offset"}
 
 
 def made(source: LocalSource, name: str, rows: int = 60) -> dict[str, str]:
@@ -22,41 +20,8 @@ def made(source: LocalSource, name: str, rows: int = 60) -> dict[str, str]:
     return source.options(name, **SMALL)
 
 
-def run(stream: Stream) -> list[list[dict[str, Any]]]:
-    """Return the rows of the further batches of a run; the run ends when the end of a batch is its start."""
-    batches = []
-    while (end := stream.latest()) != stream.start:
-        batches.append(list(stream.between(stream.start, end)))
-        stream.start = end
-        assert len(batches) < 50
-    return batches
-
-
 def started(options: dict[str, str], start: dict[str, Any] | None = None) -> Stream:
     return Stream(options, start, available_now=True)
-
-
-@contextmanager
-def writing(source: LocalSource, table: str) -> Iterator[None]:
-    done = threading.Event()
-
-    def write() -> None:
-        dice = random.Random(1)
-        while not done.wait(0.01):
-            key = dice.randint(1, 70)
-            source.run(
-                f"UPDATE {table} SET v = v + 1 WHERE id BETWEEN {key} AND {key + 5}",
-                f"DELETE FROM {table} WHERE id = {key}",
-                f"INSERT IGNORE INTO {table} VALUES ({dice.randint(1, 70)}, 0)",
-            )
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
 
 
 def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> None:
@@ -69,7 +34,7 @@ def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> No
         "INSERT INTO as_it_was VALUES (0, 5), (700, 5)",
         "ALTER TABLE as_it_was ADD COLUMN w INT DEFAULT 5",
     )
-    rows += run(stream)
+    rows += stream.run()
     assert len(rows) > 3
     for batch in rows:
         replica.apply(batch)
@@ -78,26 +43,32 @@ def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> No
     assert len(ends) == 1, "all chunks are as of one position"
 
     again = started(source.options("as_it_was", **SMALL), stream.start)
-    for batch in run(again):
+    for batch in again.run():
         replica.apply([{name: value for name, value in row.items() if name != "w"} for row in batch])
     assert replica.contents() == {row[:2] for row in source.rows("as_it_was")}
 
 
 def test_runs_end_while_a_writer_is_active_and_neither_lose_nor_repeat_a_row(source: LocalSource) -> None:
     options, replica, batches = made(source, "busy"), Replica("id"), 0
-    start = None
-    with writing(source, "busy"):
+    start, dice = None, random.Random(1)
+
+    def write() -> None:
+        key = dice.randint(1, 70)
+        source.run(
+            f"UPDATE busy SET v = v + 1 WHERE id BETWEEN {key} AND {key + 5}",
+            f"DELETE FROM busy WHERE id = {key}",
+            f"INSERT IGNORE INTO busy VALUES ({dice.randint(1, 70)}, 0)",
+        )
+
+    with repeating(write, pause=0.01):
         for stops in (2, 1, 50, 50, 50):
             stream = started(options, start)
-            found = []
-            while (end := stream.latest()) != stream.start and len(found) < stops:  # the first runs are stopped within the snapshot
-                found.append(list(stream.between(stream.start, end)))
-                stream.start = end
-            for batch in found:
+            for batch in islice(stream.run(), stops):  # the first runs are stopped within the snapshot
                 replica.apply(batch)
-            start, batches = stream.start, batches + len(found)
+                batches += 1
+            start = stream.start
             stream.reader.stop()
-    for batch in run(started(options, start)):
+    for batch in started(options, start).run():
         replica.apply(batch)
     assert batches >= 6
     assert replica.contents() == set(source.rows("busy"))
@@ -107,11 +78,11 @@ def test_the_log_up_to_the_target_is_several_batches(source: LocalSource) -> Non
     options = made(source, "logged", 2) | LATEST | {"scan.binlog.max-bytes-per-batch": "1"}
     stream = started(options)
     source.run(*(f"UPDATE logged SET v = {number} WHERE id = 1" for number in range(1, 4)))
-    assert run(stream) == [], "the target is the start"
+    assert list(stream.run()) == [], "the target is the start"
     again = started(options, stream.start)
     source.run("UPDATE logged SET v = 4 WHERE id = 1")
-    assert [[row["v"] for row in batch] for batch in run(again)] == [[0, 1], [1, 2], [2, 3]]
-    assert [[row["v"] for row in batch] for batch in run(started(options, again.start))] == [[3, 4]]
+    assert [[row["v"] for row in batch] for batch in again.run()] == [[0, 1], [1, 2], [2, 3]]
+    assert [[row["v"] for row in batch] for batch in started(options, again.start).run()] == [[3, 4]]
 
 
 def test_a_run_moves_to_its_target_if_only_other_tables_changed(source: LocalSource) -> None:
@@ -119,16 +90,16 @@ def test_a_run_moves_to_its_target_if_only_other_tables_changed(source: LocalSou
     first = started(options)
     source.run("CREATE TABLE changed_run (id INT PRIMARY KEY)", "INSERT INTO changed_run VALUES (1)")
     stream = started(options, first.start)
-    assert run(stream) == [[]]
+    assert list(stream.run()) == [[]]
     assert stream.start["pos"] > first.start["pos"]
-    assert run(started(options, stream.start)) == []
+    assert list(started(options, stream.start).run()) == []
 
 
 def test_a_table_joins_the_run_if_it_existed_at_the_start(source: LocalSource) -> None:
     made(source, "joining_1", 2)
     options = source.options("joining_[0-9]", **JOINING)
     start = started(options)
-    run(start)
+    assert list(start.run())
     made(source, "joining_2", 2)
     made(source, "joining_3", 2)
     stream = started(options, start.start)
@@ -136,13 +107,13 @@ def test_a_table_joins_the_run_if_it_existed_at_the_start(source: LocalSource) -
     source.run("ALTER TABLE joining_3 DROP COLUMN v", "ALTER TABLE joining_3 ADD COLUMN v INT FIRST")
     made(source, "joining_4", 2)
     source.run("INSERT INTO joining_2 VALUES (3, 0)")
-    assert tables(run(stream)) == [("joining_2", 1), ("joining_2", 2)]
+    assert tables(stream.run()) == [("joining_2", 1), ("joining_2", 2)]
     source.run("DROP TABLE joining_3")
     again = started(options, stream.start)
-    assert tables(run(again)) == [("joining_2", 3), ("joining_4", 1), ("joining_4", 2)]
+    assert tables(again.run()) == [("joining_2", 3), ("joining_4", 1), ("joining_4", 2)]
 
 
-def tables(batches: list[list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
+def tables(batches: Iterable[list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
     return sorted((row["table"], row["id"]) for batch in batches for row in batch)
 
 
@@ -161,7 +132,7 @@ def test_all_available_ignores_the_limits(source: LocalSource) -> None:
 def test_an_offset_without_new_rows_keeps_its_text(source: LocalSource, version: int) -> None:
     options = made(source, f"kept_{version}", 2)
     stream = started(options)
-    run(stream)
+    assert list(stream.run())
     old = dict(reversed(stream.start.items())) | {"version": version}
     again = started(options, old)
     assert list(again.reader.latestOffset(old).items()) == list(old.items())

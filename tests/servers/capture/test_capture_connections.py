@@ -30,12 +30,12 @@ def test_reading_continues_after_its_connections_are_killed(source: LocalSource,
     assert type(partition).__name__ == kind
     stream.reader.stop()  # so that only the task's connections are killed
     reading = stream.reader.read(partition)
-    found = next(reading).column("id").to_pylist()
-    assert len(found) < rows
+    ids = next(reading).column("id").to_pylist()
+    assert len(ids) < rows
     assert ("Sleep" if kind == "Chunks" else "Binlog Dump") in source.kill_others()
     for batch in reading:
-        found += batch.column("id").to_pylist()
-    assert sorted(found) == list(range(1, rows + 1))
+        ids += batch.column("id").to_pylist()
+    assert sorted(ids) == list(range(1, rows + 1))
 
 
 def test_query_is_retried_after_its_connection_is_killed(source: LocalSource) -> None:
@@ -73,11 +73,11 @@ def test_idle_stream_keeps_its_connection_and_replaces_a_lost_one(source: LocalS
     assert [row["id"] for row in stream.batch()] == [1]
     stream.reader.stop()
     # The server notices a closed connection a moment later, also that of `others` itself.
-    deadline, others = time.monotonic() + 10, source.others()
-    while others and time.monotonic() < deadline:
+    deadline, connections = time.monotonic() + 10, source.others()
+    while connections and time.monotonic() < deadline:
         time.sleep(0.1)
-        others = source.others()
-    assert others == []
+        connections = source.others()
+    assert connections == []
 
 
 def test_refused_connection_is_retried(source: LocalSource) -> None:
@@ -104,9 +104,9 @@ def test_given_ca_verifies_the_server(encrypted: EncryptedSource) -> None:
     assert [row["id"] for row in stream.batch()] == [1]
     encrypted.run("INSERT INTO t VALUES (2)")
     assert [row["id"] for row in stream.batch()] == [2]
-    for given in (options, options | {"ssl.ca": str(encrypted.trusted)}):
-        with connect(read_options(given)) as server:
-            selector = Selector(server, read_options(given), *read_tables(server, read_options(given)))
+    for some_options in (options, options | {"ssl.ca": str(encrypted.trusted)}):
+        with connect(read_options(some_options)) as server:
+            selector = Selector(server, read_options(some_options), *read_tables(server, read_options(some_options)))
             assert selector.select("TRUE").to_pylist() == [{"id": "1"}, {"id": "2"}]
             assert (selector.by_arrow, selector.encrypted) == (True, True)
     with pytest.raises(ServerUnavailableError, match="certificate verify failed"):

@@ -16,7 +16,7 @@ from capture.options import read_options
 from capture.server import connect
 from capture.tables import read_tables
 from cdc_formats.formats.debezium.position import position_of
-from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream, purge
+from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream, everything, purge
 
 
 def current(source: LocalSource) -> str:
@@ -83,6 +83,12 @@ def stream_options(server: LocalSource, stream: Stream) -> dict[str, str]:
     return server.options(stream.options.table, **SMALL, **{"connect.timeout": "1s"})
 
 
+def redirect(stream: Stream, server: LocalSource) -> None:
+    """Let a running stream connect to another server from now on."""
+    stream.reader.stop()  # close the connection to the previous server
+    stream.reader.options = stream.reader.connections.options = replace(stream.reader.options, port=server.port)
+
+
 def log_of(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return changes with the fields of their position that every log shares."""
     return [
@@ -94,8 +100,8 @@ def log_of(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def places_of(rows: Sequence[dict[str, Any]]) -> list[tuple[str, int | None]]:
     """Return the positions of changes as a reader of a topic compares them."""
-    found = [position_of({"connector": "mysql"} | row["position"]) for row in rows if not row["position"]["snapshot"]]
-    return [(place.history, place.high) for place in found if place is not None]
+    places = [position_of({"connector": "mysql"} | row["position"]) for row in rows if not row["position"]["snapshot"]]
+    return [(place.history, place.high) for place in places if place is not None]
 
 
 @pytest.mark.parametrize("batches", [1, 2, 5], ids=["in the snapshot", "later in the snapshot", "in the log"])
@@ -134,13 +140,11 @@ def test_failover_between_planning_and_reading_keeps_the_batch(source: LocalSour
     assert {type(partition).__name__ for partition in partitions} == {"Chunks", "Log"}
     follower.catch_up(source)
     follower.run("DELETE FROM running WHERE id > 30")
-    stream.reader.stop()  # close the connection to the previous server
-    stream.reader.options = stream.reader.connections.options = replace(stream.reader.options, port=follower.port)
+    redirect(stream, follower)
     for partition in partitions:
         replica.apply(row for batch in stream.reader.read(partition) for row in batch.to_pylist())
     replica.places.clear()
-    while rows := stream.batch():
-        replica.apply(rows)
+    replica.apply(everything(stream))
     assert replica.contents() == set(follower.rows("running"))
     assert len(replica.rows) == 30
     follower.run("DROP TABLE running")
@@ -157,18 +161,14 @@ def test_run_with_available_now_ends_at_its_target_on_another_server(source: Loc
     source.run("UPDATE ending SET v = 6 WHERE id > 10")
     follower.catch_up(source)
     follower.run("DELETE FROM ending WHERE id > 35", "FLUSH BINARY LOGS")
-    stream.reader.stop()  # close the connection to the previous server
-    stream.reader.options = stream.reader.connections.options = replace(stream.reader.options, port=follower.port)
-    ends = [stream.start]
-    while (end := stream.latest()) != ends[-1]:
-        replica.apply(stream.between(ends[-1], end))
-        stream.start = end
-        ends.append(end)
-    assert replica.contents() == at_target
-    assert len(ends) > 2
-    stream = on(follower, stream)
-    while rows := stream.batch():
+    redirect(stream, follower)
+    batches = list(stream.run())
+    for rows in batches:
         replica.apply(rows)
+    assert replica.contents() == at_target
+    assert len(batches) > 1
+    stream = on(follower, stream)
+    replica.apply(everything(stream))
     assert replica.contents() == set(follower.rows("ending"))
     follower.run("DROP TABLE ending")
 

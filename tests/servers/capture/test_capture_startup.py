@@ -14,11 +14,11 @@ from tests.support.servers.local_source import SMALL, LocalSource, Stream, every
 
 def begun(source: LocalSource, mode: str, **more: str) -> list[int]:
     """Return the keys that a capture of ``startup`` inserts, including a row that is inserted and deleted after its start."""
-    stream, found = Stream(source.options("startup", **SMALL, **{"scan.startup.mode": mode}, **more)), []
+    stream, ids = Stream(source.options("startup", **SMALL, **{"scan.startup.mode": mode}, **more)), []
     source.run("INSERT INTO startup VALUES (9)", "DELETE FROM startup WHERE id = 9")
     while rows := stream.batch():
-        found += [row["id"] for row in rows if row["row_kind"] == "+I"]
-    return found
+        ids += [row["id"] for row in rows if row["row_kind"] == "+I"]
+    return ids
 
 
 def test_each_mode_starts_at_its_position(source: LocalSource) -> None:

@@ -14,13 +14,12 @@ from capture.chunks import Chunk
 from capture.errors import SchemaChangedError, ServerNotReadyError
 from capture.keys import KeyRange
 from capture.options import read_options
-from capture.server import connect, run_query
+from capture.select import rows_of
+from capture.server import LogPosition, Server, connect, run_query
 from capture.source import MySqlChangelog
 from capture.tables import find_tables, read_tables
 from cdc_formats.errors import ArgumentError, SchemaError, StateVersionError
-from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream, everything, inferred
-
-LATEST = {"scan.startup.mode": "latest-offset"}
+from tests.support.servers.local_source import LATEST, SMALL, LocalSource, Replica, Stream, everything, inferred
 
 
 def brief(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
@@ -32,7 +31,7 @@ def make(source: LocalSource, *names: str, columns: str = "id INT PRIMARY KEY, v
         source.run(f"CREATE TABLE {name} ({columns})", f"INSERT INTO {name} (id, v) VALUES (1, 1), (2, 2)")
 
 
-def found(source: LocalSource, database: str, table: str) -> list[str]:
+def selected(source: LocalSource, database: str, table: str) -> list[str]:
     options = read_options(source.options(table) | {"database-name": database})
     return [f"{each.database}.{each.name}" for each in run_query(options, lambda server: find_tables(server, options))]
 
@@ -43,18 +42,18 @@ def test_existing_name_takes_precedence_over_a_regular_expression(source: LocalS
         "CREATE VIEW price_view AS SELECT * FROM price",
         "CREATE TABLE `pri``ce` (id INT PRIMARY KEY)",
     )
-    assert found(source, "test", "a.b") == ["test.a.b"]
-    assert found(source, "test", "a[.x]b") == ["test.a.b", "test.axb"]
-    assert found(source, "test", "price$") == ["test.price$"]
-    assert found(source, "te.t", "price.*|axb") == ["test.axb", "test.price", "test.price$"]
-    assert found(source, "test", "o(pen") == ["test.o(pen"]
-    assert found(source, "test|mysql", "Case.|user|pri`ce") == ["test.Cased", "test.pri`ce"]
+    assert selected(source, "test", "a.b") == ["test.a.b"]
+    assert selected(source, "test", "a[.x]b") == ["test.a.b", "test.axb"]
+    assert selected(source, "test", "price$") == ["test.price$"]
+    assert selected(source, "te.t", "price.*|axb") == ["test.axb", "test.price", "test.price$"]
+    assert selected(source, "test", "o(pen") == ["test.o(pen"]
+    assert selected(source, "test|mysql", "Case.|user|pri`ce") == ["test.Cased", "test.pri`ce"]
     with pytest.raises(
         ServerNotReadyError, match=r"no table matches te\.t\.cased, by name or as a regular expression.*GRANT SELECT ON \*\.\*"
     ):
-        found(source, "te.t", "cased")
+        selected(source, "te.t", "cased")
     with pytest.raises(ArgumentError, match="option 'table-name' is 'a\\(', which is neither an existing name nor a valid regular expr"):
-        found(source, "test", "a(")
+        selected(source, "test", "a(")
     stream = Stream(source.options("a.b", **SMALL))
     assert stream.batch() == []
     source.run("INSERT INTO `a.b` VALUES (1)", "INSERT INTO axb VALUES (2)")
@@ -205,6 +204,32 @@ def test_statement_on_one_table_keeps_the_changes_of_the_others(source: LocalSou
     assert brief(again.batch(), "id", "v", "w") == [("altered_2", "+I", 5, 5, 5)]
     with pytest.raises(SchemaChangedError, match=r"`test`\.`altered_1` is altered at .*RENAME TABLE"):
         again.batch()
+
+
+def test_chunk_changed_before_and_after_its_select_is_as_of_the_position(source: LocalSource) -> None:
+    source.run(
+        "CREATE TABLE k (id VARCHAR(5) PRIMARY KEY, v VARCHAR(5))",
+        "INSERT INTO k VALUES ('k1', 'a'), ('k2', 'b'), ('k3', 'c'), ('k4', 'd'), ('k5', 'e'), ('k6', 'f')",
+    )
+
+    class Between(Server):
+        """Lets another client write between the SELECT and the HIGH position."""
+
+        def written(self) -> LogPosition:
+            source.run("UPDATE k SET v = 'E' WHERE id = 'k5'", "UPDATE k SET v = 'A!' WHERE id = 'k1'")
+            return super().written()
+
+    # The example in `capture.chunk`.
+    options = read_options(source.options("k"))
+    with connect(options) as server:
+        as_of, (table,) = server.settled(), read_tables(server, options)
+        source.run("UPDATE k SET v = 'A' WHERE id = 'k1'", "DELETE FROM k WHERE id = 'k3'", "INSERT INTO k VALUES ('k7', 'g')")
+        between = Between(server.connection, options)
+        ((_, chunk),) = read_chunks(between, LogReader(server, [table], 71), [Chunk(table, KeyRange(None, None))], as_of)
+        ((_, chunk_again),) = read_chunks(server, LogReader(server, [table], 71), [Chunk(table, KeyRange(None, None))], as_of)
+    rows, again = rows_of(chunk, [0, 1]), rows_of(chunk_again, [0, 1])
+    assert sorted(rows) == [("k1", "a"), ("k2", "b"), ("k3", "c"), ("k4", "d"), ("k5", "e"), ("k6", "f")]
+    assert sorted(again) == sorted(rows)
 
 
 def test_table_may_be_altered_after_its_last_chunk_is_read(source: LocalSource) -> None:

@@ -97,10 +97,10 @@ def test_cached_and_new_values_of_the_log_equal_those_of_a_query(source: LocalSo
         "DELETE FROM recurring WHERE id % 10 = 0",
     )
     replica.apply(stream.batch())
-    found = Replica("id")
-    found.apply(Stream(source.options("recurring")).batch())
-    assert replica.contents() == found.contents()
-    assert len(found.rows) == 2700
+    read_again = Replica("id")
+    read_again.apply(Stream(source.options("recurring")).batch())
+    assert replica.contents() == read_again.contents()
+    assert len(read_again.rows) == 2700
 
 
 def assert_both_drivers_read_equal_rows(source: LocalSource, table: str) -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pymysql
@@ -14,7 +10,7 @@ import pytest
 
 from capture.options import read_options
 from capture.source import ChangelogReader
-from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream, inferred
+from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream, everything, inferred, repeating
 
 TABLES = {  # name or regular expression, column definitions and key columns
     "numbers": ("id BIGINT UNSIGNED PRIMARY KEY", ("id",)),
@@ -46,7 +42,6 @@ class Writer:
         self.columns = TABLES[table][1]
 
     def transaction(self) -> None:
-        time.sleep(0.02)  # otherwise the log grows faster than it is read, and so do the batches
         with self.connection.cursor() as cursor:
             try:
                 for _ in range(self.dice.randint(1, 4)):
@@ -76,24 +71,6 @@ class Writer:
             cursor.execute(f"UPDATE {name} SET v = v + 10 WHERE {self.columns[-1]} >= %s LIMIT 5", key[-1:])
 
 
-@contextmanager
-def writing(source: LocalSource, table: str) -> Iterator[None]:
-    """Write from two threads inside the context."""
-    done = threading.Event()
-    writers = [Writer(source, table, seed) for seed in (1, 2)]
-    threads = [threading.Thread(target=lambda w=writer: [w.transaction() for _ in iter(done.is_set, True)]) for writer in writers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-        for writer in writers:
-            writer.connection.close()
-
-
 def fill(source: LocalSource, table: str) -> None:
     source.run(*(f"CREATE OR REPLACE TABLE {name} ({TABLES[table][0]}, v INT)" for name in names_of(table)))
     dice = random.Random(0)
@@ -116,7 +93,9 @@ def test_changelog_under_concurrent_writers_equals_the_table(source: LocalSource
     options = source.options(table, **SMALL) | {"scan.newly-added-table.enabled": "true"}
     stream = Stream(options | {"table-name": table.replace("[1-3]", "[12]")})  # the restarted stream adds the third table
     batches = []
-    with writing(source, table):
+    writers = [Writer(source, table, seed) for seed in (1, 2)]
+    # Without a pause the log grows faster than it is read, and so do the batches.
+    with repeating(*(writer.transaction for writer in writers), pause=0.02):
         more = MORE
         while more:
             more -= not stream.start["snapshot"]
@@ -126,8 +105,7 @@ def test_changelog_under_concurrent_writers_equals_the_table(source: LocalSource
             apply(rows)
             if len(batches) % 2 == 0:
                 stream = Stream(options, stream.start)  # restarted from its checkpoint
-    while rows := stream.batch():
-        apply(rows)
+    apply(everything(stream))
     for name, replica in replicas.items():
         assert replica.contents() == set(source.rows(name))
         assert len(replica.rows) > 5
@@ -148,8 +126,7 @@ def test_update_that_moves_a_row_across_the_frontier_is_split(source: LocalSourc
     rows = stream.batch()
     assert {(row["row_kind"], row["id"]) for row in rows if row["id"] in (1, 100) or row["row_kind"] != "+I"} >= {("-D", 1), ("+I", 1)}
     replica.apply(rows)
-    while rows := stream.batch():
-        replica.apply(rows)
+    replica.apply(everything(stream))
     assert replica.contents() == set(source.rows("moving"))
 
 
@@ -166,6 +143,6 @@ def test_replayed_first_batch_loses_nothing_after_a_crash(source: LocalSource, m
     again = list(stream.between(stream.reader.initialOffset(), end))
     assert again == rows
     replica = Replica("id")
-    for found in (rows, stream.batch()):
-        replica.apply(found)
+    for batch_rows in (rows, stream.batch()):
+        replica.apply(batch_rows)
     assert replica.contents() == ({(3,)} if mode == "latest-offset" else {(1,), (2,), (3,)})

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
-from uuid import uuid4
 
+from normalize import LocalKafka
 from tests.support.commands import cdc
-
-if TYPE_CHECKING:
-    from normalize import LocalKafka
+from tests.support.streams import new_topic
 
 
 def test_status_says_how_far_each_partition_is_behind(kafka: LocalKafka, tmp_path: Path) -> None:
-    topic = f"status_{uuid4().hex[:8]}"
-    kafka.create_topic(topic, 2)
-    kafka.produce(topic, [(b"k", b"v")] * 7)
+    topic = new_topic(kafka, [(b"k", b"v")] * 7, partitions=2)
     for folder, text in (("offsets", f'v1\n{{"batchTimestampMs":1700000000000}}\n{{"{topic}":{{"0":0}}}}'), ("commits", "v1\n{}")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "0").write_text(text)

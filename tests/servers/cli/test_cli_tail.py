@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -17,6 +16,7 @@ from normalize.local_kafka import LocalKafka, ProducerRecord
 from tests.support.commands import CDC, Terminal, cdc, environment, interrupted, quick, running
 from tests.support.paths import RECORDS
 from tests.support.replay.replaying import read_recording
+from tests.support.streams import new_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -43,9 +43,13 @@ def story(count: int) -> list[tuple[bytes, bytes]]:
 @pytest.fixture
 def topic(kafka: Any) -> str:
     """An empty topic of one partition."""
-    name = f"cli-{uuid4().hex[:12]}"
-    kafka.create_topic(name)
-    return name
+    return new_topic(kafka, [])
+
+
+@pytest.fixture
+def run(kafka: Any, topic: str) -> tuple[str, ...]:
+    """The command that prints the rows of the topic."""
+    return ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +73,8 @@ def test_recorded_topic_shows_the_same_rows_as_the_library(kafka: Any, customers
     decoder = get_format("debezium-json", **PRODUCER).decoder(SCHEMA)
     expected: list[tuple[int, str]] = []
     for record in read_recording(RECORDS / f"{CUSTOMERS}.jsonl.gz"):
-        found = decoder.decode(record.key, record.value)
-        expected += [] if isinstance(found, Ignored) else [(0, line) for line in render(found, decoder.columns)]
+        decoded = decoder.decode(record.key, record.value)
+        expected += [] if isinstance(decoded, Ignored) else [(0, line) for line in render(decoded, decoder.columns)]
     again = get_format("changelog-json").decoder(SCHEMA)
     shown = [(json.loads(line)["partition"], render(again.decode(None, line.encode()), again.columns)[0]) for line in done.lines]
     assert len(shown) > 3000
@@ -111,17 +115,6 @@ def test_an_update_without_a_before_image_is_an_error_that_names_the_normalize_o
     assert "--normalize" in done.err
 
 
-def test_tail_stops_when_the_last_offsets_hold_no_record(kafka: Any, topic: str) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(topic, value=message("insert", 1, "a"))
-    producer.commit_transaction()
-    assert quick("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow").lines[1:] == ["+I\t1\ta"]
-
-
 def test_start_and_end_positions(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [ProducerRecord(None, message("insert", id, "x"), 0, 1_700_000_000_000 + id * 1000) for id in range(100)])
 
@@ -142,9 +135,7 @@ def test_start_and_end_positions(kafka: Any, topic: str) -> None:
 
 
 def test_partition_and_key_filters(kafka: Any) -> None:
-    topic = f"cli-{uuid4().hex[:12]}"
-    kafka.create_topic(topic, partitions=3)
-    kafka.produce(topic, [ProducerRecord(None, message("insert", id, "x"), id % 3) for id in range(9)])
+    topic = new_topic(kafka, [ProducerRecord(None, message("insert", id, "x"), id % 3) for id in range(9)], partitions=3)
     run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
     assert [line.split("\t")[1] for line in quick(*run, "--partition", "1").lines[1:]] == ["1", "4", "7"]
     assert sorted(quick(*run, "--partition", "0", "--partition", "2").lines[1:]) == [f"+I\t{id}\tx" for id in (0, 2, 3, 5, 6, 8)]
@@ -200,28 +191,20 @@ def test_closed_pipe_ends_tail_without_an_error(kafka: Any, topic: str) -> None:
     assert done.stderr == ""
 
 
-def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind(kafka: Any, topic: str) -> None:
+def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind_unless_turned_off(kafka: Any, topic: str, run: tuple[str, ...]) -> None:
     kafka.produce(topic, [*story(1), (b"0", message("delete", 0, "renamed 0"))])
-    with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", columns=60) as terminal:
+    with Terminal(*run, columns=60) as terminal:
         code, text = terminal.end()
     assert code == 0
     colours = {kind: code for code, kind in re.findall(r"\x1b\[(\d+)m ([+-][IUD]) ", text)}
     assert colours == {"+I": "32", "-U": "33", "+U": "93", "-D": "31"}
     assert "| op |" in re.sub(r"\x1b\[[\d;]*m", "", text)
-
-
-@pytest.mark.parametrize(("env", "more"), [({"NO_COLOR": "1"}, ()), ({}, ("--color", "never")), ({"TERM": "dumb"}, ())])
-def test_colours_can_be_turned_off(kafka: Any, topic: str, env: dict[str, str], more: tuple[str, ...]) -> None:
-    kafka.produce(topic, story(1))
-    with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", *more, **env) as terminal:
-        _, text = terminal.end()
-    assert "+I" in text
-    assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9)\d", text)
-
-
-def test_colours_can_be_forced_in_a_pipe(kafka: Any, topic: str) -> None:
-    kafka.produce(topic, story(1))
-    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
+    off: list[tuple[tuple[str, ...], dict[str, str]]] = [((), {"NO_COLOR": "1"}), (("--color", "never"), {}), ((), {"TERM": "dumb"})]
+    for more, env in off:
+        with Terminal(*run, *more, **env) as terminal:
+            _, text = terminal.end()
+        assert "+I" in text
+        assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9)\d", text)
     assert "\x1b[32m +I " in cdc(*run, "--color", "always").out
     assert "\x1b" not in cdc(*run).out
 
@@ -253,9 +236,8 @@ def test_table_fits_again_after_the_terminal_is_resized(kafka: Any, topic: str) 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\u009b31m[red]x[/red]\r\n\t:smile:"
 
 
-def test_hostile_message_cannot_control_a_terminal(kafka: Any, topic: str) -> None:
+def test_hostile_message_cannot_control_a_terminal(kafka: Any, topic: str, run: tuple[str, ...]) -> None:
     kafka.produce(topic, [(None, message("insert", 1, HOSTILE)), (None, message(HOSTILE, 1, "x")), (None, message("insert", 2, "plain"))])
-    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
     for more in ((), ("--json",)):
         with Terminal(*run, *more, columns=300) as terminal:
             code, text = terminal.end()
@@ -281,16 +263,6 @@ def test_lost_broker_is_reported_and_waited_for() -> None:
             kafka.stop()
             assert process.stderr.readline() == b"no Kafka broker answers: waiting for one\n"
             assert interrupted(process).code == 130
-
-
-def test_tail_commits_no_offsets_and_joins_no_group(kafka: Any, topic: str) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    kafka.produce(topic, story(2))
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    before = {group.group_id for group in admin.list_consumer_groups().result().valid}
-    assert quick("tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--no-follow").code == 0
-    assert {group.group_id for group in admin.list_consumer_groups().result().valid} == before
 
 
 def test_a_profile_is_shown_as_text_as_json_and_in_a_terminal(kafka: Any, customers: str) -> None:

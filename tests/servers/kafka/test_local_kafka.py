@@ -5,17 +5,18 @@ import gzip
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer
+from confluent_kafka import TIMESTAMP_CREATE_TIME
 from confluent_kafka.admin import AdminClient
 
+from cdc_formats.topics.kafka import sample_topic
 from normalize.local_kafka import KAFKA_VERSION, LocalKafka, LocalKafkaError, ProducerRecord, broker_jars
 from tests.support.paths import REPOSITORY
+from tests.support.servers.processes import free_port, listens
 
 pytestmark = pytest.mark.kafka
 
@@ -30,12 +31,6 @@ RECORDED = [
     ProducerRecord(b"\x00\x00\x00\x00\x07\xff", bytes(range(256)), 0, 1_500_000_000_002),
     ProducerRecord("schlüssel".encode(), "値".encode(), 2, 1_500_000_000_003),
 ]
-
-
-@pytest.fixture(scope="session")
-def kafka():
-    with LocalKafka() as kafka:
-        yield kafka
 
 
 @pytest.fixture
@@ -64,51 +59,26 @@ def to_base64(data):
     return None if data is None else base64.b64encode(data).decode()
 
 
-def read(servers, topic, count):
-    """Return `count` records of a topic, by partition and offset."""
-    options = {"group.id": "test", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer({"bootstrap.servers": servers, **options})
-    consumer.subscribe([topic])
-    records = []
-    deadline = time.monotonic() + 30
-    while len(records) < count and time.monotonic() < deadline:
-        for message in consumer.consume(count, timeout=1):
-            assert message.error() is None, message.error()
-            kind, timestamp = message.timestamp()
-            assert kind == TIMESTAMP_CREATE_TIME
-            headers = tuple(message.headers() or ())
-            records.append(ProducerRecord(message.key(), message.value(), message.partition(), timestamp, headers))
-    consumer.close()
-    return by_partition(records)
+def read(servers, topic):
+    """Return the records of a topic, by partition and offset."""
+    records = sample_topic(servers, topic, sample=20_000)
+    return by_partition(ProducerRecord(each.key, each.value, each.partition, each.timestamp, each.headers) for each in records)
 
 
 def by_partition(records):
     return sorted(records, key=lambda record: record.partition)
 
 
-def wait_until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def listens(bootstrap_servers):
-    host, port = bootstrap_servers.split(":")
-    with socket.socket() as client:
-        return client.connect_ex((host, int(port))) == 0
-
-
 def test_load_recording_reads_back_byte_for_byte(kafka, recording):
     assert kafka.load_recording(recording) == len(RECORDED)
-    assert read(kafka.bootstrap_servers, "shop.orders", len(RECORDED)) == by_partition(RECORDED)
+    assert read(kafka.bootstrap_servers, "shop.orders") == by_partition(RECORDED)
 
 
 def test_load_recording_into_another_topic_appends(kafka, recording):
     kafka.create_topic("copy", partitions=3)
     kafka.load_recording(recording, topic="copy")
     kafka.load_recording(recording, topic="copy")
-    assert read(kafka.bootstrap_servers, "copy", 2 * len(RECORDED)) == by_partition(RECORDED + RECORDED)
+    assert read(kafka.bootstrap_servers, "copy") == by_partition(RECORDED + RECORDED)
 
 
 def test_load_recording_into_too_few_partitions_is_refused(kafka, recording):
@@ -122,7 +92,7 @@ def test_load_recording_of_several_topics_keeps_them_apart(kafka, tmp_path):
     parts = [write_recording(tmp_path / f"{topic}.gz", topic, RECORDED[:1]) for topic in ("left", "right")]
     path.write_bytes(b"".join(gzip.decompress(part.read_bytes()) for part in parts))
     assert kafka.load_recording(path) == 2
-    assert read(kafka.bootstrap_servers, "left", 1) == read(kafka.bootstrap_servers, "right", 1) == RECORDED[:1]
+    assert read(kafka.bootstrap_servers, "left") == read(kafka.bootstrap_servers, "right") == RECORDED[:1]
     with pytest.raises(LocalKafkaError, match=r"several topics \(left, right\)"):
         kafka.load_recording(path, topic="both")
 
@@ -137,7 +107,7 @@ def test_produce_pairs_keeps_the_order_of_each_key(kafka):
     kafka.create_topic("pairs", partitions=3)
     pairs = [(f"key {i % 10}", f"value {i}") for i in range(5000)]
     assert kafka.produce("pairs", pairs) == 5000
-    found = [(record.key.decode(), record.value.decode()) for record in read(kafka.bootstrap_servers, "pairs", 5000)]
+    found = [(record.key.decode(), record.value.decode()) for record in read(kafka.bootstrap_servers, "pairs")]
     for key in {key for key, _ in pairs}:
         assert [pair for pair in found if pair[0] == key] == [pair for pair in pairs if pair[0] == key]
 
@@ -146,7 +116,7 @@ def test_produce_of_a_large_message_is_accepted(kafka):
     kafka.create_topic("large")
     large = os.urandom(19 * 1024 * 1024)
     kafka.produce("large", [(None, large)])
-    assert read(kafka.bootstrap_servers, "large", 1)[0].value == large
+    assert read(kafka.bootstrap_servers, "large")[0].value == large
 
 
 def test_produce_to_an_unknown_topic_is_refused_and_creates_none(kafka):
@@ -194,7 +164,7 @@ def test_broker_that_ends_at_start_shows_the_end_of_its_log(tmp_path):
     "end",
     [
         pytest.param("os.kill(os.getpid(), signal.SIGKILL)", id="killed"),
-        pytest.param("sys.exit()", id="ended without stop"),
+        pytest.param("sys.exit()", id="ended without stop", marks=pytest.mark.soak),
     ],
 )
 def test_broker_and_data_are_removed_when_the_parent_ends(end, tmp_path):
@@ -209,11 +179,14 @@ sys.stdin.readline()
     process = {"cwd": REPOSITORY, "env": {**os.environ, "TMPDIR": str(tmp_path)}}
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **process) as parent:
-        address = parent.stdout.readline().strip()
-        assert listens(address)
+        port = int(parent.stdout.readline().rpartition(":")[2])
+        assert listens(port)
         (home,) = tmp_path.glob("local-kafka-*")
         parent.stdin.write("\n")
-    wait_until(lambda: not listens(address) and not home.exists())
+    deadline = time.monotonic() + 30
+    while listens(port) or home.exists():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
 
 
 def test_data_dir_keeps_topics_between_a_stopped_broker_and_one_in_a_terminal(tmp_path):
@@ -234,19 +207,17 @@ print("stopped")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, timeout=50)
     address, stopped = done.stdout.splitlines()
     assert stopped == "stopped", done.stderr
-    assert not listens(address)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    assert not listens(int(address.rpartition(":")[2]))
+    port = free_port()
     command = [sys.executable, "-m", "normalize.local_kafka", "--port", str(port), "--data-dir", str(tmp_path / "data")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as terminal:
         try:
             assert terminal.stdout.readline() == f"Kafka {KAFKA_VERSION} runs at 127.0.0.1:{port}; Ctrl-C stops it\n"
-            assert [(record.key, record.value) for record in read(f"127.0.0.1:{port}", "kept", 1)] == [(b"1", b"x")]
+            assert [(record.key, record.value) for record in read(f"127.0.0.1:{port}", "kept")] == [(b"1", b"x")]
         finally:
             terminal.send_signal(signal.SIGINT)
     assert terminal.returncode == 0
-    assert not listens(f"127.0.0.1:{port}")
+    assert not listens(port)
 
 
 def test_terminal_on_a_taken_port_prints_one_line(kafka):

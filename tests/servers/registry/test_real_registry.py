@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from cdc_formats import Change, RowKind, get_format
@@ -54,8 +52,8 @@ def test_a_schema_has_one_id_under_all_subjects(registry: LocalRegistry) -> None
 def test_the_newest_schemas_of_a_topics_subjects_describe_its_table(registry: LocalRegistry) -> None:
     format = get_format("debezium-avro-confluent", url=registry.url).for_topic("said")
     format.encoder("id INT NOT NULL, price DECIMAL(6,2)", unique_key=["id"]).encode(C, (1, "2.50"))
-    found = infer_subject("said-value", format=format)
-    assert (found.ddl, found.primary_key) == ("id INT NOT NULL, price DECIMAL(6,2)", ("id",))
+    inferred = infer_subject("said-value", format=format)
+    assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, price DECIMAL(6,2)", ("id",))
     with pytest.raises(InferenceError, match="has no subject 'unsaid-value'"):
         infer_subject("unsaid-value", format=format)
 
@@ -85,14 +83,3 @@ def test_an_unknown_id_is_a_record_error(registry: LocalRegistry) -> None:
     wrong = get_format("debezium-avro-confluent", url=f"{registry.url}/wrong").decoder("id INT")
     with pytest.raises(SchemaRegistryError, match="Check the url"):
         wrong.decode(None, framed(1, b"x"))
-
-
-def test_schemas_that_are_not_avro_are_a_record_error(registry: LocalRegistry) -> None:
-    from confluent_kafka.schema_registry import Schema
-
-    client = Registry(url=registry.url).client
-    number = client.confluent.register_schema(
-        "json-value", Schema(json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}), "JSON")
-    )
-    with pytest.raises(WriterSchemaError, match="it is a JSON schema, not an Avro schema"):
-        client.schema(number)

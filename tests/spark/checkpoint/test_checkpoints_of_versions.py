@@ -44,9 +44,9 @@ def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str,
         message("c", 22, None, table_row(1, "third")),
     ]
     (files / "3.json").write_text("\n".join(lines))
-    found = [(row.row_kind, row.id, row.name, row.price) for row in run(spark, files, checkpoint, store, order)]
+    changes = [(row.row_kind, row.id, row.name, row.price) for row in run(spark, files, checkpoint, store, order)]
     price = [Decimal(f"{number}.50") for number in range(3)]
-    assert sorted(found, key=lambda row: (row[1], "+I -U +U -D".index(row[0]))) == [
+    assert sorted(changes, key=lambda row: (row[1], "+I -U +U -D".index(row[0]))) == [
         ("-U", 0, "second", price[0]),
         ("+U", 0, "third", price[0]),
         ("+I", 1, "third", price[1]),

@@ -37,7 +37,7 @@ def run(spark: SparkSession, folder: Path, lines: list[str], *, fails: bool = Fa
             metadata={"at": "source.timestamp"},
             mode="FAILFAST" if fails else "DROPMALFORMED",
         )
-        writer = apply_changes(observe_lag(changes, "at", name="orders"), DeltaTarget(str(folder / "table")), keys="id", sequence_by="at")
+        writer = apply_changes(observe_lag(changes, "at", name="orders"), DeltaTarget(str(folder / "table")), keys="id", order_by="at")
         query = writer.queryName("of_orders").option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
         try:
             query.awaitTermination()

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from normalize import DeltaTarget, IcebergTarget
-from normalize.sinks import lake
 from normalize.sinks.apply import apply_batch
-from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import ConflictError
+from normalize.sinks.targets import ConflictError, repeat_conflicts
 from tests.support.maintenance import Maintained
 from tests.support.sinking import Sink, changelog, finish_all
 
@@ -42,7 +40,7 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
     slow = _waiting(latest, go, began)
     wanted = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
     with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(lake.merge, slow, sink.table, wanted)
+        merging = pool.submit(sink.table.sink(spark).merge, slow, wanted)
         while not began.exists() and not merging.done():
             time.sleep(0.05)
         try:
@@ -52,7 +50,7 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
         with pytest.raises(ConflictError, match=rf"^\[CONFLICT\] another writer changed .* at the same time \({name}\)$"):
             merging.result()
     assert sink.rows() == [(1, 2), (2, 0)]
-    lake.merge(latest, sink.table, wanted)
+    sink.table.sink(spark).merge(latest, wanted)
     assert sink.rows() == [(1, 1), (2, 1)]
 
 
@@ -85,7 +83,7 @@ def _conflicts_of_a_merge(spark: SparkSession, sink: Sink, folder: Path, beside:
 
     def merge() -> None:
         try:
-            lake.merge(slow, sink.table, spec)
+            sink.table.sink(spark).merge(slow, spec)
         except ConflictError as error:
             conflicts.append(str(error))
             raise
@@ -155,7 +153,7 @@ def test_optimize_runs_all_the_time_beside_merges(spark: SparkSession, new_sink:
         writing = pool.submit(write)
         while not writing.done():
             # OPTIMIZE may lose too. It commits only if there is a new file, and so a MERGE does not always lose.
-            with suppress(ConflictError), lake.conflicts(spark, sink.table):
+            with suppress(ConflictError), sink.table.sink(spark).conflicts():
                 spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
         writing.result()
     commits = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {sink.sql_name}").collect()]

@@ -35,7 +35,7 @@ def test_a_check_that_a_row_violates(spark: SparkSession, tmp_path: Path) -> Non
     assert "- qty : -5" in str(refused.value)
     assert "\n" not in str(refused.value)
     with pytest.raises(StreamingQueryException) as failed:
-        apply_stream(a_stream(spark, tmp_path / "in"), sink.table, tmp_path / "checkpoint", keys="id", sequence_by="qty")
+        apply_stream(a_stream(spark, tmp_path / "in"), sink.table, tmp_path / "checkpoint", keys="id", order_by="qty")
     assert VIOLATED in explain_error(failed.value)
     assert sink.rows() == [(1, 1)]
 

@@ -59,19 +59,24 @@ def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "sequence_by", "error", "text"),
+    ("rows", "order_by", "error", "text"),
     [
         ([(None, 1, 1)], [], ArgumentError, "a row has no row_kind"),
         ([("+I", 1, 1), ("?", 1, 1)], [], ArgumentError, "or one other than"),
         ([("+I", None, 1)], [], MissingFieldError, "`id` is part of the primary key and is null"),
-        ([("+I", 1, 5), ("+U", 1, 5)], ["at"], ChangeOrderError, "two rows of one key have the same values in sequence_by=\\['at'\\]"),
+        (
+            [("+I", 1, 5), ("+U", 1, 5)],
+            ["at"],
+            ChangeOrderError,
+            "have the same values in \\['at'\\], which order its changes",
+        ),
         ([("+I", 1, None)], ["at"], ChangeOrderError, "is NULL in a row"),
     ],
 )
-def test_an_unknown_order_is_an_error(spark: SparkSession, rows: Any, sequence_by: list[str], error: Any, text: str) -> None:
-    latest = last_changes(changelog(spark, "id INT, at INT", rows), ["id", "at"], ["id"], sequence_by)
+def test_an_unknown_order_is_an_error(spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str) -> None:
+    latest = last_changes(changelog(spark, "id INT, at INT", rows), ["id", "at"], ["id"], order_by)
     with pytest.raises(error, match=text):
-        check(latest, ["id"], sequence_by)
+        check(latest, ["id"], order_by)
 
 
 def test_a_key_in_several_partitions_is_an_error(spark: SparkSession) -> None:
@@ -119,7 +124,7 @@ SHUFFLED = ["join", "subquery", "repartition", "coalesce", "distinct", "file", "
 
 
 @pytest.mark.parametrize("shuffled", SHUFFLED)
-def test_shuffled_rows_need_sequence_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
+def test_shuffled_rows_need_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
     df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
     spark.sql("CREATE TABLE IF NOT EXISTS kafka_rows (row_kind STRING, id INT) USING parquet")
     frames = {
@@ -133,7 +138,7 @@ def test_shuffled_rows_need_sequence_by(spark: SparkSession, shuffled: str, tmp_
         "localCheckpoint": lambda: df.repartition("id").localCheckpoint(),
         "rdd": lambda: spark.createDataFrame(df.repartition("id").rdd, df.schema),
     }
-    with pytest.raises(ChangeOrderError, match=r"sequence_by=\['offset'\]"):
+    with pytest.raises(ChangeOrderError, match=r"order_by=\['offset'\]"):
         require_arrival_order(frames[shuffled](), ["id"])
 
 

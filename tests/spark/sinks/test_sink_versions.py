@@ -12,9 +12,9 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
-from normalize.sinks import lake
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
+from normalize.sinks.lake import LakeSink
 from normalize.sinks.targets import TargetError
 from tests.support.examples import examples
 from tests.support.sinking import Sink, changelog, finish_all
@@ -173,7 +173,7 @@ def test_equal_sequence_values(spark: SparkSession, new_sink: NewSink) -> None:
         )
         return sink.rows()
 
-    with pytest.raises(ChangeOrderError, match=r"two rows of one key have the same values in sequence_by=\['at'\]"):
+    with pytest.raises(ChangeOrderError, match=r"two rows of one key have the same values in \['at'\], which order its changes"):
         apply(("+I", 1, 1, 5), ("+U", 1, 2, 5), ("+U", 1, 3, 6))
     ended = [("+I", 1, 5), ("-D", 1, 5), ("-D", 1, 9)]
     changes = [(kind, key, value, at) for key in (1, 2) for kind, value, at in ended]
@@ -188,7 +188,7 @@ def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: New
     changes = changelog(spark, "id INT, v INT", [("+I", 1, 1), ("+U", 1, 2)])
     apply_batch(changes, sink.table, keys="id", sequence_by="v", scd_type=2)
     with pytest.raises(SchemaError, match="is a history, with the column __START_AT: pass scd_type=2, or name another table"):
-        apply_batch(changes, sink.table, keys="id", sequence_by="v")
+        apply_batch(changes, sink.table, keys="id", order_by="v")
     assert sink.rows("v", "__START_AT", "__END_AT") == [(1, 1, 2), (2, 2, None)]
 
 
@@ -220,7 +220,7 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT) USING {kind}")
     changes = changelog(spark, "id INT, at TIMESTAMP", [("-D", 1, datetime(2024, 1, 1))])
     statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`gone` timestamp)"
-    arguments: dict[str, Any] = {"keys": "id", "deletes": "soft", "deleted_column": "gone", "column_list": ["id"], "sequence_by": "at"}
+    arguments: dict[str, Any] = {"keys": "id", "deletes": "soft", "deleted_column": "gone", "column_list": ["id"], "order_by": "at"}
     with pytest.raises(SchemaError) as missing:
         apply_batch(changes, sink.table, **arguments)
     assert str(missing.value).endswith(f"has no column gone, which deletes='soft' requires: run {statement}")
@@ -248,14 +248,14 @@ def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: New
 
 
 def test_a_table_that_another_writer_is_creating_is_tried_again(spark: SparkSession, new_sink: NewSink, monkeypatch: Any) -> None:
-    sink, prepare, calls = new_sink("delta"), lake.prepare, list[str]()
+    sink, prepare, calls = new_sink("delta"), LakeSink.prepare, list[str]()
 
     def late(*arguments: Any) -> Any:
         # Another writer's CREATE TABLE is seen, and its table is not yet.
         calls.append("prepare")
         return prepare(*arguments) if len(calls) > 1 else arguments[-1]
 
-    monkeypatch.setattr(lake, "prepare", late)
+    monkeypatch.setattr(LakeSink, "prepare", late)
     changes = changelog(spark, "id INT, at INT", [("+U", 1, 5)])
     apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id"])
     assert sink.rows() == [(1, 5, None)]

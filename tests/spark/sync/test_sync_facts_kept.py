@@ -12,7 +12,6 @@ from cdc_formats import get_format
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.source import DecodePlan
-from normalize.sinks import lake
 from normalize.sinks.partial_rows import BASE_COLUMN
 from normalize.sinks.table_spec import Batch, TableSpec
 from normalize.sync.facts import QueryFacts
@@ -132,11 +131,11 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
         on_new_column="add",
         partial_rows=True,
     )
-    whole = lake.with_values_of_bases(moved, table, spec)
+    whole = table.sink(spark).with_values_of_bases(moved, spec)
     assert [row.asDict() for row in whole.collect()] == [{"row_kind": "+U", "id": 3, "name": "one", "qty": 5}]
     spark.sql(f"DELETE FROM {table.sql_name} WHERE id = 1")
     with pytest.raises(
         Exception,
         match=r"the target does not have its key, and so cannot complete it.* in t\[0\]@1",
     ):
-        lake.with_values_of_bases(moved, table, spec).collect()
+        table.sink(spark).with_values_of_bases(moved, spec).collect()

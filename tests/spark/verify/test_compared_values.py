@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cdc_formats.errors import SchemaError
 from normalize.verify.canonical import compared_column, hashed
 
 if TYPE_CHECKING:
@@ -58,14 +57,6 @@ DIFFERENT = [
     ("0", "CAST(NULL AS INT)"),
     ("TIMESTAMP'2026-10-25 00:30:00Z'", "TIMESTAMP_NTZ'2026-10-25 00:30:00.000001'"),
 ]
-REFUSED = [
-    ("'x'", "X'00'"),
-    ("1.5D", "1.5BD"),
-    ("DATE'2026-11-24'", "TIMESTAMP'2026-11-24 00:00:00'"),
-    ("array(1)", "array(1)"),
-    ("CAST(1 AS DECIMAL(38,0))", "CAST(1 AS DECIMAL(38,10))"),
-    ("TRUE", "'true'"),
-]
 
 
 def are_equal(spark: SparkSession, source: str, target: str, *, is_json: bool = False) -> bool:
@@ -75,11 +66,11 @@ def are_equal(spark: SparkSession, source: str, target: str, *, is_json: bool = 
         compared_column(*(part for side, kind in zip(names, kinds, strict=True) for part in (side, kind[side.lower()])), is_json=is_json)
         for names in (("id", "ID"), ("a.b", "A.b"))
     ]
-    found = [hashed(side, columns, ["id"], of_target=bool(number), detailed=True).first() for number, side in enumerate(rows)]
-    assert found[0].key_hash == found[1].key_hash
-    assert found[0].k0 == found[1].k0 == "1"
-    assert (found[0].hashes == found[1].hashes) == (found[0].row_hash == found[1].row_hash)
-    return found[0].row_hash == found[1].row_hash
+    hashes = [hashed(side, columns, ["id"], of_target=bool(number), detailed=True).first() for number, side in enumerate(rows)]
+    assert hashes[0].key_hash == hashes[1].key_hash
+    assert hashes[0].k0 == hashes[1].k0 == "1"
+    assert (hashes[0].hashes == hashes[1].hashes) == (hashes[0].row_hash == hashes[1].row_hash)
+    return hashes[0].row_hash == hashes[1].row_hash
 
 
 @pytest.mark.cross_section
@@ -104,12 +95,6 @@ def test_the_settings_of_ansi_do_not_matter(spark: SparkSession) -> None:
         assert [(source, target) for source, target in DIFFERENT if are_equal(spark, source, target)] == []
     finally:
         spark.conf.set("spark.sql.ansi.enabled", before)
-
-
-@pytest.mark.parametrize(("source", "target"), REFUSED)
-def test_types_without_an_exact_common_type_are_refused(spark: SparkSession, source: str, target: str) -> None:
-    with pytest.raises(SchemaError, match="cannot be compared exactly: exclude the column"):
-        are_equal(spark, source, target)
 
 
 def test_json_is_compared_by_its_meaning(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ def main(servers: str, topic: str) -> None:
     again = local_session()
     options = {"kafka.bootstrap.servers": servers}
     changes = from_kafka_changelog(spark, topic, format="debezium-json", schema="id INT", primary_key="id", options=options, bounded=True)
-    found = {
+    results = {
         "rows": [list(row) for row in changes.collect()],
         "same": again is spark,
         "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
@@ -27,8 +27,8 @@ def main(servers: str, topic: str) -> None:
     spark.stop()
     del os.environ["SPARK_HOME"]
     loader = local_session(packages=["delta"])._jvm.Thread.currentThread().getContextClassLoader()
-    found["delta"] = loader.loadClass("io.delta.sql.DeltaSparkSessionExtension").getSimpleName()
-    print(json.dumps(found))
+    results["delta"] = loader.loadClass("io.delta.sql.DeltaSparkSessionExtension").getSimpleName()
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

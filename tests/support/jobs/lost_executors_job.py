@@ -1,10 +1,11 @@
 """A user's job for a cluster: tables that stay equal to their source, by `apply_changes` and by `sync_database`. Arguments are JSON.
 
-It prints ``stored`` and the way when executors hold the rows of a micro-batch that are then written, and at the end the rows of each table
-as JSON.
+It prints the files from which executors import the package, ``stored`` and the way when executors hold the rows of a micro-batch that are
+then written, and at the end the rows of each table as JSON.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -23,6 +24,14 @@ from normalize import (
 from normalize.sync.table_options import TableOptions
 
 SCHEMA, KEY = "id INT, name STRING, qty INT", "id"
+
+
+def loaded(_: int) -> tuple[str, bool]:
+    """Return the file from which a worker imports the package, and whether the package's data is included."""
+    import normalize
+    from cdc_formats.decoding.validation import packaged_schema
+
+    return os.path.abspath(normalize.__file__), packaged_schema("debezium-json") is not None
 
 
 def watch(spark, query, way: str) -> None:
@@ -57,7 +66,8 @@ def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, 
             tables={"t": TableOptions(schema=SCHEMA, primary_key=KEY, name=name)},
         )
     else:
-        changes = from_kafka_changelog(spark, topic, format="debezium-json", schema=SCHEMA, primary_key=KEY, options=options)
+        validated = {"format": "debezium-json", "format_options": {"validate": True}}
+        changes = from_kafka_changelog(spark, topic, **validated, schema=SCHEMA, primary_key=KEY, options=options)
         writer = apply_changes(changes, table, keys=KEY)
     if isinstance(table, JdbcTarget):
         source = {"url": table.url, "user": table.user, "password": table.password, "dbtable": table.table}
@@ -84,6 +94,7 @@ def main(text: str) -> None:
 
     arguments = json.loads(text)
     spark = SparkSession.builder.getOrCreate()
+    print(json.dumps(spark.sparkContext.parallelize(range(4), 4).map(loaded).collect()), flush=True)
     print(json.dumps({way: copied(spark, way, **arguments) for way in ("apply_changes", "sync_database")}))
     spark.stop()
 

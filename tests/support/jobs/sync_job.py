@@ -1,4 +1,4 @@
-"""Run `sync_database` until it has read all records: ``python -m tests.support.jobs.sync_job SERVERS TOPIC FOLDER TABLES``.
+"""Run `sync_database` until it has read all records: ``python -m tests.support.jobs.sync_job SERVERS TOPIC DEAD FOLDER TABLES``.
 
 The target is the pickled database in the file ``target`` of FOLDER. TABLES is the folder of the session's catalogs. It prints a line for
 each table of a micro-batch that is merged.
@@ -26,11 +26,11 @@ def main() -> None:
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
-    from normalize import sync_database
+    from normalize import DeadLetter, sync_database
     from tests.support.sinking import fails_after_repeating
     from tests.support.spark_packages import settings
 
-    servers, topic, folder, tables = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
+    servers, topic, dead, folder, tables = *sys.argv[1:4], *map(Path, sys.argv[4:])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master("local[2]").config(map=settings(tables)).getOrCreate()
     log = logging.getLogger("normalize")
@@ -42,7 +42,8 @@ def main() -> None:
         format="maxwell-json",
         target=pickle.loads((folder / "target").read_bytes()),
         schema_location=str(folder / "schemas"),
-        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 60},
+        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 62},
+        mode=DeadLetter(dead),
         parallel=2,
     )
     writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)

@@ -65,8 +65,8 @@ def _numbered(topic: Topic, evidence: Evidence, rows: Sequence[Final]) -> dict[A
 def _compare(topic: Topic, evidence: Evidence, actual: Mapping[Any, Final], expected: Mapping[Any, Mapping[str, Any]]) -> Verdict:
     verdict = Verdict(len(expected))
     for key in {**expected, **actual}:
-        for found in _found(actual.get(key), expected.get(key), evidence):
-            _explain(topic, found, evidence, verdict)
+        for mismatch in _found(actual.get(key), expected.get(key), evidence):
+            _explain(topic, mismatch, evidence, verdict)
     return verdict
 
 
@@ -87,15 +87,15 @@ def _same(actual: Any, truth: Any) -> bool:
     return repr(actual) == repr(truth)
 
 
-def _reason(topic: Topic, found: Found, evidence: Evidence) -> Difference | None:
-    candidates = (difference for difference in topic.differences if found.what in difference.what)
-    return next((difference for difference in candidates if difference.explains(found, evidence)), None)
+def _reason(topic: Topic, mismatch: Found, evidence: Evidence) -> Difference | None:
+    candidates = (difference for difference in topic.differences if mismatch.what in difference.what)
+    return next((difference for difference in candidates if difference.explains(mismatch, evidence)), None)
 
 
-def _explain(topic: Topic, found: Found, evidence: Evidence, verdict: Verdict) -> None:
-    difference = _reason(topic, found, evidence)
+def _explain(topic: Topic, mismatch: Found, evidence: Evidence, verdict: Verdict) -> None:
+    difference = _reason(topic, mismatch, evidence)
     if difference is None:
-        verdict.unexplained.append(found)
+        verdict.unexplained.append(mismatch)
     else:
         verdict.explained[difference] += 1
 
@@ -103,7 +103,7 @@ def _explain(topic: Topic, found: Found, evidence: Evidence, verdict: Verdict) -
 def assert_truth(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
     """Require that a replay ends in the truth except for the topic's differences, each of which must occur."""
     verdict = judge(topic, replay, records)
-    shown = "\n".join(str(found)[:600] for found in verdict.unexplained[:5])
+    shown = "\n".join(str(mismatch)[:600] for mismatch in verdict.unexplained[:5])
     assert not verdict.unexplained, f"{len(verdict.unexplained)} differences from the truth, the first:\n{shown}"
     for difference in topic.differences:
         times = verdict.explained[difference]
@@ -125,7 +125,7 @@ def assert_before_images(topic: Topic, replay: Replay, records: Sequence[Recorde
             continue
         verdict.rows += 1
         before = {name: value for name, value in final.row.items() if name not in topic.additional}
-        for found in _found(rows.pop(key, None), before, evidence):
-            _explain(topic, found, evidence, verdict)
+        for mismatch in _found(rows.pop(key, None), before, evidence):
+            _explain(topic, mismatch, evidence, verdict)
     assert verdict.rows
     assert not verdict.unexplained, verdict.unexplained[:5]

@@ -91,27 +91,27 @@ class Difference:
 
 def written_as(reason: str, spelling: Callable[[Any], Any], *columns: str) -> Difference:
     """Return the difference of columns whose values the producer encodes otherwise, as `spelling` of the truth's value."""
-    return Difference(columns, reason, lambda found, _: found.truth is not None and found.actual == spelling(found.truth))
+    return Difference(columns, reason, lambda mismatch, _: mismatch.truth is not None and mismatch.actual == spelling(mismatch.truth))
 
 
-def _value_of(found: Found) -> bytes:
-    return (found.record.value if found.record else None) or b""
+def _value_of(mismatch: Found) -> bytes:
+    return (mismatch.record.value if mismatch.record else None) or b""
 
 
 # --------------------------------------------------------------------------------------------------------- ALTER TABLE
 
 
-def _has(found: Found, column: str, schemas: tuple[int, ...]) -> bool:
+def _has(mismatch: Found, column: str, schemas: tuple[int, ...]) -> bool:
     """Whether the record has a column: by its name in JSON, by the id of its schema in Avro."""
-    value = _value_of(found)
+    value = _value_of(mismatch)
     return int.from_bytes(value[1:5], "big") in schemas if schemas else f'"{column}"'.encode() in value
 
 
 def added_later(column: str, default: str, schemas: tuple[int, ...] = ()) -> Difference:
     """Return the difference of a column that was added with a default: rows not written since lack it."""
 
-    def explains(found: Found, _: Evidence) -> bool:
-        return found.actual is None and found.truth == default and not _has(found, column, schemas)
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        return mismatch.actual is None and mismatch.truth == default and not _has(mismatch, column, schemas)
 
     return Difference((column,), f"ADD COLUMN {column} DEFAULT: no event for the existing rows", explains)
 
@@ -119,9 +119,9 @@ def added_later(column: str, default: str, schemas: tuple[int, ...] = ()) -> Dif
 def renamed_later(column: str, before: str) -> Difference:
     """Return the difference of a renamed column: rows not written since have it under its old name."""
 
-    def explains(found: Found, _: Evidence) -> bool:
-        assert found.row is not None
-        return found.actual is None and found.truth == found.row.row[before]
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        assert mismatch.row is not None
+        return mismatch.actual is None and mismatch.truth == mismatch.row.row[before]
 
     return Difference((column,), f"RENAME COLUMN {before}: no event for the existing rows", explains)
 
@@ -129,8 +129,8 @@ def renamed_later(column: str, before: str) -> Difference:
 def default_for_null(column: str, default: str, schemas: tuple[int, ...] = ()) -> Difference:
     """Return the difference of a nullable column with a default: Connect's converters write the default for NULL."""
 
-    def explains(found: Found, _: Evidence) -> bool:
-        return found.truth is None and found.actual == default and _has(found, column, schemas)
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        return mismatch.truth is None and mismatch.actual == default and _has(mismatch, column, schemas)
 
     return Difference((column,), "the default instead of NULL (replace.null.with.default)", explains)
 
@@ -141,8 +141,8 @@ def default_for_null(column: str, default: str, schemas: tuple[int, ...] = ()) -
 def truncated_at(timestamp: int) -> Difference:
     """Return the difference of a TRUNCATE that is missing in the topic: rows last written before it stay."""
 
-    def explains(found: Found, _: Evidence) -> bool:
-        return found.record is not None and found.record.timestamp <= timestamp
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        return mismatch.record is not None and mismatch.record.timestamp <= timestamp
 
     return Difference((ROW_TOO_MANY,), "TRUNCATE is not in the topic, or has no row", explains)
 
@@ -153,9 +153,9 @@ def torn_between_partitions(table: str) -> Difference:
     The new key decides the record's partition, and Kafka does not order records of several partitions within a millisecond.
     """
 
-    def explains(found: Found, evidence: Evidence) -> bool:
+    def explains(mismatch: Found, evidence: Evidence) -> bool:
         (column,) = evidence.primary_key
-        key = (found.row.row if found.row else found.truth)[column]
+        key = (mismatch.row.row if mismatch.row else mismatch.truth)[column]
         partitions: dict[int, set[int]] = {}
         for place, message in evidence.messages.items():
             if message["table"] == table and any(key == (message.get(image) or {}).get(column) for image in ("data", "old")):
@@ -173,9 +173,9 @@ def fake_keys(column: str) -> Difference:
     row stays if its value in the index was removed, or was written again under another key.
     """
 
-    def explains(found: Found, evidence: Evidence) -> bool:
-        assert found.row is not None
-        row = found.row.row
+    def explains(mismatch: Found, evidence: Evidence) -> bool:
+        assert mismatch.row is not None
+        row = mismatch.row.row
         images = ((message["before"] or {}, message["after"] or {}) for message in evidence.messages.values())
         return any(
             (before.get(column) == row[column] and before["id"] == 0) or (after.get(column) == row[column] and after["id"] != row["id"])
@@ -199,13 +199,13 @@ def toast_of_the_old_key() -> tuple[Difference, Difference]:
         messages = (evidence.messages[place] for place in evidence.corrupt)
         return {message["after"]["id"] for message in messages if message["op"] == "c"}
 
-    def corrupt(found: Found, evidence: Evidence) -> bool:
-        after = json.loads(_value_of(found))["after"]
-        has_placeholder = any(text in _value_of(found) for text in _PLACEHOLDERS)
+    def corrupt(mismatch: Found, evidence: Evidence) -> bool:
+        after = json.loads(_value_of(mismatch))["after"]
+        has_placeholder = any(text in _value_of(mismatch) for text in _PLACEHOLDERS)
         return has_placeholder and after["id"] in created_with_placeholders(evidence)
 
-    def missing(found: Found, evidence: Evidence) -> bool:
-        return found.truth["id"] in created_with_placeholders(evidence)
+    def missing(mismatch: Found, evidence: Evidence) -> bool:
+        return mismatch.truth["id"] in created_with_placeholders(evidence)
 
     reason = "REPLICA IDENTITY DEFAULT: a key change with unchanged TOASTed values; they were the old key's"
     return Difference((CORRUPT,), reason, corrupt), Difference((ROW_MISSING,), reason, missing)
@@ -310,13 +310,13 @@ def nested_json(*columns: str) -> Difference:
     A JSON string becomes its bare text, and a JSON null becomes SQL's NULL.
     """
 
-    def explains(found: Found, _: Evidence) -> bool:
-        if found.truth is None:
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        if mismatch.truth is None:
             return False
-        value = json.loads(found.truth, parse_float=Decimal)
+        value = json.loads(mismatch.truth, parse_float=Decimal)
         if value is None or isinstance(value, str):
-            return bool(found.actual == value)
-        return found.actual is not None and repr(json.loads(found.actual, parse_float=Decimal)) == repr(value)
+            return bool(mismatch.actual == value)
+        return mismatch.actual is not None and repr(json.loads(mismatch.actual, parse_float=Decimal)) == repr(value)
 
     return Difference(columns, "a JSON value is nested in the message and is not text", explains)
 
@@ -324,9 +324,9 @@ def nested_json(*columns: str) -> Difference:
 def bootstrapped_zone(*columns: str) -> Difference:
     """Return the difference of a TIMESTAMP in a bootstrap's row: it has the server's zone, those of the stream have UTC."""
 
-    def explains(found: Found, _: Evidence) -> bool:
-        actual, truth = (datetime.fromisoformat(text) for text in (found.actual, found.truth))
-        return b'"type":"bootstrap-insert"' in _value_of(found) and actual - truth == timedelta(hours=2)
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        actual, truth = (datetime.fromisoformat(text) for text in (mismatch.actual, mismatch.truth))
+        return b'"type":"bootstrap-insert"' in _value_of(mismatch) and actual - truth == timedelta(hours=2)
 
     return Difference(columns, "a bootstrap writes a TIMESTAMP in the server's zone", explains)
 
@@ -334,9 +334,9 @@ def bootstrapped_zone(*columns: str) -> Difference:
 def bootstrapped_again(rows: int) -> Difference:
     """Return the difference of a table without a primary key that was bootstrapped when it already had rows."""
 
-    def explains(found: Found, evidence: Evidence) -> bool:
-        assert found.row is not None
-        return as_text(found.row.row) in evidence.bootstrapped
+    def explains(mismatch: Found, evidence: Evidence) -> bool:
+        assert mismatch.row is not None
+        return as_text(mismatch.row.row) in evidence.bootstrapped
 
     reason = "a bootstrap repeated rows of the stream, and without a primary key repeated rows cannot be recognised"
     return Difference((ROW_TOO_MANY,), reason, explains, rows)
@@ -367,8 +367,8 @@ def respaced_json(*columns: str) -> Difference:
     def value_of(text: str) -> Any:
         return json.loads(text, parse_float=Decimal, parse_int=Decimal)
 
-    def explains(found: Found, _: Evidence) -> bool:
-        return None not in (found.actual, found.truth) and bool(value_of(found.actual) == value_of(found.truth))
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        return None not in (mismatch.actual, mismatch.truth) and bool(value_of(mismatch.actual) == value_of(mismatch.truth))
 
     return Difference(columns, "the connector reformats JSON in the stream: spaces and numbers", explains)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from cdc_formats import ABSENT, Decoder, Ignored, to_python
 from cdc_formats.decoding.images import complete
 from cdc_formats.errors import DecodeError
 from cdc_formats.fold import FoldOptions, fold
+from tests.support.samples import recording
 
 Place = tuple[int, int]
 """The Kafka partition of a record, and its offset there when the recording is replayed."""
@@ -48,20 +47,13 @@ class Replay:
     corrupt: dict[Place, str] = field(default_factory=dict)
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
-
-
 @lru_cache(maxsize=4)
 def read_recording(path: Path) -> tuple[Recorded, ...]:
     """Read a recording in the order of a stream: by partition, merged by Kafka's timestamps."""
     partitions: dict[int, list[Recorded]] = {}
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            entry = json.loads(line)
-            records = partitions.setdefault(entry["partition"], [])
-            place = (entry["partition"], len(records))
-            records.append(Recorded(place, entry["timestamp"], _bytes(entry["key_base64"]), _bytes(entry["value_base64"])))
+    for record in recording(path):
+        records = partitions.setdefault(record.partition, [])
+        records.append(Recorded((record.partition, len(records)), record.timestamp, record.key, record.value))
     stamped = [
         (stamp, record)
         for _, records in sorted(partitions.items())

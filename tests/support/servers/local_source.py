@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import json
 import pickle
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,7 @@ class EncryptedSource(LocalSource):
         self.more = (f"--ssl-cert={pem}", f"--ssl-key={pem}")
 
 
+LATEST = {"scan.startup.mode": "latest-offset"}
 SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
 
 
@@ -122,6 +125,25 @@ def inferred(options: Options) -> pa.Schema:
         return BatchWriter(server, tables[0], options).schema
 
     return run_query(options, schema)
+
+
+@contextmanager
+def repeating(*acts: Callable[[], object], pause: float) -> Iterator[None]:
+    """Call each function again and again inside the context, in a thread of its own."""
+    done = threading.Event()
+
+    def repeat(act: Callable[[], object]) -> None:
+        while not done.wait(pause):
+            act()
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        repeated = [threads.submit(repeat, act) for act in acts]
+        try:
+            yield
+        finally:
+            done.set()
+        for each in repeated:
+            each.result()
 
 
 class Stream:
@@ -155,6 +177,13 @@ class Stream:
     def latest(self, **limit: Any) -> dict[str, Any]:
         """Return the end of the next batch; Spark passes the start since 4.2."""
         return _through_json(self.reader.latestOffset(*([self.start] if HAS_READ_LIMITS else []), **limit))
+
+    def run(self) -> Iterator[list[dict[str, Any]]]:
+        """Yield the rows of the further batches of a run, which ends when the end of a batch is its start."""
+        while (end := self.latest()) != self.start:
+            rows = list(self.between(self.start, end))
+            self.start = end
+            yield rows
 
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for partition in self.reader.partitions(start, end):

@@ -15,9 +15,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 
 TYPE = "application/vnd.schemaregistry.v1+json"
@@ -31,13 +29,13 @@ class RegistryFront:
     behind : str
         The URL of a registry that requests are forwarded to; empty: none.
     schemas : mapping
-        The texts of schemas by id, without a registry behind.
+        The texts of schemas by id, without a registry behind; a registered schema is added.
     basic, bearer : str or None
         The user and password, or the token, that a request must contain.
     answers : sequence of (int, bytes)
         Status and body of the first answers, for any request.
     certificate : Path or None
-        The folder with the files of `make_certificates`; enables TLS.
+        The folder with ``server.pem``, a certificate and its key, and ``authority.pem``, which signs clients; enables TLS.
     client_certificate : bool
         Whether to require a client certificate.
     """
@@ -53,7 +51,7 @@ class RegistryFront:
         certificate: Path | None = None,
         client_certificate: bool = False,
     ) -> None:
-        self.behind, self.schemas, self.answers = behind, schemas or {}, list(answers)
+        self.behind, self.schemas, self.answers = behind, dict(schemas or {}), list(answers)
         self.wanted = None if basic is None else "Basic " + base64.b64encode(basic.encode()).decode()
         self.wanted = self.wanted if bearer is None else f"Bearer {bearer}"
         self.certificate, self.client_certificate = certificate, client_certificate
@@ -109,9 +107,14 @@ class RegistryFront:
             return self.answers.pop(0)
         if self.behind:
             return _handed_on(self.behind + path, body)
-        number = path.partition("?")[0].rpartition("/")[2]
-        if path.startswith("/schemas/ids/") and int(number) in self.schemas:
-            return 200, json.dumps({"schema": self.schemas[int(number)]}).encode()
+        if body is not None:
+            schema = json.loads(body)["schema"]
+            number = next((number for number, text in self.schemas.items() if text == schema), len(self.schemas) + 1)
+            self.schemas[number] = schema
+            return 200, json.dumps({"id": number}).encode()
+        requested = path.partition("?")[0].rpartition("/")[2]
+        if path.startswith("/schemas/ids/") and int(requested) in self.schemas:
+            return 200, json.dumps({"schema": self.schemas[int(requested)]}).encode()
         return 404, b'{"error_code": 40403, "message": "Schema not found"}'
 
 
@@ -123,37 +126,3 @@ def _handed_on(url: str, body: bytes | None) -> tuple[int, bytes]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read()
-
-
-def make_certificates(folder: Path, password: bytes) -> None:
-    """Write certificates of an authority, a server and a client, with their keys; a password protects the client's key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    now, keys = datetime.now(timezone.utc), {name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server", "client")}
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-    # Python 3.13 requires key identifiers and the usage of an authority's key.
-    usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False)
-    usage |= {"encipher_only": False, "decipher_only": False, "digital_signature": True}
-    for name, key in keys.items():
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(issuer)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=2))
-            .add_extension(x509.BasicConstraints(ca=name == "authority", path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-            .add_extension(x509.KeyUsage(key_cert_sign=name == "authority", crl_sign=name == "authority", **usage), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(keys["authority"].public_key()), critical=False)
-        )
-        certificate = builder.sign(keys["authority"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        encryption = serialization.BestAvailableEncryption(password) if name == "client" else serialization.NoEncryption()
-        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-        (folder / f"{name}.pem").write_bytes(certificate if name != "server" else certificate + pem)
-        (folder / f"{name}.key").write_bytes(pem)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import psutil
 import pyspark
 
-from normalize import local_kafka
 from tests.support.quick_java import QUICK
+from tests.support.servers import processes
 
-START_TIMEOUT = 60.0  # seconds
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
@@ -30,9 +26,7 @@ class StandaloneCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.home = folder, folder / "spark"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = processes.free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -42,14 +36,14 @@ class StandaloneCluster:
         for part in Path(pyspark.__file__).parent.iterdir():
             (self.home / part.name).symlink_to(part)
         self._start("master", "master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
-        self._wait_for_master()
+        processes.wait_until(lambda: processes.listens(self.port), self._processes["master"], self.folder / "master.log")
         for number in range(2):
             self.start_worker(number)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for process in reversed(self._processes.values()):  # the Master last
-            self._end(process)
+            processes.end(process)
 
     def start_worker(self, number: int) -> None:
         """Start a Worker, or start it again."""
@@ -60,7 +54,7 @@ class StandaloneCluster:
         """Kill a Worker and its executors with SIGKILL."""
         for process in self._java(f"work{number}"):
             process.kill()
-        self._end(self._processes.pop(f"worker{number}"))
+        processes.end(self._processes.pop(f"worker{number}"))
 
     def kill_executor(self, number: int) -> bool:
         """Kill the executors of a Worker with SIGKILL, and return whether there was one."""
@@ -68,12 +62,6 @@ class StandaloneCluster:
         for process in executors:
             process.kill()
         return bool(executors)
-
-    @staticmethod
-    def _end(process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(timeout=60)
 
     def _java(self, folder: str) -> list[psutil.Process]:
         """Return the processes of a Worker and of its executors, which name or have its folder."""
@@ -87,25 +75,8 @@ class StandaloneCluster:
         return found
 
     def _start(self, name: str, kind: str, *arguments: str) -> None:
-        """Start a process under the guard of local_kafka, which ends it with this process."""
         command = [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
         scratch = self.folder / f"{name}.scratch"
         scratch.mkdir(exist_ok=True)
-        guard = [sys.executable, "-I", local_kafka.__file__, "--guard", str(scratch), *command]
         environment = {**os.environ, "SPARK_HOME": str(self.home), "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_DAEMON_MEMORY": "256m"}
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                guard, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self.folder
-            )
-
-    def _wait_for_master(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            log = (self.folder / "master.log").read_text(errors="replace")
-            ended = self._processes["master"].poll() is not None
-            if ended or time.monotonic() > deadline:
-                raise RuntimeError(f"the Master did not start; its log:\n{log[-3000:]}")
-            time.sleep(0.05)
+        self._processes[name] = processes.start(command, scratch, self.folder / f"{name}.log", env=environment, cwd=self.folder)

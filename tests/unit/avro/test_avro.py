@@ -18,7 +18,6 @@ from cdc_formats.avro.reader import AvroSchema, row_converter, without_logical_t
 from cdc_formats.avro.writer import AvroRows, avro_bytes, record_schema
 from cdc_formats.errors import EncodeError, SchemaError, TypeConversionError
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.numbers import shortest
 from cdc_formats.values.schema import TYPE_NAMES
 from tests.support.examples import examples
 
@@ -226,14 +225,6 @@ def test_more_digits_than_the_column_holds(avro: Any, value: Any, rounded: str) 
     with pytest.raises(TypeConversionError, match=r"more digits after the point than the type holds.*rounding='half_up'"):
         read(avro, value, "DECIMAL(10,1)")
     assert read(avro, value, "DECIMAL(10,1)", Handling(rounding="half_up")) == rounded
-
-
-@settings(max_examples=examples(100), deadline=None, derandomize=True)
-@given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_float_has_the_fewest_digits_that_are_the_same_float(value: float) -> None:
-    decimal = Decimal(repr(shortest(value)))
-    assert struct.unpack("<f", struct.pack("<f", float(decimal)))[0] == value
-    assert len(decimal.normalize().as_tuple().digits) <= 9
 
 
 def test_an_unsigned_bigint_in_both_modes() -> None:

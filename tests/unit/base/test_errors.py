@@ -61,6 +61,18 @@ def test_every_error_class_has_its_condition() -> None:
     assert {cls.__name__ for cls in classes()} == {n for n, v in vars(errors).items() if isinstance(v, type) and n.endswith("Error")}
 
 
+def test_a_condition_is_the_name_of_its_class_unless_the_class_has_another() -> None:
+    class OwnError(DecodeError):
+        condition = "MINE"
+
+    assert [cls.condition for cls in (DecodeError, errors.MissingBeforeImageError, errors.TlsError, OwnError)] == [
+        "DECODE",
+        "MISSING_BEFORE_IMAGE",
+        "TLS",
+        "MINE",
+    ]
+
+
 def test_an_error_without_arguments_has_a_text() -> None:
     assert str(ChangelogError()) == "[CHANGELOG] "
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cdc_formats
+from tests.support.imports import imported
 
 PACKAGE = Path(cdc_formats.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -69,16 +70,6 @@ def test_getting_a_format_imports_only_that_one() -> None:
         "print([n for n in sys.modules if n.startswith('cdc_formats.formats.')])"
     )
     assert run(script) == "['cdc_formats.formats.ogg']"
-
-
-def imported(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add((node.module or "").partition(".")[0])
-    return names
 
 
 @pytest.mark.parametrize("path", MODULES, ids=room)
@@ -163,13 +154,14 @@ MAY_IMPORT = {
     "normalize.monitoring": "connect core",
     "normalize.plan": "stage_options",
     "normalize.query": "analyzed_plan arguments condition core dataframe decode engines kafka monitoring plan stage_options",
+    "normalize.run": "kafka monitoring session sinks sync",
     "normalize.session": "local_kafka spark_versions",
     "normalize.session_check": "connect spark_versions",
     "normalize.sinks": "analyzed_plan arguments connect core dataframe decode monitoring spark_versions",
     "normalize.spark_versions": "",
     "normalize.stage_options": "arguments core",
     "normalize.sync": "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check sinks spark_versions worker",
-    "normalize.verify": "arguments connect sinks",
+    "normalize.verify": "arguments connect core sinks",
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no folder is a room of its own; the package

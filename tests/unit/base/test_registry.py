@@ -267,7 +267,7 @@ def test_a_format_without_a_decoder_is_an_error_that_names_the_method() -> None:
     class Empty(Format):
         identifier = "empty-json"
 
-    with pytest.raises(NotImplementedError, match=r"Empty defines neither read\(\) nor reader\(\)"):
+    with pytest.raises(NotImplementedError, match=r"Empty defines none of read\(\), envelope\(\) and reader\(\)"):
         Empty().decoder("id INT").decode(None, b"{}")
 
 

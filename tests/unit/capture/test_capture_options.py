@@ -9,7 +9,7 @@ from cdc_formats.errors import ArgumentError
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("options", "reason"),
     [
         ({"chunk": "1"}, "no option 'chunk'"),
         ({"server-id": "9-5"}, "option 'server-id' must be a number"),
@@ -18,12 +18,12 @@ from cdc_formats.errors import ArgumentError
         ({"scan.startup.mode": "newest"}, "one of initial"),
     ],
 )
-def test_invalid_options_raise_an_error(given: dict[str, str], reason: str) -> None:
+def test_invalid_options_raise_an_error(options: dict[str, str], reason: str) -> None:
     needed = {"hostname": "h", "username": "u", "password": "p", "database-name": "d", "table-name": "t"}
     with pytest.raises(ArgumentError, match=reason):
-        read_options(needed | given)
+        read_options(needed | options)
 
 
 def test_password_is_not_in_the_repr_of_options() -> None:
-    given = {"hostname": "h", "username": "u", "password": "s3cret", "Database-Name": "d", "TABLE-NAME": "t"}
-    assert "s3cret" not in repr(read_options(given))
+    texts = {"hostname": "h", "username": "u", "password": "s3cret", "Database-Name": "d", "TABLE-NAME": "t"}
+    assert "s3cret" not in repr(read_options(texts))

@@ -170,9 +170,9 @@ TEXT = st.text() | st.lists(
 @example("ALTER TABLE", True, 0, "shop")
 @example("'\\", True, 0, "shop")
 def test_no_text_fails(text: str, mariadb: bool, sql_mode: int, schema: str) -> None:
-    found = SqlStatement(text, Dialect(mariadb, sql_mode))
-    assert isinstance(found.effect(schema, TABLE), Effect)
-    assert isinstance(found.ends_transaction and found.may_create, bool)
+    parsed = SqlStatement(text, Dialect(mariadb, sql_mode))
+    assert isinstance(parsed.effect(schema, TABLE), Effect)
+    assert isinstance(parsed.ends_transaction and parsed.may_create, bool)
 
 
 @given(st.binary(), st.integers(0, 3000))
@@ -297,8 +297,8 @@ def test_statement_is_decoded_in_the_clients_character_set(charset: int, stateme
     ],
 )
 def test_statements_that_end_a_transaction_or_may_create_a_table(text: str, ends: bool, creates: bool) -> None:
-    found = SqlStatement(text, MARIADB)
-    assert (found.ends_transaction, found.may_create) == (ends, creates)
+    parsed = SqlStatement(text, MARIADB)
+    assert (parsed.ends_transaction, parsed.may_create) == (ends, creates)
 
 
 def test_columns_that_a_statement_drops_or_renames() -> None:

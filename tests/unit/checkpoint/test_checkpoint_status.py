@@ -34,24 +34,24 @@ def kafka_checkpoint(folder: Path, planned: int, committed: int) -> Path:
 @pytest.mark.parametrize("archive", CHECKPOINTS, ids=lambda path: path.stem)
 def test_checkpoints_of_each_version_of_spark(archive: Path, tmp_path: Path) -> None:
     shutil.unpack_archive(archive, tmp_path)
-    found = checkpoint_status(str(tmp_path))
-    assert found.committed_batch == found.planned_batch == max(int(each.name) for each in (tmp_path / "commits").glob("[0-9]*"))
-    assert found.state_version == found.committed_batch + 1
-    assert [(each.operator_id, each.name, each.partitions) for each in found.operators] == [(0, "applyInPandasWithState", 2)]
-    assert found.settings["spark.sql.shuffle.partitions"] == "2"
-    assert (found.offsets, len(found.other_sources)) == ({}, 1)
+    status = checkpoint_status(str(tmp_path))
+    assert status.committed_batch == status.planned_batch == max(int(each.name) for each in (tmp_path / "commits").glob("[0-9]*"))
+    assert status.state_version == status.committed_batch + 1
+    assert [(each.operator_id, each.name, each.partitions) for each in status.operators] == [(0, "applyInPandasWithState", 2)]
+    assert status.settings["spark.sql.shuffle.partitions"] == "2"
+    assert (status.offsets, len(status.other_sources)) == ({}, 1)
 
 
 def test_offsets_are_those_of_the_committed_batch(tmp_path: Path) -> None:
-    found = checkpoint_status(str(kafka_checkpoint(tmp_path, planned=11, committed=9)))
-    assert (found.planned_batch, found.committed_batch, found.is_running_or_failed, found.state_version) == (11, 9, True, None)
-    assert found.offsets == {"orders": {0: 1009, 1: 5}, "items.\x1b": {0: 9}}
-    assert found.committed_planned_at == datetime(2023, 11, 14, 22, 13, 20, 9000, timezone.utc)
+    status = checkpoint_status(str(kafka_checkpoint(tmp_path, planned=11, committed=9)))
+    assert (status.planned_batch, status.committed_batch, status.is_running_or_failed, status.state_version) == (11, 9, True, None)
+    assert status.offsets == {"orders": {0: 1009, 1: 5}, "items.\x1b": {0: 9}}
+    assert status.committed_planned_at == datetime(2023, 11, 14, 22, 13, 20, 9000, timezone.utc)
 
 
 def test_a_query_without_a_finished_batch(tmp_path: Path) -> None:
-    found = checkpoint_status(str(kafka_checkpoint(tmp_path, planned=0, committed=-1)))
-    assert (found.planned_batch, found.committed_batch, found.offsets) == (0, None, {})
+    status = checkpoint_status(str(kafka_checkpoint(tmp_path, planned=0, committed=-1)))
+    assert (status.planned_batch, status.committed_batch, status.offsets) == (0, None, {})
 
 
 def test_the_command_prints_it(tmp_path: Path) -> None:

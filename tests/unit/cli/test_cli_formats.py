@@ -22,8 +22,8 @@ def test_all_formats_are_listed_with_their_properties() -> None:
 
 
 def test_formats_are_listed_as_json() -> None:
-    found = {each["identifier"]: each for each in json.loads(quick("formats", "--json").out)}
-    assert found["debezium-flat-json"] == {
+    by_identifier = {each["identifier"]: each for each in json.loads(quick("formats", "--json").out)}
+    assert by_identifier["debezium-flat-json"] == {
         "identifier": "debezium-flat-json",
         "changelog_mode": ["+I", "+U", "-D"],
         "reads_key": True,

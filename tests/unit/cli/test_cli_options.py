@@ -21,17 +21,17 @@ def test_properties_come_from_a_file_the_command_line_and_the_environment(tmp_pa
     monkeypatch.setenv("ORDERS_PASSWORD", SECRET)
     file = tmp_path / "client.properties"
     file.write_text("# ours\nbootstrap.servers = file:1\n\nsasl.password = env:ORDERS_PASSWORD\nclient.id=file\n")
-    found = connection("", file, ["client.id=line", "sasl.username=a=b"])
-    assert found.servers == "file:1"
-    assert found.config == {"sasl.password": SECRET, "client.id": "line", "sasl.username": "a=b"}
+    broker = connection("", file, ["client.id=line", "sasl.username=a=b"])
+    assert broker.servers == "file:1"
+    assert broker.config == {"sasl.password": SECRET, "client.id": "line", "sasl.username": "a=b"}
     assert connection("b:1", file).servers == "b:1"
     assert connection("", file, ["bootstrap.servers=line:1"]).servers == "line:1"
 
 
 def test_connection_text_and_repr_mask_secrets() -> None:
-    found = connection("b:1", None, [f"sasl.password={SECRET}", f"ssl.key.pem={SECRET}", "security.protocol=SASL_SSL"])
-    assert str(found) == "bootstrap.servers=b:1, sasl.password=***, security.protocol=SASL_SSL, ssl.key.pem=***"
-    assert SECRET not in repr(found)
+    broker = connection("b:1", None, [f"sasl.password={SECRET}", f"ssl.key.pem={SECRET}", "security.protocol=SASL_SSL"])
+    assert str(broker) == "bootstrap.servers=b:1, sasl.password=***, security.protocol=SASL_SSL, ssl.key.pem=***"
+    assert SECRET not in repr(broker)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ LOGIN = ("-X", f"sasl.password={SECRET}", "-X", "security.protocol=SASL_PLAINTEX
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         ("-X", SECRET),
         ("-X", f"security.protocol={SECRET}"),
@@ -70,12 +70,12 @@ LOGIN = ("-X", f"sasl.password={SECRET}", "-X", "security.protocol=SASL_PLAINTEX
         ("-o", SECRET, "-v"),
         (*LOGIN, "-v"),
     ],
-    ids=lambda given: " ".join(given).replace(SECRET, "..."),
+    ids=lambda arguments: " ".join(arguments).replace(SECRET, "..."),
 )
 @pytest.mark.parametrize("command", ["tail", "profile"])
-def test_output_contains_no_secret(command: str, given: tuple[str, ...]) -> None:
+def test_output_contains_no_secret(command: str, arguments: tuple[str, ...]) -> None:
     format = ["-f", "maxwell-json"] if command == "tail" else []
-    done = quick(command, "t", *format, "-b", "127.0.0.1:1", "--timeout", "0.5", *given)
+    done = quick(command, "t", *format, "-b", "127.0.0.1:1", "--timeout", "0.5", *arguments)
     assert done.code in (1, 2)
     assert done.err
     assert SECRET not in done.out + done.err

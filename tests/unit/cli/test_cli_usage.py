@@ -22,7 +22,7 @@ def test_help_names_the_commands_and_imports_no_heavy_package() -> None:
         f"print('LOADED', sorted({HEAVY!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
-    assert all(name in done.stdout for name in ("formats", "profile", "tail", "verify", "status"))
+    assert all(name in done.stdout for name in ("formats", "profile", "tail", "verify", "status", "init", "run"))
     assert done.stdout.strip().endswith("LOADED []")
 
 
@@ -30,7 +30,7 @@ def test_version_is_the_version_of_the_package() -> None:
     assert cdc("--version") == (0, f"cdc {version('pyspark-kafka-changelog')}\n", "")
 
 
-@pytest.mark.parametrize("command", ["formats", "profile", "tail", "verify", "status"])
+@pytest.mark.parametrize("command", ["formats", "profile", "tail", "verify", "status", "init", "run"])
 def test_every_command_has_help_without_a_broker(command: str) -> None:
     done = quick(command, "-h")
     assert done.code == 0

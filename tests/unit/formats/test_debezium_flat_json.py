@@ -11,8 +11,7 @@ from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingBeforeImageError, PartialImageError, SchemaError
 from cdc_formats.events import ControlEvent, KeyedChange
-from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
-from cdc_formats.formats.debezium.json import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
+from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT, UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 
 FLAT = get_format("debezium-flat-json")
 DECIMAL = {"type": "bytes", "optional": False, "name": "org.apache.kafka.connect.data.Decimal", "version": 1, "parameters": {"scale": "2"}}

@@ -13,7 +13,7 @@ from cdc_formats import Change, Ignored, RowKind, get_format
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.events import KeyedChange
-from cdc_formats.formats.debezium.json import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
+from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 
 NOON = 1_735_819_200  # 2025-01-02 12:00:00 UTC, in seconds
 NOON_US = NOON * 1_000_000

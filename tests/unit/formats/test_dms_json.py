@@ -188,10 +188,10 @@ def test_a_control_event_includes_the_table_definition() -> None:
 
 def test_a_before_image_among_the_columns_is_inferred_as_one() -> None:
     update = message("update", {**AFTER, "BI_id": 1, "BI_note": "old"})  # the new note is NULL, which is left out
-    found = infer_schema([(None, message("insert", AFTER)), (None, update)], format="dms-json")
-    assert [column.name for column in found.columns] == list(AFTER)
-    assert found.format_options == {"before_image_prefix": "BI_"}
-    assert "1 of 2 rows have columns with this prefix" in found.option_reasons["before_image_prefix"]
+    inferred = infer_schema([(None, message("insert", AFTER)), (None, update)], format="dms-json")
+    assert [column.name for column in inferred.columns] == list(AFTER)
+    assert inferred.format_options == {"before_image_prefix": "BI_"}
+    assert "1 of 2 rows have columns with this prefix" in inferred.option_reasons["before_image_prefix"]
     (table,) = profile_records(sample((None, update))).tables
     assert [column.name for column in table.schema.columns] == list(AFTER)
     assert table.options == {"before_image_prefix": "BI_"}
@@ -199,7 +199,7 @@ def test_a_before_image_among_the_columns_is_inferred_as_one() -> None:
 
 
 def test_a_column_with_the_prefix_of_before_images_alone_is_a_column() -> None:
-    found = infer_schema([(None, message("update", {"id": 1, "BI_note": "x"}))], format="dms-json")
-    assert (found.ddl, found.format_options) == ("id BIGINT, BI_note STRING", {})
-    found = infer_schema([(None, message("update", {**AFTER, "BI_id": 1}))], format="dms-json", **FIELD)
-    assert ([column.name for column in found.columns], found.format_options) == ([*AFTER, "BI_id"], FIELD)
+    inferred = infer_schema([(None, message("update", {"id": 1, "BI_note": "x"}))], format="dms-json")
+    assert (inferred.ddl, inferred.format_options) == ("id BIGINT, BI_note STRING", {})
+    inferred = infer_schema([(None, message("update", {**AFTER, "BI_id": 1}))], format="dms-json", **FIELD)
+    assert ([column.name for column in inferred.columns], inferred.format_options) == ([*AFTER, "BI_id"], FIELD)

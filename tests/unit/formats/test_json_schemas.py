@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import pickle
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from cdc_formats import Event, Format, Ignored, get_format, read_object
 from cdc_formats.decoding.validation import DRAFT, message_validator
 from cdc_formats.errors import DecodeError, FormatOptionError, MalformedMessageError, SchemaValidationError
 from cdc_formats.testing import Reject, Vector, check_json_schema
-from tests.support.paths import RECORDS
+from tests.support.samples import recorded
 from tests.support.scenarios import FORMATS, OURS
 
 PACKAGE = Path(sys.modules["cdc_formats"].__file__ or "").parent
@@ -182,12 +179,10 @@ RECORDED = {
 def test_recorded_messages_are_valid(name: str) -> None:
     validate = message_validator(RECORDED[name], FORMATS[RECORDED[name]].json_schema())
     count = 0
-    with gzip.open(RECORDS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for line in islice(lines, 0, None, 5):
-            value = json.loads(line)["value_base64"]
-            if value is not None:
-                validate(base64.b64decode(value))
-                count += 1
+    for record in recorded(name, most=None)[::5]:
+        if record.value is not None:
+            validate(record.value)
+            count += 1
     assert count
 
 

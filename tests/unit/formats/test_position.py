@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-from base64 import b64decode
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -20,7 +17,7 @@ from cdc_formats.formats.ogg import trail_position
 from cdc_formats.formats.ticdc import commit_position
 from cdc_formats.position import Position
 from cdc_formats.registry import BUILT_IN
-from tests.support.paths import RECORDS
+from tests.support.samples import recorded
 
 MOST = 2**64 - 1
 
@@ -420,14 +417,6 @@ def test_a_format_that_defines_no_position_has_none() -> None:
         Acme().decoder("id INT", positions=True)
 
 
-def recorded(name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(RECORDS / f"{name}.jsonl.gz", "rt") as lines:
-        for line in lines:
-            value = json.loads(line)["value_base64"]
-            if value is not None:
-                yield json.loads(b64decode(value))
-
-
 @pytest.mark.parametrize(
     ("topic", "histories"),
     [
@@ -441,8 +430,10 @@ def recorded(name: str) -> Iterator[dict[str, Any]]:
 )
 def test_positions_of_a_recorded_topic_never_decrease_within_a_history(topic: str, histories: set[str]) -> None:
     highest: dict[str, tuple[int, int]] = {}
-    for message in recorded(topic):
-        position = position_of(message["source"])
+    for record in recorded(topic, most=None):
+        if record.value is None:
+            continue
+        position = position_of(json.loads(record.value)["source"])
         assert position is not None
         assert position.high is not None
         assert (position.high, position.low) >= highest.get(position.history, (0, 0))

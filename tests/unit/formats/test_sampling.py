@@ -102,18 +102,18 @@ RECORDS = [(b"id=1", message(1)), (b"id=2", message(2))]
 
 
 def test_declared_types_and_the_key_are_inferred() -> None:
-    found = infer_schema(RECORDS, format="till-json")
-    assert (found.ddl, found.primary_key) == ("id INT NOT NULL, price DECIMAL(12,2)", ("id",))
-    assert found.primary_key_reason == "the key's name, in 2 records"
-    assert [(each.certainty, each.source_type) for each in found.evidence] == [("types", "int"), ("types", "money")]
-    assert [each.notes for each in found.evidence] == [(), ("in cents",)]
-    assert (found.option_reasons, found.notes) == ({"euro": "2 messages have types"}, ("2 rows of a till",))
-    assert found.tables == ("rome",)
+    inferred = infer_schema(RECORDS, format="till-json")
+    assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, price DECIMAL(12,2)", ("id",))
+    assert inferred.primary_key_reason == "the key's name, in 2 records"
+    assert [(each.certainty, each.source_type) for each in inferred.evidence] == [("types", "int"), ("types", "money")]
+    assert [each.notes for each in inferred.evidence] == [(), ("in cents",)]
+    assert (inferred.option_reasons, inferred.notes) == ({"euro": "2 messages have types"}, ("2 rows of a till",))
+    assert inferred.tables == ("rome",)
 
 
 def test_a_type_that_the_format_does_not_know_is_inferred_from_values() -> None:
-    found = infer_schema([(None, message(1, types={"price": "weight"}))], format="till-json")
-    assert found.ddl == "price BIGINT, id BIGINT"
+    inferred = infer_schema([(None, message(1, types={"price": "weight"}))], format="till-json")
+    assert inferred.ddl == "price BIGINT, id BIGINT"
 
 
 def test_a_profile_detects_the_format_with_its_evidence() -> None:

@@ -98,8 +98,8 @@ def test_a_document_in_a_payload_is_read() -> None:
 @pytest.mark.parametrize(("format", "value"), [("debezium-json", INSERT), ("debezium-flat-json", {"id": 1, "name": "bolt"})])
 def test_a_topic_of_payloads_is_recognized(format: str, value: dict[str, Any]) -> None:
     records = list(product([wrapped({"id": 1})], [wrapped(value)] * 3))
-    found = infer_schema(records, format=format)
-    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, name STRING", ("id",))
+    inferred = infer_schema(records, format=format)
+    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, name STRING", ("id",))
     profile = profile_records(sample(*records))
     assert profile.format == format
     assert profile.tables[0].primary_key == ("id",)

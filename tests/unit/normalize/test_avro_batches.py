@@ -33,9 +33,9 @@ def read_together(schema: AvroSchema, messages: list[bytes]) -> dict[int, Any] |
     read = avro_reader(schema, MESSAGE, fewest=1)
     if read is None:
         return None
-    values, others = read(messages)
-    places = [index for index in range(len(messages)) if index not in others]
-    assert others == sorted(set(others))
+    values, refused = read(messages)
+    places = [index for index in range(len(messages)) if index not in refused]
+    assert refused == sorted(set(refused))
     assert {value.added for value in values} <= {"default"}
     return dict(zip(places, (value.value for value in values), strict=True))
 
@@ -160,8 +160,8 @@ def test_a_body_with_the_marks_of_others_is_left_to_fastavro() -> None:
     for index in range(5):
         messages = [b"\2a"] * 5
         messages[index] = b"\2b" + marks[index] + b"\2c"
-        values, others = read(messages)
-        assert index in others
+        values, refused = read(messages)
+        assert index in refused
         assert {value.value for value in values} == {"a"}
 
 
@@ -177,10 +177,10 @@ def test_the_work_for_damaged_messages_is_bounded() -> None:
         reads.clear()
         messages = [b"\2a"] * size
         messages[size // 3] = damage
-        values, others = read(messages)
-        assert size // 3 in others
-        assert len(others) <= 16
-        assert len(values) == size - len(others)
+        values, refused = read(messages)
+        assert size // 3 in refused
+        assert len(refused) <= 16
+        assert len(values) == size - len(refused)
         assert sum(reads) <= 3 * size
         reads.clear()
         assert read([damage] * size) == ([], list(range(size)))
@@ -190,8 +190,8 @@ def test_the_work_for_damaged_messages_is_bounded() -> None:
 def test_a_value_that_is_null_is_left_to_fastavro() -> None:
     read = avro_reader(AvroSchema(["null", of("string")]), MESSAGE, fewest=1)
     assert read is not None
-    values, others = read([b"\2\2a", b"\0", b"\2\2b"])
-    assert ([value.value for value in values], others) == (["a", "b"], [1])
+    values, refused = read([b"\2\2a", b"\0", b"\2\2b"])
+    assert ([value.value for value in values], refused) == (["a", "b"], [1])
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_records_and_types_that_are_named_again_are_read() -> None:
     schema = {"type": "record", "name": "Top", "fields": [{"name": "value", "type": inner}, {"name": "added", "type": ["null", "I"]}]}
     read = avro_reader(AvroSchema(schema), MESSAGE, fewest=1)
     assert read is not None
-    values, others = read([b"ab\0\0", b"ab\2cd\2ef\0"])
-    assert others == []
+    values, refused = read([b"ab\0\0", b"ab\2cd\2ef\0"])
+    assert refused == []
     assert [(value.value, value.added) for value in values] == [
         ({"a": b"ab", "b": None}, None),
         ({"a": b"ab", "b": b"cd"}, {"a": b"ef", "b": None}),

@@ -185,7 +185,7 @@ def test_secrets_never_appear_in_a_repr():
 
 
 @pytest.mark.parametrize(
-    ("topic", "given", "text"),
+    ("topic", "producer_options", "text"),
     [
         pytest.param("", {}, "the name of a Kafka topic", id="empty topic"),
         pytest.param("a b", {}, "the name of a Kafka topic", id="an invalid topic name"),
@@ -196,7 +196,7 @@ def test_secrets_never_appear_in_a_repr():
         pytest.param("dead", {"security.protocol": "SSL", "ssl.key.pem": SECRET}, "ssl.key.pem failed", id="an invalid private key"),
     ],
 )
-def test_options_that_make_no_producer_are_refused(topic, given, text):
+def test_options_that_make_no_producer_are_refused(topic, producer_options, text):
     with pytest.raises(ArgumentError, match=text) as raised:
-        destination_of(DeadLetter(topic, given), "debezium-json", SERVERS)
+        destination_of(DeadLetter(topic, producer_options), "debezium-json", SERVERS)
     assert SECRET not in str(raised.value)

@@ -184,8 +184,8 @@ def test_records_with_offsets_in_any_order_give_the_rows_of_the_fold(history, ra
     for part in filter(None, split(offsets, cuts)):
         target.take(records(part, part), keyed([history[offset] for offset in part]))
         blocks += [block for _, block in flushed(target)]
-    told, _ = normalize(blocks, None, stage, 0)
-    assert exact(unpacked(told, stage)) == exact(fold_history(history))
+    normalized, _ = normalize(blocks, None, stage, 0)
+    assert exact(unpacked(normalized, stage)) == exact(fold_history(history))
 
 
 @pytest.mark.parametrize(("row_order", "text"), [("row", "the same timestamp, or none"), ("offset", "two Kafka partitions")])

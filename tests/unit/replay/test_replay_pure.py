@@ -30,10 +30,10 @@ def test_columns_differ_only_after_an_alter_table(topic: Topic, recorded_registr
     absent, unknown = set(), set()
     for record in read_recording(topic.path):
         with suppress(DecodeError):
-            if found := decoder.compare_names(record.key, record.value):
-                absent |= set(found.absent)
+            if names := decoder.compare_names(record.key, record.value):
+                absent |= set(names.absent)
                 # A flattened topic that is read as plain rows has Debezium's fields among the columns.
-                unknown |= {name for name in found.unknown if not (topic.format == "upsert-kafka" and name.startswith("__"))}
+                unknown |= {name for name in names.unknown if not (topic.format == "upsert-kafka" and name.startswith("__"))}
     assert absent <= {"c_added", "new_name", "old_name", "extra"}
     assert unknown <= {"gone"}
     assert not absent or topic.name.endswith(("evolving", "all_types"))
@@ -79,8 +79,8 @@ def test_flattened_table_without_a_key_is_read_except_its_updates(recording: str
 
 
 def test_every_recording_is_replayed() -> None:
-    known = {topic.recording for topic in TOPICS} | set(CONTROL) | set(SIGNALS) | set(KEYLESS)
-    assert [name for name in recordings() if name not in known] == []
+    replayed = {topic.recording for topic in TOPICS} | set(CONTROL) | set(SIGNALS) | set(KEYLESS)
+    assert [name for name in recordings() if name not in replayed] == []
 
 
 def test_every_difference_is_in_the_docs() -> None:

@@ -73,16 +73,8 @@ def test_no_module_deserialises_code_or_runs_text(path: Path) -> None:
     bad = {(relative(path), name) for name in imported(tree) & (DESERIALISERS | ARCHIVES_AND_XML)}
     assert bad <= set(IMPORTS_ALLOWED)
     assert {(relative(path), name) for name in called(tree) & (RUNS | SHELLS)} <= set(CALLS_ALLOWED)
-
-
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_no_module_runs_a_shell_or_unpickles_objects(path: Path) -> None:
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.keyword) and node.arg == "shell":
-            assert isinstance(node.value, ast.Constant)
-            assert node.value.value is False
-        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-            raise AssertionError(f"{relative(path)} lets numpy unpickle")
+    keywords = {(node.arg, ast.unparse(node.value)) for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    assert {(name, value) for name, value in keywords if name in ("shell", "allow_pickle")} <= {("shell", "False")}
 
 
 def test_the_allowed_exceptions_still_exist() -> None:
@@ -125,7 +117,20 @@ def test_the_name_of_a_column_is_never_part_of_an_expression(name: str) -> None:
 
 DEEP = 50_000
 NUMBERS = ["1e999999999", "-1e-999999999", "9" * 100_000, "0." + "0" * 100_000 + "1", "1" + "0" * 400 + "e-400", "NaN", "Infinity"]
-TYPES = ["INT", "BIGINT", "DECIMAL(38,18)", "DOUBLE", "BOOLEAN", "STRING", "DATE", "TIMESTAMP(3)", "TIME(3)", "BINARY"]
+TYPES = [
+    "INT",
+    "BIGINT",
+    "DECIMAL(38,18)",
+    "DECIMAL(38,0)",
+    "DOUBLE",
+    "FLOAT",
+    "BOOLEAN",
+    "STRING",
+    "DATE",
+    "TIMESTAMP(3)",
+    "TIME(3)",
+    "BINARY",
+]
 SECONDS, BYTES = 5.0, 400 << 20
 
 

@@ -34,24 +34,6 @@ def test_objects_that_carry_options_to_the_workers_show_no_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"url": f"ftp://reader:{PLANTED['basic']}@registry"}, id="no registry's URL"),
-        pytest.param({**REGISTRY, "basic_auth_user_info": f"other:{PLANTED['key']}"}, id="two users"),
-        pytest.param({**REGISTRY, "bearer_auth_token": PLANTED["bearer"]}, id="a user and a token"),
-        pytest.param({"url": "http://registry", "basic_auth_user_info": PLANTED["basic"]}, id="no password"),
-        pytest.param({**REGISTRY, "retry_seconds": -1}, id="another option is wrong"),
-        pytest.param({**REGISTRY, "properties": PLANTED["proxy"]}, id="properties that are none"),
-        pytest.param({**REGISTRY, "no_such_option": PLANTED["key"]}, id="an option that does not exist"),
-    ],
-)
-def test_errors_of_refused_options_show_no_secrets(options: dict) -> None:
-    with pytest.raises(FormatOptionError) as caught:
-        get_format("debezium-avro-confluent", **options)
-    assert not leaks(str(caught.value) + repr(caught.value), list(PLANTED.values()))
-
-
-@pytest.mark.parametrize(
     ("options", "error"),
     [
         pytest.param(REGISTRY, SchemaRegistryError, id="no answer"),

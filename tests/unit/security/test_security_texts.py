@@ -116,10 +116,10 @@ NAMES = ['"""+__import__("os").abort()+"""', "a\nb", 'c"""\nimport os\n"""', "\\
 @pytest.mark.parametrize("more", [[], ["two\nlines"]], ids=["one column", "two columns"])
 def test_an_inferred_schema_can_be_pasted_and_runs_no_code(name: str, more: list[str]) -> None:
     row = {name: 1, **dict.fromkeys(more, "text")}
-    found = infer_schema([(None, json.dumps({"op": "+I", "data": row}).encode())], format="changelog-json")
-    text = arguments_text(found, ["orders"], {}, [name])
+    inferred = infer_schema([(None, json.dumps({"op": "+I", "data": row}).encode())], format="changelog-json")
+    text = arguments_text(inferred, ["orders"], {}, [name])
     assert [line for line in text.split("\n") if printable(line) != line] == []
-    assert [line for line in str(found).split("\n") if printable(line) != line] == []
+    assert [line for line in str(inferred).split("\n") if printable(line) != line] == []
     pasted = text.partition("\n")[2].rpartition("\n")[0]
     arguments = {target.targets[0].id: ast.literal_eval(target.value) for target in ast.parse(pasted).body}  # type: ignore[attr-defined]
     assert arguments["primary_key"] == [name]

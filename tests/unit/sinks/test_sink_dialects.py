@@ -9,9 +9,8 @@ import pytest
 
 from cdc_formats.errors import SchemaError
 from normalize.sinks.dialects import Dialect, MySql
-from normalize.sinks.lake import merge_statement
+from normalize.sinks.lake import DeltaTarget, merge_statement
 from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import DeltaTarget
 
 POSTGRESQL, MYSQL = Dialect(), MySql("bin")
 COLUMNS = {"id": "c0", "v": "c1", "gone": "c2"}

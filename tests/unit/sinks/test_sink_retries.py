@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.sinks.conflicts import TRIES, repeat_conflicts
-from normalize.sinks.targets import ConflictError, TargetError
+from normalize.sinks.targets import TRIES, ConflictError, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
     pass

@@ -17,7 +17,6 @@ from normalize.sinks.dialects import Dialect, MySql
 from normalize.sinks.targets import TargetError
 from normalize.sync.facts import (
     QueryFacts,
-    SeenFacts,
     TableFacts,
     checked_facts,
     checked_topics,
@@ -40,7 +39,7 @@ def text(value: Any) -> bytes:
 def after(kept: tuple[Key, ...], *seen: Key, key: Key = ("id",), user_key: bool = False) -> tuple[Key, ...]:
     """The kept keys after a micro-batch whose records name these, of a table that is merged by `key`."""
     facts = TableFacts("orders", kept, ("t",))
-    found = checked_facts(facts, SeenFacts("orders", set(seen), {"t", "u"}), key, user_key=user_key, file=FILE)
+    found = checked_facts(facts, TableFacts("orders", set(seen), {"t", "u"}), key, user_key=user_key, file=FILE)
     assert found.topics == ("t", "u")
     return found.source_keys
 
@@ -203,7 +202,7 @@ def test_target_of_two_tables() -> None:
 
 
 def test_another_name_of_the_target_is_an_error() -> None:
-    kept, seen = TableFacts("orders"), SeenFacts("shop_orders", [], [])
+    kept, seen = TableFacts("orders"), TableFacts("shop_orders", [], [])
     with pytest.raises(
         SyncError,
         match=f"in the target 'orders', and its target is now 'shop_orders': pass .* write its name into {FILE}",

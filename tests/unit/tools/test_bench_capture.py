@@ -23,7 +23,7 @@ def test_rate_between_shares_of_the_rows():
     assert RUN.rate_between(0.0, 1.0) == pytest.approx(RUN.running_rate)
 
 
-def testtable_lines_counts_events_of_several_rows():
+def test_table_lines_counts_events_of_several_rows():
     usage = Usage({JVM: 1.0}, {JVM: 3 * 2**20, PYTHON: 2**20}, (2**20, 2 * 2**20))
     line = list(table_lines("log", [Line("ours", 1, [RUN], usage)], rows=2))[-1]
     assert line.split() == ["ours", "1", "71", "90", "2,000.0", "-", "-", "3", "1", "50", "150", "1", "2"]

@@ -82,16 +82,16 @@ def test_java_installed_elsewhere_is_suggested(path):
 
 
 @pytest.mark.parametrize(
-    ("known", "offered"),
+    ("packages", "offered"),
     [
         pytest.param("openjdk-17-jdk-headless openjdk-21-jdk-headless", "openjdk-21-jdk-headless", id="both"),
         pytest.param("openjdk-17-jdk-headless", "openjdk-17-jdk-headless", id="only 17"),
         pytest.param("", "openjdk-17-jdk-headless", id="no package lists"),
     ],
 )
-def test_java_on_debian_is_a_package_of_the_release(path, known, offered):
+def test_java_on_debian_is_a_package_of_the_release(path, packages, offered):
     install(path, "apt-get", "")
-    install(path, "apt-cache", f'case " {known} " in *" $3 "*) echo "Package: $3";; esac')
+    install(path, "apt-cache", f'case " {packages} " in *" $3 "*) echo "Package: $3";; esac')
     _, [line] = check("java", path=path)
     assert re.search(rf": (sudo )?apt-get install {offered}$", line)
 

@@ -9,10 +9,13 @@ import sys
 from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
 import cdc_formats
+import normalize
+from cdc_formats.errors import ChangelogError
 from cdc_formats.registry import BUILT_IN, get_format
 from tests.support.public_names import PUBLIC
 from tools.docs_docstrings import to_markdown
@@ -139,10 +142,15 @@ def test_links_between_docs_and_the_repositorys_own_pages_work_on_the_site():
 
 
 def test_every_error_is_explained():
-    sources = [path.read_text() for package in ("cdc_formats", "normalize") for path in (REPOSITORY / package).rglob("*.py")]
-    conditions = {
-        found for source in sources for found in re.findall(r'^ +condition(?:: ClassVar\[str\])? = "([A-Z_]+)"$', source, re.MULTILINE)
-    }
+    for package in (cdc_formats, normalize):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    errors, conditions = [ChangelogError], set[str]()
+    while errors:
+        subclasses = [each for each in errors.pop().__subclasses__() if each.__module__.startswith(("cdc_formats.", "normalize."))]
+        conditions |= {each.condition for each in subclasses}
+        errors += subclasses
     assert conditions > {"ARGUMENT", "TYPE_CONVERSION", "TARGET"}
     page = PAGES["docs/tasks/query-fails.md"]
     assert sorted(condition for condition in conditions - {"CHANGELOG", "DECODE"} if f"`{condition}`" not in page) == []

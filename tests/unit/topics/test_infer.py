@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import random
 
@@ -13,11 +11,11 @@ from cdc_formats import Event, Format, columns, read_object
 from cdc_formats.errors import ArgumentError, DecodeError, InferenceError
 from cdc_formats.registry import get_format
 from cdc_formats.testing import damaged
-from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.topics.inference import InferredSchema, infer_schema, infer_subject
 from cdc_formats.topics.profile import profile_records
 from tests.support.paths import TOPICS
 from tests.support.replay import producers, truth
-from tests.support.samples import sample
+from tests.support.samples import recorded, sample
 from tests.support.scenarios import FORMATS, SCENARIOS
 
 
@@ -117,11 +115,11 @@ def test_a_json_number_of_debezium_is_a_double_because_its_decimals_are_text() -
 
 
 def test_units_are_not_guessed_and_a_note_names_the_declaration() -> None:
-    found = of_values(1735787045123, 1735787045124, format="debezium-json")
-    assert str(found.columns[1].type) == "BIGINT"
-    (note,) = found.evidence[1].notes
+    inferred = of_values(1735787045123, 1735787045124, format="debezium-json")
+    assert str(inferred.columns[1].type) == "BIGINT"
+    (note,) = inferred.evidence[1].notes
     assert "its unit is not in the message: if it is one, declare it, and time_precision_mode" in note
-    assert f"note on x: {note}" in str(found)
+    assert f"note on x: {note}" in str(inferred)
     assert of_values(1735787045123).evidence[1].notes == ()
 
 
@@ -135,9 +133,9 @@ def test_units_are_not_guessed_and_a_note_names_the_declaration() -> None:
     ],
 )
 def test_a_doubtful_column_is_noted(values: list, expected: str) -> None:
-    found = of_values(*values, format="debezium-json")
-    assert str(found.columns[1].type) == "STRING"
-    assert any(expected in note for note in found.evidence[1].notes)
+    inferred = of_values(*values, format="debezium-json")
+    assert str(inferred.columns[1].type) == "STRING"
+    assert any(expected in note for note in inferred.evidence[1].notes)
 
 
 def test_text_that_could_be_base64_by_chance_is_not_noted() -> None:
@@ -146,16 +144,16 @@ def test_text_that_could_be_base64_by_chance_is_not_noted() -> None:
 
 def test_the_placeholder_is_not_counted_as_a_value() -> None:
     mark = "__debezium_unavailable_value"
-    found = of_values([1, 2], [mark], {mark: mark}, mark.encode().hex(), None, format="debezium-json")
-    assert str(found.columns[1].type) == "ARRAY<BIGINT>"
-    assert found.evidence[1].seen == {"array": 1, "null": 1}
+    inferred = of_values([1, 2], [mark], {mark: mark}, mark.encode().hex(), None, format="debezium-json")
+    assert str(inferred.columns[1].type) == "ARRAY<BIGINT>"
+    assert inferred.evidence[1].seen == {"array": 1, "null": 1}
 
 
 def test_columns_have_the_order_of_the_fullest_row_and_those_that_are_missing_are_nullable() -> None:
     rows = [{"id": 1, "old": 1}, {"id": 2, "new": "x", "more": 1, "old": 2}, {"more": 3, "id": 3}]
-    found = infer([{"type": "insert", "data": row, "primary_key_columns": ["id"]} for row in rows], "maxwell-json")
-    assert found.ddl == "id BIGINT NOT NULL, new STRING, more BIGINT, old BIGINT"
-    assert found.evidence[3].notes == ("not in 1 of 3 rows",)
+    inferred = infer([{"type": "insert", "data": row, "primary_key_columns": ["id"]} for row in rows], "maxwell-json")
+    assert inferred.ddl == "id BIGINT NOT NULL, new STRING, more BIGINT, old BIGINT"
+    assert inferred.evidence[3].notes == ("not in 1 of 3 rows",)
 
 
 def test_examples_are_shown_on_request_and_shortened() -> None:
@@ -177,12 +175,12 @@ def test_types_are_read_from_mongodb_documents() -> None:
         "photo": {"$binary": "AA==", "$type": "00"},
         "parts": [{"n": 1, "of": {"$undefined": True}}],
     }
-    found = infer([{"op": "c", "after": json.dumps(document)}], "debezium-mongodb-json")
-    assert found.ddl == (
+    inferred = infer([{"op": "c", "after": json.dumps(document)}], "debezium-mongodb-json")
+    assert inferred.ddl == (
         "_id STRING NOT NULL, price DECIMAL(38,18), round DECIMAL(38,18), odd DOUBLE, ratio DOUBLE, count BIGINT, at TIMESTAMP, "
         "photo BINARY, parts ARRAY<STRUCT<n: BIGINT, of: STRING>>"
     )
-    assert found.primary_key == ("_id",)
+    assert inferred.primary_key == ("_id",)
 
 
 # -------------------------------------------------------------------------------------------------------- declarations
@@ -204,38 +202,38 @@ ID = {"type": "int32", "optional": False, "field": "id"}
 
 def test_a_schema_block_is_exact() -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == "schema-block")
-    found = infer_schema(scenario.records("debezium-json"), format="debezium-json")
-    assert found.ddl == (
+    inferred = infer_schema(scenario.records("debezium-json"), format="debezium-json")
+    assert inferred.ddl == (
         "id INT NOT NULL, price DECIMAL(10,3), rounded DECIMAL(38,4), any_scale STRUCT<scale: INT NOT NULL, value: BINARY NOT NULL>, "
         "prices ARRAY<DECIMAL(38,1)>, day DATE, connect_day DATE, iso_day DATE, time_ms TIME(3), time_us TIME(6), time_ns TIME(6), "
         "connect_time TIME(3), iso_time TIME, at_ms TIMESTAMP_NTZ(3), at_us TIMESTAMP_NTZ(6), at_ns TIMESTAMP_NTZ(9), "
         "connect_at TIMESTAMP_NTZ(3), iso_at TIMESTAMP_NTZ, zoned TIMESTAMP, zoned_time STRING, lasts INTERVAL DAY TO SECOND, "
         "unsigned BIGINT, data BINARY, document STRING, number DOUBLE"
     )
-    assert found.primary_key == ("id",)
-    assert found.format_options == {"schema_include": True, "decimal_handling_mode": "precise", "time_precision_mode": "connect"}
-    assert {each.certainty for each in found.evidence} == {"schema block"}
-    assert found.evidence[1].source_type == "org.apache.kafka.connect.data.Decimal"
-    assert found.notes == ()
+    assert inferred.primary_key == ("id",)
+    assert inferred.format_options == {"schema_include": True, "decimal_handling_mode": "precise", "time_precision_mode": "connect"}
+    assert {each.certainty for each in inferred.evidence} == {"schema block"}
+    assert inferred.evidence[1].source_type == "org.apache.kafka.connect.data.Decimal"
+    assert inferred.notes == ()
 
 
 def test_a_guessed_decimal_has_room_and_a_note_names_the_declaration() -> None:
-    found = of_values(1.5)
-    decoder = get_format("changelog-json").decoder(found.columns)
+    inferred = of_values(1.5)
+    decoder = get_format("changelog-json").decoder(inferred.columns)
     assert decoder.decode(None, b'{"op":"+I","data":{"id":true,"x":1.25}}')[0].row == (True, f"1.25{'0' * 16}")
-    (note,) = found.evidence[1].notes
+    (note,) = inferred.evidence[1].notes
     assert note == (
         "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
     )
-    assert f"note on x: {note}" in str(found)
+    assert f"note on x: {note}" in str(inferred)
     assert of_values([1.5]).evidence[1].notes == of_values({"a": 1.5}).evidence[1].notes == (note,)
     assert of_values(1, 2**70).evidence[1].notes == ()
 
 
 def test_a_fraction_of_debeziums_is_a_double_unless_it_has_more_digits() -> None:
-    found = of_values(1.5, format="debezium-json")
-    assert str(found.columns[1].type) == "DOUBLE"
-    assert found.evidence[1].notes == (
+    inferred = of_values(1.5, format="debezium-json")
+    assert str(inferred.columns[1].type) == "DOUBLE"
+    assert inferred.evidence[1].notes == (
         "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE holds 15 digits",
     )
     assert raw("1.5 12345678901234.5678", "debezium-json") == "DECIMAL(38,18)"
@@ -244,14 +242,14 @@ def test_a_fraction_of_debeziums_is_a_double_unless_it_has_more_digits() -> None
 def test_negative_mysql_keys_get_a_note_on_unsigned_types() -> None:
     number = {"type": "int64", "optional": False, "field": "id"}
     for connector in ("mysql", "mariadb", ""):
-        found = infer_schema([block(number, id=-1, connector=connector)], format="debezium-json")
-        assert found.ddl == "id BIGINT NOT NULL"
-        (note,) = found.evidence[0].notes
+        inferred = infer_schema([block(number, id=-1, connector=connector)], format="debezium-json")
+        assert inferred.ddl == "id BIGINT NOT NULL"
+        (note,) = inferred.evidence[0].notes
         assert note == (
             "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), and "
             "bigint_unsigned_handling_mode='long'"
         )
-        assert "bigint_unsigned_handling_mode" not in found.format_options
+        assert "bigint_unsigned_handling_mode" not in inferred.format_options
     for message in (block(number, id=-1), block(number, id=1, connector="mysql")):
         assert infer_schema([message], format="debezium-json").evidence[0].notes == ()
 
@@ -261,9 +259,9 @@ def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(
     flat = infer([{"n": -1, "p": "AP//////////", "__op": "c", "__connector": connector}], "debezium-flat-json", [b'{"n": -1}'])
     source = {"connector": connector}
     bare = infer([{"op": "c", "after": {"n": -1, "p": "AP//////////"}, "source": source}], "debezium-json", [b'{"n": -1}'])
-    for found in (flat, bare):
-        assert found.ddl == "n BIGINT NOT NULL, p STRING"
-        long, precise = (" ".join(each.notes) for each in found.evidence)
+    for inferred in (flat, bare):
+        assert inferred.ddl == "n BIGINT NOT NULL, p STRING"
+        long, precise = (" ".join(each.notes) for each in inferred.evidence)
         assert ("bigint_unsigned_handling_mode='long'" in long) is noted
         assert ("bigint_unsigned_handling_mode='precise'" in precise) is noted
         assert "decimal_handling_mode='precise'" in precise
@@ -273,27 +271,27 @@ def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(
 
 def test_a_decimal_without_precision_may_be_an_unsigned_bigint() -> None:
     number = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}, "field": "n"}
-    found = infer_schema([block(ID, number, id=1, n="AP//////////", connector="mysql")], format="debezium-json")
-    assert str(found.columns[1].type) == "DECIMAL(38,0)"
-    assert "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)" in found.evidence[1].notes[0]
+    inferred = infer_schema([block(ID, number, id=1, n="AP//////////", connector="mysql")], format="debezium-json")
+    assert str(inferred.columns[1].type) == "DECIMAL(38,0)"
+    assert "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)" in inferred.evidence[1].notes[0]
 
 
 def test_mysql_times_are_intervals_and_the_source_type_identifies_an_unsigned_bigint() -> None:
     time = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
     parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
     number = {"type": "int64", "optional": True, "parameters": parameters, "field": "n"}
-    found = infer_schema([block(ID, time, number, connector="mysql", id=1, t=-1, n=-1)], format="debezium-json")
-    assert found.ddl == "id INT NOT NULL, t INTERVAL DAY TO SECOND, n DECIMAL(20,0)"
-    assert found.format_options["bigint_unsigned_handling_mode"] == "long"
-    assert found.notes == ()
+    inferred = infer_schema([block(ID, time, number, connector="mysql", id=1, t=-1, n=-1)], format="debezium-json")
+    assert inferred.ddl == "id INT NOT NULL, t INTERVAL DAY TO SECOND, n DECIMAL(20,0)"
+    assert inferred.format_options["bigint_unsigned_handling_mode"] == "long"
+    assert inferred.notes == ()
 
 
 def test_a_schema_that_changes_is_widened_and_a_new_column_is_nullable() -> None:
     narrow = {"type": "int32", "optional": False, "field": "n"}
     wide, added = {**narrow, "type": "int64"}, {"type": "string", "optional": False, "field": "added"}
-    found = infer_schema([block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")], format="debezium-json")
-    assert found.ddl == "id INT NOT NULL, n BIGINT NOT NULL, added STRING"
-    assert found.evidence[1].notes == ("its type changes in the sample: the wider one is used",)
+    inferred = infer_schema([block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")], format="debezium-json")
+    assert inferred.ddl == "id INT NOT NULL, n BIGINT NOT NULL, added STRING"
+    assert inferred.evidence[1].notes == ("its type changes in the sample: the wider one is used",)
 
 
 def test_some_bare_messages_leave_schema_include_unset() -> None:
@@ -305,19 +303,19 @@ def test_a_schema_block_of_only_the_images_describes_the_row() -> None:
     image = {"type": "struct", "fields": [{**ID, "optional": False}, {"field": "name", "type": "string", "optional": True}]}
     schema = {"type": "struct", "fields": [{**image, "field": name, "optional": True} for name in ("before", "after")]}
     payload = {"before": None, "after": {"id": 1, "name": "bolt"}, "op": "c", "source": {"db": "shop", "table": "parts"}}
-    found = infer([{"schema": schema, "payload": payload}], "debezium-json")
-    assert (found.ddl, found.notes) == ("id INT NOT NULL, name STRING", ())
-    assert {each.certainty for each in found.evidence} == {"schema block"}
+    inferred = infer([{"schema": schema, "payload": payload}], "debezium-json")
+    assert (inferred.ddl, inferred.notes) == ("id INT NOT NULL, name STRING", ())
+    assert {each.certainty for each in inferred.evidence} == {"schema block"}
     row = {"schema": {**schema, "fields": [{"field": "after", "type": "string"}]}, "payload": {"after": "noon"}}
     assert infer([row], "debezium-flat-json", [b'{"after": "noon"}']).ddl == "after STRING NOT NULL"
 
 
 def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_columns() -> None:
     row = {"id": 1, "__op": "c", "__deleted": "false", "__table": "t", "__db": "d"}
-    found = infer([row], "debezium-flat-json")
-    assert (found.ddl, found.primary_key, found.tables) == ("id BIGINT", (), ("d.t",))
-    assert found.format_options == {"keyless": True}
-    assert found.notes == ()
+    inferred = infer([row], "debezium-flat-json")
+    assert (inferred.ddl, inferred.primary_key, inferred.tables) == ("id BIGINT", (), ("d.t",))
+    assert inferred.format_options == {"keyless": True}
+    assert inferred.notes == ()
     assert infer([row], "debezium-flat-json", [b'{"id": 1}']).format_options == {}
 
 
@@ -325,9 +323,9 @@ def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
     key, value = block(ID, {"field": "name", "type": "string", "optional": True}, op="d", id=1, name=None)
     message = json.loads(value)
     message["payload"] |= {"before": {"id": 1, "name": ""}, "after": None}
-    found = infer_schema([(key, json.dumps(message).encode())], format="debezium-json")
-    assert (found.ddl, found.primary_key, found.tables) == ("id INT NOT NULL, name STRING", ("id",), ("d.t",))
-    assert found.notes == ("the sample has only deletes: the columns are those that its messages declare",)
+    inferred = infer_schema([(key, json.dumps(message).encode())], format="debezium-json")
+    assert (inferred.ddl, inferred.primary_key, inferred.tables) == ("id INT NOT NULL, name STRING", ("id",), ("d.t",))
+    assert inferred.notes == ("the sample has only deletes: the columns are those that its messages declare",)
     delete = {**canal({"id": "int", "name": "text"}, {"id": "1", "name": "a"}), "type": "DELETE"}
     assert infer([delete], "canal-json").ddl == "id INT NOT NULL, name STRING"
     with pytest.raises(InferenceError, match="has no row of canal-json"):
@@ -339,9 +337,9 @@ def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
 
 def test_columns_that_differ_by_case_alone_are_no_fault_of_the_producer() -> None:
     messages = [canal(None, {"id": "1", "K1": "x"}), canal(None, {"id": "2", "k1": "y"})]
-    found = infer(messages, "canal-json")
-    assert found.same_but_for_case == ("k1", "K1")
-    (note,) = found.notes
+    inferred = infer(messages, "canal-json")
+    assert inferred.same_but_for_case == ("k1", "K1")
+    (note,) = inferred.notes
     assert note.startswith("columns k1 and K1 differ by case alone, as after a column was renamed")
     (table,) = profile_records(sample(*((None, json.dumps(message).encode()) for message in messages))).tables
     assert (table.schema, table.reason) == (None, note)
@@ -362,10 +360,10 @@ def test_canal_types_are_mysqls() -> None:
         "odd": "polygonish",
     }
     row = {"id": "1", "label": "2", "named": "b", "at": "2025-01-02 03:04:05.123", "bare": "1.5", "odd": "x"}
-    found = infer([canal(types, row)], "canal-json")
-    assert found.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,18), odd STRING"
-    assert [each.certainty for each in found.evidence] == [*["mysqlType"] * 5, "values"]
-    assert "set time_zone to read it as TIMESTAMP" in found.evidence[3].notes[0]
+    inferred = infer([canal(types, row)], "canal-json")
+    assert inferred.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,18), odd STRING"
+    assert [each.certainty for each in inferred.evidence] == [*["mysqlType"] * 5, "values"]
+    assert "set time_zone to read it as TIMESTAMP" in inferred.evidence[3].notes[0]
     assert str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type) == "TIMESTAMP(3)"
 
 
@@ -388,15 +386,15 @@ def test_canal_types_are_mysqls() -> None:
     ],
 )
 def test_canal_types_of_statements(mysql: str, expected: str) -> None:
-    found = infer([canal({"x": mysql}, {"x": "1"})], "canal-json")
-    assert (str(found.columns[0].type), found.evidence[0].certainty) == (expected, "mysqlType")
+    inferred = infer([canal({"x": mysql}, {"x": "1"})], "canal-json")
+    assert (str(inferred.columns[0].type), inferred.evidence[0].certainty) == (expected, "mysqlType")
 
 
 def test_canal_without_mysql_types_has_those_of_jdbc() -> None:
     message = canal(None, {"id": "1", "at": "2025-01-02 03:04:05", "price": "1.5"}, sqlType={"id": 4, "at": 93, "price": 3})
-    found = infer([message], "canal-json")
-    assert found.ddl == "id BIGINT NOT NULL, at TIMESTAMP_NTZ, price DECIMAL(38,18)"
-    assert found.evidence[0].certainty == "sqlType"
+    inferred = infer([message], "canal-json")
+    assert inferred.ddl == "id BIGINT NOT NULL, at TIMESTAMP_NTZ, price DECIMAL(38,18)"
+    assert inferred.evidence[0].certainty == "sqlType"
 
 
 @pytest.mark.parametrize(
@@ -419,10 +417,10 @@ def test_keys_of_debezium_goldengate_and_upserts() -> None:
     assert infer([{"op": "c", "after": {"id": 1}}], "debezium-json", [b'{"id": 1}']).primary_key == ("id",)
     assert infer([{"op_type": "I", "after": {"ID": 1}, "primary_keys": ["ID"]}], "ogg-json").primary_key == ("ID",)
     options = {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}
-    found = infer([{"v": 1}], "upsert-kafka", [b'{"id": 1}'], **options)
-    assert (found.ddl, found.primary_key) == ("k_id BIGINT NOT NULL, v BIGINT", ("k_id",))
-    assert found.format_options == options
-    assert found.notes == ()
+    inferred = infer([{"v": 1}], "upsert-kafka", [b'{"id": 1}'], **options)
+    assert (inferred.ddl, inferred.primary_key) == ("k_id BIGINT NOT NULL, v BIGINT", ("k_id",))
+    assert inferred.format_options == options
+    assert inferred.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -435,16 +433,16 @@ def test_keys_of_debezium_goldengate_and_upserts() -> None:
     ],
 )
 def test_an_ambiguous_primary_key_is_none(keys: list, reason: str) -> None:
-    found = infer([{"op": "c", "after": {"id": 1, "n": 1}}] * 2, "debezium-json", keys)
-    assert found.primary_key == ()
-    assert reason in found.primary_key_reason
-    assert found.ddl == "id BIGINT, n BIGINT"
+    inferred = infer([{"op": "c", "after": {"id": 1, "n": 1}}] * 2, "debezium-json", keys)
+    assert inferred.primary_key == ()
+    assert reason in inferred.primary_key_reason
+    assert inferred.ddl == "id BIGINT, n BIGINT"
 
 
 def test_deletes_are_not_evidence_because_their_rows_may_be_fillers() -> None:
-    found = infer([{"op": "c", "after": {"id": 1, "t": "2025-01-02"}}, {"op": "d", "before": {"id": 1, "t": ""}}], "debezium-json")
-    assert found.ddl == "id BIGINT, t DATE"
-    assert found.rows == 1
+    inferred = infer([{"op": "c", "after": {"id": 1, "t": "2025-01-02"}}, {"op": "d", "before": {"id": 1, "t": ""}}], "debezium-json")
+    assert inferred.ddl == "id BIGINT, t DATE"
+    assert inferred.rows == 1
 
 
 # ------------------------------------------------------------------------------------------------------- the sample
@@ -471,25 +469,25 @@ def test_a_sample_without_rows_is_an_error_that_describes_it() -> None:
 
 
 def test_records_that_cannot_be_read_are_noted_without_their_data() -> None:
-    found = infer_schema([(None, b'{"op": "+I", "data": {"id": 1}}'), (None, b'{"op": "secret"}')], format="changelog-json")
-    assert found.ddl == "id BIGINT"
-    assert "1 records could not be read, the first: [UNKNOWN_OPERATION] op is none of" in found.notes[0]
-    assert not any("secret" in note for note in found.notes)
+    inferred = infer_schema([(None, b'{"op": "+I", "data": {"id": 1}}'), (None, b'{"op": "secret"}')], format="changelog-json")
+    assert inferred.ddl == "id BIGINT"
+    assert "1 records could not be read, the first: [UNKNOWN_OPERATION] op is none of" in inferred.notes[0]
+    assert not any("secret" in note for note in inferred.notes)
 
 
 def test_records_that_fail_with_the_inferred_schema_are_noted() -> None:
     micro = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
-    found = infer_schema([block(ID, micro, id=1, t=86_400_000_000)], format="debezium-json")
-    (note,) = found.notes
+    inferred = infer_schema([block(ID, micro, id=1, t=86_400_000_000)], format="debezium-json")
+    (note,) = inferred.notes
     assert note.startswith("1 records of the sample do not decode with this schema, the first: [TYPE_CONVERSION] expected `TIME(6)`")
     assert "86400000000" not in note
 
 
 def test_json_nulls_of_an_upsert_topic_are_noted() -> None:
-    found = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka")
-    assert "1 values are JSON's null" in found.notes[0]
-    found = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka", json_null="delete")
-    assert found.notes == ()
+    inferred = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka")
+    assert "1 values are JSON's null" in inferred.notes[0]
+    inferred = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka", json_null="delete")
+    assert inferred.notes == ()
 
 
 def test_csv_has_no_column_names_to_infer_from() -> None:
@@ -510,11 +508,13 @@ def test_a_custom_formats_schema_is_inferred_from_values() -> None:
 def test_options_require_a_format_name() -> None:
     with pytest.raises(ArgumentError, match="options require a format's name"):
         infer_schema([], format=get_format("canal-json"), table_include="t")
+    with pytest.raises(ArgumentError, match="options require a format's name"):
+        infer_subject("t-value", format=get_format("canal-json"), table_include="t")
 
 
 def test_to_dict_returns_json_values() -> None:
-    found = infer([canal({"id": "int"}, {"id": "1", "name": "ab"})], "canal-json", examples=1)
-    assert json.loads(json.dumps(found.to_dict())) == {
+    inferred = infer([canal({"id": "int"}, {"id": "1", "name": "ab"})], "canal-json", examples=1)
+    assert json.loads(json.dumps(inferred.to_dict())) == {
         "format": "canal-json",
         "schema": "id INT NOT NULL, name STRING",
         "primary_key": ["id"],
@@ -554,8 +554,8 @@ def test_to_dict_returns_json_values() -> None:
 
 
 def test_the_text_shows_the_schema_and_the_evidence() -> None:
-    found = infer([canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json")
-    assert str(found).splitlines() == [
+    inferred = infer([canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json")
+    assert str(inferred).splitlines() == [
         "canal-json: 1 rows of d.t in 2 records",
         "  id INT NOT NULL: mysqlType: int; 1 string of 1 to 1 characters",
         "  name STRING: guessed from values; 1 string of 2 to 2 characters",
@@ -569,24 +569,19 @@ def test_every_scenario_decodes_with_the_schema_that_is_inferred_from_it(scenari
     for identifier in (name for name in scenario.identifiers if name != "debezium-avro-confluent"):
         records, options = scenario.records(identifier), scenario.vector(identifier).options
         try:
-            found = infer_schema(records, format=identifier, **options)
+            inferred = infer_schema(records, format=identifier, **options)
         except InferenceError:
             assert scenario.name in ("tombstones", "truncate", "ddl-and-heartbeats"), f"{identifier} has rows"
             continue
-        assert [note for note in found.notes if "do not decode" in note] == []
-        assert columns(found.ddl) == found.columns
+        assert [note for note in inferred.notes if "do not decode" in note] == []
+        assert columns(inferred.ddl) == inferred.columns
 
 
 # -------------------------------------------------------------------------------------------------------- recorded topics
 
 
-def recorded(name: str) -> list[tuple[bytes | None, bytes | None]]:
-    def raw_bytes(text: str | None) -> bytes | None:
-        return None if text is None else base64.b64decode(text)
-
-    with gzip.open(TOPICS / "records" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        entries = map(json.loads, lines)
-        return [(raw_bytes(entry["key_base64"]), raw_bytes(entry["value_base64"])) for entry in entries]
+def pairs(name: str) -> list[tuple[bytes | None, bytes | None]]:
+    return [(record.key, record.value) for record in recorded(name, most=None)]
 
 
 RECORDED = [
@@ -601,13 +596,13 @@ RECORDED = [
 
 @pytest.mark.parametrize(("name", "identifier", "table", "options"), RECORDED, ids=[f"{r[0]}, {r[2]}" for r in RECORDED])
 def test_a_recorded_topic_gives_the_columns_and_the_key_of_its_table(name: str, identifier: str, table: str, options: dict) -> None:
-    records = recorded(name)
+    records = pairs(name)
     source = truth.load(TOPICS, *table.split("."))
-    found = infer_schema([*records[:1000], *records[-1000:]], format=identifier, **options)
-    assert sorted(column.name for column in found.columns) == sorted(column.name for column in source.columns)
-    assert set(found.primary_key) == set(source.primary_key)
-    assert {c.name for c in found.columns if not c.nullable} <= {c.name for c in source.columns if not c.nullable}
-    decoder = get_format(identifier, **found.format_options).decoder(found.columns, unique_key=found.primary_key)
+    inferred = infer_schema([*records[:1000], *records[-1000:]], format=identifier, **options)
+    assert sorted(column.name for column in inferred.columns) == sorted(column.name for column in source.columns)
+    assert set(inferred.primary_key) == set(source.primary_key)
+    assert {c.name for c in inferred.columns if not c.nullable} <= {c.name for c in source.columns if not c.nullable}
+    decoder = get_format(identifier, **inferred.format_options).decoder(inferred.columns, unique_key=inferred.primary_key)
     refused = []
     for key, value in records:
         try:
@@ -619,8 +614,8 @@ def test_a_recorded_topic_gives_the_columns_and_the_key_of_its_table(name: str, 
 
 def test_types_from_canal_equal_the_tables_types() -> None:
     source = truth.load(TOPICS, "mariadb2", "customers")
-    found = infer_schema(recorded("canal-mariadb-flat"), format="canal-json", table_include="customers", time_zone="UTC")
-    assert [str(column.type) for column in found.columns] == [producers.canal(column).type for column in source.columns]
+    inferred = infer_schema(pairs("canal-mariadb-flat"), format="canal-json", table_include="customers", time_zone="UTC")
+    assert [str(column.type) for column in inferred.columns] == [producers.canal(column).type for column in source.columns]
 
 
 def test_formats_with_several_tables_in_a_topic_can_be_filtered() -> None:
@@ -636,17 +631,17 @@ def test_any_sample_gives_a_schema_or_an_inference_error(identifier: str) -> Non
     for _ in range(60):
         some = [tuple(damaged(part or b"", draw) for part in draw.choice(records)) for _ in range(4)]
         try:
-            found = infer_schema(some, format=identifier, examples=1)
+            inferred = infer_schema(some, format=identifier, examples=1)
         except InferenceError:
             continue
-        assert columns(found.ddl) == found.columns
-        assert json.dumps(found.to_dict())
-        assert str(found)
+        assert columns(inferred.ddl) == inferred.columns
+        assert json.dumps(inferred.to_dict())
+        assert str(inferred)
 
 
 @pytest.mark.parametrize("part", ["[", '{"a":'])
 def test_values_that_are_nested_deeply_are_text(part: str) -> None:
     deep = part * 300 + "1" + ("]" if part == "[" else "}") * 300
-    found = infer_schema([(None, b'{"op":"+I","data":{"x":%s}}' % deep.encode())], format="changelog-json")
-    assert str(found.columns[0].type).count("<") == 20
-    assert found.notes == ()
+    inferred = infer_schema([(None, b'{"op":"+I","data":{"x":%s}}' % deep.encode())], format="changelog-json")
+    assert str(inferred.columns[0].type).count("<") == 20
+    assert inferred.notes == ()

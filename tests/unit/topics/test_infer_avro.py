@@ -29,8 +29,8 @@ def record(*fields: dict, name: str = "Value", **more: Any) -> dict:
 
 def column(avro: Any, connector: str = "") -> str:
     """Return the column of an Avro type."""
-    (found,) = avro_columns(record({"name": "x", "type": avro}), connector)
-    return str(found.column)
+    (declared,) = avro_columns(record({"name": "x", "type": avro}), connector)
+    return str(declared.column)
 
 
 ENTRY = record({"name": "key", "type": "int"}, {"name": "value", "type": "string"}, name="io.confluent.connect.avro.MapEntry")
@@ -92,8 +92,8 @@ def test_mysql_times_of_an_envelope_are_intervals_by_the_namespace_of_its_source
 
 def test_a_type_may_be_defined_by_another_schema() -> None:
     names = {"a.Price": {"type": "bytes", "name": "a.Price", "logicalType": "decimal", "precision": 5, "scale": 1}}
-    (found,) = avro_columns(record({"name": "x", "type": "Price"}, namespace="a"), names=names)
-    assert str(found.column) == "x DECIMAL(5,1) NOT NULL"
+    (declared,) = avro_columns(record({"name": "x", "type": "Price"}, namespace="a"), names=names)
+    assert str(declared.column) == "x DECIMAL(5,1) NOT NULL"
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_columns_and_key_of_upserts_come_from_the_records_schemas() -> None:
     key = avro_bytes("upsert-key", KEY, {"id": 1})
     records = [(key, avro_bytes("upsert-value", ROW, {"id": 1, "at": at})) for at in (None, 1735787045123)]
     options = {"key_format": "avro-confluent", "value_format": "avro-confluent", "avro_confluent_url": URL}
-    found = infer_schema([*records, (key, None)], format="upsert-kafka", **options)
-    assert (found.ddl, found.primary_key) == ("id INT NOT NULL, at TIMESTAMP(3)", ("id",))
-    assert (found.rows, found.ignored, found.notes) == (2, {"TOMBSTONE": 1}, ())
-    assert {each.certainty for each in found.evidence} == {"schema registry"}
+    inferred = infer_schema([*records, (key, None)], format="upsert-kafka", **options)
+    assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, at TIMESTAMP(3)", ("id",))
+    assert (inferred.rows, inferred.ignored, inferred.notes) == (2, {"TOMBSTONE": 1}, ())
+    assert {each.certainty for each in inferred.evidence} == {"schema registry"}
 
 
 @pytest.mark.parametrize("options", [{}, {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}])
@@ -179,21 +179,21 @@ def test_columns_of_an_avro_key_that_the_value_lacks(options: dict[str, str]) ->
     key = avro_bytes("apart-key", KEY, {"id": 1})
     records = [(key, avro_bytes("apart-value", row, {"name": "bolt"}), ()), (key, None, ())]
     registry = {"key_format": "avro-confluent", "value_format": "avro-confluent", "avro_confluent_url": URL}
-    found = infer_schema(records, format="upsert-kafka", **registry, **options)
+    inferred = infer_schema(records, format="upsert-kafka", **registry, **options)
     name = options.get("key_fields_prefix", "") + "id"
-    assert (found.ddl, found.primary_key, found.notes) == (f"{name} INT NOT NULL, name STRING", (name,), ())
-    assert {each.certainty for each in found.evidence} == {"schema registry"}
-    decoder = get_format("upsert-kafka", **registry, **options).decoder(found.columns, unique_key=found.primary_key)
+    assert (inferred.ddl, inferred.primary_key, inferred.notes) == (f"{name} INT NOT NULL, name STRING", (name,), ())
+    assert {each.certainty for each in inferred.evidence} == {"schema registry"}
+    decoder = get_format("upsert-kafka", **registry, **options).decoder(inferred.columns, unique_key=inferred.primary_key)
     assert [decoder.upserts(*each)[0].row for each in records] == [(1, "bolt"), None]
     sampled = [SampledRecord("apart", 0, offset, 0, *each) for offset, each in enumerate(records)]
     (table,) = profile_records(sampled, url=URL, **options).tables
-    assert (table.schema.ddl, table.primary_key) == (found.ddl, found.primary_key)
+    assert (table.schema.ddl, table.primary_key) == (inferred.ddl, inferred.primary_key)
 
 
 def test_columns_of_a_json_key_that_the_value_lacks() -> None:
-    found = infer_schema([(b'{"id":1,"shop":"a"}', b'{"shop":"a","name":"bolt"}')], format="upsert-kafka")
-    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, shop STRING NOT NULL, name STRING", ("id", "shop"))
-    assert found.notes == ()
+    inferred = infer_schema([(b'{"id":1,"shop":"a"}', b'{"shop":"a","name":"bolt"}')], format="upsert-kafka")
+    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, shop STRING NOT NULL, name STRING", ("id", "shop"))
+    assert inferred.notes == ()
 
 
 def envelope(row: dict) -> dict:
@@ -213,9 +213,9 @@ def test_envelopes_of_a_schema_that_changes_and_of_several_tables() -> None:
     wider = record({"name": "id", "type": "long"}, {"name": "more", "type": "string"})
     narrow = record({"name": "id", "type": "int"})
     records = [event("a", narrow, {"id": 1}), event("a", wider, {"id": 2, "more": "x"})]
-    found = infer_schema(records, format="debezium-avro-confluent", url=URL)
-    assert (found.ddl, found.primary_key, found.tables) == ("id BIGINT NOT NULL, more STRING", ("id",), ("d.a",))
-    assert found.notes == ()
+    inferred = infer_schema(records, format="debezium-avro-confluent", url=URL)
+    assert (inferred.ddl, inferred.primary_key, inferred.tables) == ("id BIGINT NOT NULL, more STRING", ("id",), ("d.a",))
+    assert inferred.notes == ()
     records.append(event("b", narrow, {"id": 1}))
     with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include"):
         infer_schema(records, format="debezium-avro-confluent", url=URL)
@@ -226,9 +226,9 @@ def test_envelopes_of_a_schema_that_changes_and_of_several_tables() -> None:
 def test_vectors_give_the_schema_they_were_written_with() -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "product")
     vector = scenario.vector("debezium-avro-confluent")
-    found = infer_schema(vector.records, format="debezium-avro-confluent", **vector.options)
-    assert found.ddl == "id INT NOT NULL, name STRING, description STRING, weight DECIMAL(10,3)"
-    assert found.notes == ()
+    inferred = infer_schema(vector.records, format="debezium-avro-confluent", **vector.options)
+    assert inferred.ddl == "id INT NOT NULL, name STRING, description STRING, weight DECIMAL(10,3)"
+    assert inferred.notes == ()
 
 
 def test_avro_without_a_registry_has_no_column_names() -> None:
@@ -252,13 +252,13 @@ def test_a_subject_gives_the_columns_and_the_primary_key() -> None:
     wider = record(*row["fields"], {"name": "since", "type": ["null", {"type": "int", "logicalType": "date"}]})
     new = record({"name": "before", "type": ["null", wider]}, {"name": "after", "type": ["null", "Value"]}, OP, name="Envelope")
     register("shop.parts-value", old)
-    found = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
-    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, price DOUBLE", ())
+    inferred = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
+    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, price DOUBLE", ())
     register("shop.parts-value", new)
     register("shop.parts-key", record({"name": "id", "type": "long"}, name="Key"))
-    found = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
-    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, price DOUBLE, since DATE", ("id",))
-    assert "id BIGINT NOT NULL: schema registry" in str(found)
+    inferred = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
+    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, price DOUBLE, since DATE", ("id",))
+    assert "id BIGINT NOT NULL: schema registry" in str(inferred)
 
 
 def test_a_subject_that_describes_no_table_is_an_error() -> None:

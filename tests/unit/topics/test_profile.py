@@ -31,15 +31,15 @@ def change(number: int, pos: int, clock: int = 1, *, partition: int = 0, offset:
 
 
 def test_a_topic_of_several_tables() -> None:
-    found = profile_records(recorded("maxwell-mariadb", 4000), topic="maxwell")
-    by_name = {each.name: each for each in found.tables}
+    profile = profile_records(recorded("maxwell-mariadb", 4000), topic="maxwell")
+    by_name = {each.name: each for each in profile.tables}
     assert "inventory.customers" in by_name
-    assert [each.records for each in found.tables] == sorted((each.records for each in found.tables), reverse=True)
+    assert [each.records for each in profile.tables] == sorted((each.records for each in profile.tables), reverse=True)
     customers = by_name["inventory.customers"]
     assert customers.primary_key == ("id",)
     assert customers.options == {"table_include": "customers"}
     assert customers.key_agrees is True
-    assert call_of(found.call("customers")) == {
+    assert call_of(profile.call("customers")) == {
         "topic": "maxwell",
         "format": "maxwell-json",
         "format_options": {"table_include": "customers"},
@@ -47,19 +47,19 @@ def test_a_topic_of_several_tables() -> None:
         "primary_key": ["id"],
         "options": {"kafka.bootstrap.servers": "localhost:9092"},
     }
-    assert found.call("inventory.customers") == found.call("customers") == found.calls["inventory.customers"]
+    assert profile.call("inventory.customers") == profile.call("customers") == profile.calls["inventory.customers"]
     with pytest.raises(ArgumentError, match="has no table 'nope' with known columns: choose inventory"):
-        found.call("nope")
+        profile.call("nope")
 
 
 def test_tables_of_one_name_are_distinguished_by_their_databases() -> None:
     rows = [{"type": "insert", "database": name, "table": "a.b", "data": {"id": 1}} for name in ("x", "y+")]
-    found = profile_records(messages(*rows))
-    assert [each.options for each in found.tables] == [
+    profile = profile_records(messages(*rows))
+    assert [each.options for each in profile.tables] == [
         {"table_include": "a\\.b", "database_include": "x"},
         {"table_include": "a\\.b", "database_include": "y\\+"},
     ]
-    assert columns(found.tables[0].ddl)[0].name == "id"
+    assert columns(profile.tables[0].ddl)[0].name == "id"
 
 
 def test_operations_are_counted_as_rows_and_as_the_producer_names_them() -> None:
@@ -79,20 +79,20 @@ def test_operations_are_counted_as_rows_and_as_the_producer_names_them() -> None
 
 
 def test_upserts_and_their_tombstones() -> None:
-    found = profile_records(sample((b'{"id": 1}', b'{"id": 1, "n": 2}'), (b'{"id": 1}', None)))
-    assert found.tables[0].kinds == {"+U": 1, "-D": 1}
-    assert found.tombstones == 1
-    assert found.tables[0].options == {}
+    profile = profile_records(sample((b'{"id": 1}', b'{"id": 1, "n": 2}'), (b'{"id": 1}', None)))
+    assert profile.tables[0].kinds == {"+U": 1, "-D": 1}
+    assert profile.tombstones == 1
+    assert profile.tables[0].options == {}
 
 
 def test_a_table_without_rows_has_the_reason_for_the_missing_schema() -> None:
-    found = profile_records(messages(debezium("d", {"id": 1}, None)))
-    assert found.format == "debezium-json"
-    assert found.tables[0].schema is None
-    assert "the sample has no row of debezium-json" in found.tables[0].reason
-    assert found.calls == {}
+    profile = profile_records(messages(debezium("d", {"id": 1}, None)))
+    assert profile.format == "debezium-json"
+    assert profile.tables[0].schema is None
+    assert "the sample has no row of debezium-json" in profile.tables[0].reason
+    assert profile.calls == {}
     with pytest.raises(ArgumentError, match="has no table with known columns"):
-        found.call()
+        profile.call()
 
 
 # ------------------------------------------------------------------------------------------------------------------ keys
@@ -108,15 +108,15 @@ def test_a_table_without_rows_has_the_reason_for_the_missing_schema() -> None:
     ],
 )
 def test_how_an_upsert_topic_writes_its_keys(key: bytes, value: dict, options: dict, primary_key: tuple[str, ...]) -> None:
-    found = profile_records(messages(value, key=key))
-    (table,) = found.tables
+    profile = profile_records(messages(value, key=key))
+    (table,) = profile.tables
     assert (table.options, table.primary_key, table.key_agrees) == (options, primary_key, True)
     format = UpsertKafka(**table.options)
     assert format.decoder(table.ddl, unique_key=table.primary_key).decode(key, json.dumps(value).encode())
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "expected"),
     [
         (None, "no: the records have no key"),
         (b'{"id": 1}', "yes: (id), equal to the row's in 2 events"),
@@ -126,17 +126,17 @@ def test_how_an_upsert_topic_writes_its_keys(key: bytes, value: dict, options: d
         (b"[1, 2]", "no: the key is JSON value, and not (id)"),
     ],
 )
-def test_whether_the_kafka_key_is_the_primary_key(key: bytes | None, said: str) -> None:
+def test_whether_the_kafka_key_is_the_primary_key(key: bytes | None, expected: str) -> None:
     value = {"data": [{"id": "1", "n": "2"}], "type": "INSERT", "isDdl": False, "id": 3, "pkNames": ["id"], "mysqlType": {"id": "int"}}
     (table,) = profile_records(messages(value, value, key=key)).tables
-    assert table.kafka_key == said
-    assert table.key_agrees is said.startswith("yes")
+    assert table.kafka_key == expected
+    assert table.key_agrees is expected.startswith("yes")
 
 
 def test_the_encodings_of_keys_and_values() -> None:
     keys = [None, b"", b'{"id": 1}', b'{"schema": {}, "payload": {"id": 1}}', b"17", b"null", b"\0\0\0\0\x07\2", b"ada", b"\xff"]
-    found = profile_records(sample(*((key, b"{}") for key in keys)))
-    assert found.keys.encodings == dict.fromkeys(
+    profile = profile_records(sample(*((key, b"{}") for key in keys)))
+    assert profile.keys.encodings == dict.fromkeys(
         (
             "null",
             "empty",
@@ -155,18 +155,18 @@ def test_the_encodings_of_keys_and_values() -> None:
 
 
 def test_a_key_in_two_partitions_is_counted() -> None:
-    found = profile_records([change(1, 10), change(2, 11), change(1, 12, partition=1)])
-    assert (found.keys.distinct, found.keys.moved, found.keys.partitions) == (2, 1, 2)
-    assert "2, 1 of them in more than one partition" in str(found)
+    profile = profile_records([change(1, 10), change(2, 11), change(1, 12, partition=1)])
+    assert (profile.keys.distinct, profile.keys.moved, profile.keys.partitions) == (2, 1, 2)
+    assert "2, 1 of them in more than one partition" in str(profile)
 
 
 # ----------------------------------------------------------------------------------------------------------------- order
 
 
 def placed(*records: SampledRecord) -> tuple[int, int, int]:
-    found = profile_records([record._replace(offset=offset) for offset, record in enumerate(records)]).positions
-    assert found is not None
-    return found.placed, found.backwards, found.redelivered
+    positions = profile_records([record._replace(offset=offset) for offset, record in enumerate(records)]).positions
+    assert positions is not None
+    return positions.placed, positions.backwards, positions.redelivered
 
 
 def test_positions_in_order() -> None:
@@ -184,10 +184,10 @@ def test_order_is_checked_within_each_partition() -> None:
 
 
 def test_histories_are_counted_and_missing_positions_have_a_reason() -> None:
-    found = profile_records(recorded("dbz34-mariadb-json.inventory.customers", 2000)).positions
-    assert found is not None
-    assert set(found.histories) == {"snapshot", "33061 7-33061"}
-    assert (found.unplaced, found.backwards, found.redelivered, found.reason) == (0, 0, 0, "")
+    profile = profile_records(recorded("dbz34-mariadb-json.inventory.customers", 2000)).positions
+    assert profile is not None
+    assert set(profile.histories) == {"snapshot", "33061 7-33061"}
+    assert (profile.unplaced, profile.backwards, profile.redelivered, profile.reason) == (0, 0, 0, "")
     maxwell = profile_records(recorded("maxwell-mariadb")).positions
     assert maxwell is not None
     assert maxwell.reason == "`position` is missing: set Maxwell's output_binlog_position=true"
@@ -206,26 +206,26 @@ def test_repeated_records_are_counted() -> None:
 
 def test_corrupt_records_are_shown_with_their_offset() -> None:
     values = [b'{"type": "insert", "data": {"id": 1}}'] * 8 + [b'{"type": "explode"}', b"\xff\xfe"]
-    found = profile_records(sample(*((b'{"pk.id": 1}', value) for value in values)))
-    assert found.corrupt == 2
-    assert [each.place for each in found.errors] == ["t[0]@8", "t[0]@9"]
-    assert found.errors[0].error.startswith("[UNKNOWN_OPERATION] type 'explode' is none of ")
-    assert "2 records of the sample cannot be read and would fail the query" in found.call()
+    profile = profile_records(sample(*((b'{"pk.id": 1}', value) for value in values)))
+    assert profile.corrupt == 2
+    assert [each.place for each in profile.errors] == ["t[0]@8", "t[0]@9"]
+    assert profile.errors[0].error.startswith("[UNKNOWN_OPERATION] type 'explode' is none of ")
+    assert "2 records of the sample cannot be read and would fail the query" in profile.call()
 
 
 def test_error_excerpt_off_keeps_data_out() -> None:
     records = sample(*[(None, json.dumps(debezium("c", None, {"id": 1})).encode())] * 2, (None, b'{"op": "secret"}'))
-    found = profile_records(records, format=DebeziumJson(error_excerpt=False))
-    assert found.corrupt == 1
-    assert "secret" not in found.errors[0].error
+    profile = profile_records(records, format=DebeziumJson(error_excerpt=False))
+    assert profile.corrupt == 1
+    assert "secret" not in profile.errors[0].error
     assert "secret" in profile_records(records, format=DebeziumJson()).errors[0].error
 
 
 def test_control_events_are_shown_with_their_statements() -> None:
-    found = profile_records(recorded("maxwell-mariadb-ddl"))
-    assert set(found.ignored) == {"DDL"}
-    assert len(found.control_events) == 3
-    assert all(text.startswith("DDL ") for text in found.control_events)
+    profile = profile_records(recorded("maxwell-mariadb-ddl"))
+    assert set(profile.ignored) == {"DDL"}
+    assert len(profile.control_events) == 3
+    assert all(text.startswith("DDL ") for text in profile.control_events)
     message = profile_records(recorded("dbz34-postgres-json.message"))
     assert message.ignored == {"MESSAGE": 2}
     assert message.tables == ()
@@ -233,8 +233,8 @@ def test_control_events_are_shown_with_their_statements() -> None:
 
 def test_a_truncate_is_noted_in_the_call() -> None:
     values = [debezium("c", None, {"id": 1}), {"op": "t", "before": None, "after": None, "source": BINLOG}]
-    found = profile_records(messages(*values))
-    assert "1 records of the sample truncate the table, which fails the query: see on_truncate" in found.call()
+    profile = profile_records(messages(*values))
+    assert "1 records of the sample truncate the table, which fails the query: see on_truncate" in profile.call()
 
 
 def test_sizes_times_headers_and_partitions() -> None:
@@ -242,18 +242,18 @@ def test_sizes_times_headers_and_partitions() -> None:
         SampledRecord("t", 0, offset, time, key, b"x" * size, (("h", b"1"), ("h", b"2")))
         for offset, time, key, size in ((5, 0, b"abc", 1), (6, -1, None, 3), (9, 1_700_000_000_123, b"", 9), (90, 2**62, b"k", 2))
     ]
-    found = profile_records(records, ranges={0: (5, 91), 1: (0, 7)}, asked={0: 6})
-    assert found.key_sizes == Sizes(0, 1, 3)
-    assert found.value_sizes == Sizes(1, 2, 9)
-    assert found.times == ("1970-01-01T00:00:00.000Z", f"{2**62} ms after 1970")
-    assert found.headers == {"h": 4}
-    assert found.partitions == (Partition(0, 5, 91, 4, 2), Partition(1, 0, 7, 0, 0))
-    assert "compacted, or was written in transactions" in str(found)
-    assert "the first offsets are gone (retention)" in str(found)
+    profile = profile_records(records, ranges={0: (5, 91), 1: (0, 7)}, asked={0: 6})
+    assert profile.key_sizes == Sizes(0, 1, 3)
+    assert profile.value_sizes == Sizes(1, 2, 9)
+    assert profile.times == ("1970-01-01T00:00:00.000Z", f"{2**62} ms after 1970")
+    assert profile.headers == {"h": 4}
+    assert profile.partitions == (Partition(0, 5, 91, 4, 2), Partition(1, 0, 7, 0, 0))
+    assert "compacted, or was written in transactions" in str(profile)
+    assert "the first offsets are gone (retention)" in str(profile)
 
 
 @pytest.mark.parametrize(
-    ("values", "what", "said"),
+    ("values", "what", "expected"),
     [
         ([{"schema": None, "payload": debezium("c", None, {"id": 1})}], "schema blocks", "1 of 1 values have one"),
         (
@@ -265,46 +265,48 @@ def test_sizes_times_headers_and_partitions() -> None:
         ([debezium("u", None, {"id": 1})], "before-images", "0 of 1 updates have one"),
     ],
 )
-def test_encodings_that_depend_on_the_producers_configuration(values: list, what: str, said: str) -> None:
-    assert dict(profile_records(messages(*values)).handling)[what] == said
+def test_encodings_that_depend_on_the_producers_configuration(values: list, what: str, expected: str) -> None:
+    assert dict(profile_records(messages(*values)).handling)[what] == expected
 
 
-@pytest.mark.parametrize(("connector", "said"), [("postgresql", "1, written as '__debezium_unavailable_value': doc (1)"), ("mysql", None)])
-def test_unavailable_values(connector: str, said: str | None) -> None:
+@pytest.mark.parametrize(
+    ("connector", "expected"), [("postgresql", "1, written as '__debezium_unavailable_value': doc (1)"), ("mysql", None)]
+)
+def test_unavailable_values(connector: str, expected: str | None) -> None:
     value = debezium("u", None, {"id": 1, "doc": "__debezium_unavailable_value"})
     value["source"]["connector"] = connector
-    assert dict(profile_records(messages(value)).handling).get("unavailable values") == said
+    assert dict(profile_records(messages(value)).handling).get("unavailable values") == expected
 
 
 def test_the_call_declares_no_units_and_notes_the_declarations() -> None:
-    found = profile_records(
+    profile = profile_records(
         recorded("dbz34-mariadb-json.inventory.customers"), servers="kafka:9092", connection=("sasl.password", "ssl.ca")
     )
-    call = call_of(found.call())
+    call = call_of(profile.call())
     assert "updated BIGINT" in call["schema"]
     assert "balance STRING" in call["schema"]
     assert "format_options" not in call
     assert call["options"] == {"kafka.bootstrap.servers": "kafka:9092"}
-    comments = " ".join(line.removeprefix("# ") for line in found.call().splitlines() if line.startswith("#"))
+    comments = " ".join(line.removeprefix("# ") for line in profile.call().splitlines() if line.startswith("#"))
     assert "if it is one, declare it, and time_precision_mode" in comments
     assert "add Spark's kafka.* options that match the sample's client: sasl.password, ssl.ca" in comments
 
 
 def test_the_call_of_a_table_without_a_key_lets_rows_pass() -> None:
-    found = profile_records(recorded("flink-ogg.tags"))
-    call = call_of(found.call())
+    profile = profile_records(recorded("flink-ogg.tags"))
+    call = call_of(profile.call())
     assert call["normalize"] is False
     assert "primary_key" not in call
-    assert "no primary key is known: rows pass unchanged" in found.call()
+    assert "no primary key is known: rows pass unchanged" in profile.call()
 
 
 def test_to_dict_is_json_and_has_all_fields() -> None:
     for name in ("dbz34-mariadb-json.inventory.customers", "canal-mariadb-flat", "maxwell-mariadb-ddl"):
-        found = profile_records(recorded(name))
-        written = json.loads(json.dumps(found.to_dict()))
+        profile = profile_records(recorded(name))
+        written = json.loads(json.dumps(profile.to_dict()))
         assert set(written) == set(TopicProfile.__dataclass_fields__)
-        assert written["format"] == found.format
-        assert [each["name"] for each in written["tables"]] == [each.name for each in found.tables]
+        assert written["format"] == profile.format
+        assert [each["name"] for each in written["tables"]] == [each.name for each in profile.tables]
 
 
 def test_options_require_a_format_name() -> None:
@@ -316,9 +318,9 @@ def test_huge_values_and_deep_nesting_are_read_in_time() -> None:
     deep = b'{"type": "insert", "data": ' + b'{"a":' * 500 + b"1" + b"}" * 501
     huge = json.dumps({"type": "insert", "data": {"id": 1, "text": "x" * 2_000_000}}).encode()
     too_deep = b'{"type": "insert", "data": ' + b'{"a":' * 100_000
-    found = profile_records(sample((None, deep), (None, huge), (too_deep, huge), (None, too_deep)))
-    assert found.format == "maxwell-json"
-    assert found.corrupt == 1
-    assert "nested too deeply" in found.errors[0].error
-    assert len(str(found)) < 20_000
-    assert len(found._repr_html_()) < 40_000
+    profile = profile_records(sample((None, deep), (None, huge), (too_deep, huge), (None, too_deep)))
+    assert profile.format == "maxwell-json"
+    assert profile.corrupt == 1
+    assert "nested too deeply" in profile.errors[0].error
+    assert len(str(profile)) < 20_000
+    assert len(profile._repr_html_()) < 40_000

@@ -45,8 +45,8 @@ FORMATS = {
 @pytest.fixture(scope="module")
 def schemas() -> Iterator[str]:
     """A registry with the schemas of the recorded topics."""
-    found = json.loads((RECORDS / "avro-schemas.json").read_text("utf-8"))
-    with RegistryFront(schemas={int(number): each["schema"] for number, each in found.items()}) as front:
+    schemas_by_id = json.loads((RECORDS / "avro-schemas.json").read_text("utf-8"))
+    with RegistryFront(schemas={int(number): each["schema"] for number, each in schemas_by_id.items()}) as front:
         yield front.url
 
 
@@ -64,8 +64,8 @@ VECTOR_FILES = sorted(path for path in (VECTORS / "product").glob("*.jsonl") if 
 
 @pytest.mark.parametrize("path", VECTOR_FILES, ids=lambda path: path.stem)
 def test_the_format_of_a_vector(path: Path) -> None:
-    found = profile_records(sample(*(line.record for line in read_lines(path))))
-    assert found.format == path.stem
+    profile = profile_records(sample(*(line.record for line in read_lines(path))))
+    assert profile.format == path.stem
 
 
 def test_there_are_vectors_of_many_formats() -> None:
@@ -73,13 +73,13 @@ def test_there_are_vectors_of_many_formats() -> None:
 
 
 def test_evidence_names_the_fields_and_equal_candidates_are_listed() -> None:
-    found = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
-    values = found.candidates[0].values
-    assert found.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
-    assert [each.identifier for each in found.candidates[:3]] == ["debezium-json", "upsert-kafka", "debezium-flat-json"]
-    assert found.candidates[1].evidence == f"reads any JSON object as a row: {values} of {values} values"
-    assert not found.candidates[1].specific
-    refused = next(each for each in found.candidates if each.identifier == "canal-json")
+    profile = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
+    values = profile.candidates[0].values
+    assert profile.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
+    assert [each.identifier for each in profile.candidates[:3]] == ["debezium-json", "upsert-kafka", "debezium-flat-json"]
+    assert profile.candidates[1].evidence == f"reads any JSON object as a row: {values} of {values} values"
+    assert not profile.candidates[1].specific
+    refused = next(each for each in profile.candidates if each.identifier == "canal-json")
     assert (refused.read, refused.refused) == (0, values)
     assert "`type` is missing" in refused.error
 
@@ -96,60 +96,60 @@ TIDB = {"database": "d", "table": "t", "isDdl": False, "type": "INSERT", "data":
     ],
 )
 def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None:
-    found = profile_records(messages({**TIDB, **more}, key=None))
-    assert found.format == format
-    assert reason in found.reason
+    profile = profile_records(messages({**TIDB, **more}, key=None))
+    assert profile.format == format
+    assert reason in profile.reason
 
 
 def test_avro_without_a_registry_names_the_required_option() -> None:
-    found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
-    assert found.format is None
-    assert "values name a schema of a registry (id 10" in found.reason
-    assert "pass url='https://...'" in found.reason
-    assert {each.identifier for each in found.candidates if each.requirement} == {"debezium-avro-confluent", "upsert-kafka"}
+    profile = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
+    assert profile.format is None
+    assert "values name a schema of a registry (id 10" in profile.reason
+    assert "pass url='https://...'" in profile.reason
+    assert {each.identifier for each in profile.candidates if each.requirement} == {"debezium-avro-confluent", "upsert-kafka"}
 
 
 def test_avro_with_a_registry(schemas: str) -> None:
-    found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
-    assert "are Avro with a registry schema" in found.reason
-    assert found.tables[0].primary_key == ("id",)
-    assert found.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
-    assert found.tables[0].options == {"url": schemas}
+    profile = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
+    assert "are Avro with a registry schema" in profile.reason
+    assert profile.tables[0].primary_key == ("id",)
+    assert profile.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
+    assert profile.tables[0].options == {"url": schemas}
 
 
 def test_an_unknown_format_has_the_nearest_candidate_with_its_errors() -> None:
-    found = profile_records(sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}')))
-    assert found.format is None
-    assert found.reason == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
-    assert found.values == {"text": 2, "JSON object": 1}
-    assert "not JSON" in found.candidates[0].error
-    assert found.tables == ()
-    assert "no format" in str(found)
-    assert "not JSON" in str(found)
+    profile = profile_records(sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}')))
+    assert profile.format is None
+    assert profile.reason == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
+    assert profile.values == {"text": 2, "JSON object": 1}
+    assert "not JSON" in profile.candidates[0].error
+    assert profile.tables == ()
+    assert "no format" in str(profile)
+    assert "not JSON" in str(profile)
 
 
 @pytest.mark.parametrize("records", [[], sample((b"k", None), (b"k", None))])
 def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) -> None:
-    found = profile_records(records, topic="empty")
-    assert (found.format, found.reason) == (None, "no record has a value to detect the format from")
-    assert found.tombstones == len(records)
-    assert "empty" in found._repr_html_()
+    profile = profile_records(records, topic="empty")
+    assert (profile.format, profile.reason) == (None, "no record has a value to detect the format from")
+    assert profile.tombstones == len(records)
+    assert "empty" in profile._repr_html_()
 
 
 def test_a_partly_matching_specific_format_ranks_before_one_that_reads_any_object() -> None:
     debezium = {"before": None, "after": {"id": 1}, "op": "c", "source": {}}
-    found = profile_records(messages(*[debezium] * 6, *[{"id": 1}] * 4))
-    assert found.format == "debezium-json"
-    assert found.corrupt == 4
+    profile = profile_records(messages(*[debezium] * 6, *[{"id": 1}] * 4))
+    assert profile.format == "debezium-json"
+    assert profile.corrupt == 4
     mostly = profile_records(messages(*[debezium] * 3, *[{"id": 1}] * 7))
     assert mostly.format is None
     assert "upsert-kafka" in [each.identifier for each in mostly.candidates]
 
 
 def test_plain_objects_are_upserts_if_they_have_keys() -> None:
-    found = profile_records(messages({"id": 1, "name": "bike"}))
-    assert found.format == "upsert-kafka"
-    assert "debezium-flat-json would read as many values" in found.reason
+    profile = profile_records(messages({"id": 1, "name": "bike"}))
+    assert profile.format == "upsert-kafka"
+    assert "debezium-flat-json would read as many values" in profile.reason
     without = profile_records(messages({"id": 1}, key=None))
     assert without.format is None
     errors = {each.identifier: each.error for each in without.candidates}
@@ -188,17 +188,17 @@ class Unmakeable(Format):
 
 
 @pytest.fixture
-def others(no_other_formats: None) -> None:
+def other_formats(no_other_formats: None) -> None:
     for each in (Acme, Broken, Unmakeable):
         registry.register_format(each)
 
 
-def test_formats_of_other_packages_are_candidates(others: None) -> None:
-    found = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
-    assert (found.format, found.reason) == ("acme-json", "2 of 2 values are messages of this format")
-    assert found.tables[0].kinds == {"+I": 2}
-    assert found.tables[0].ddl == "id BIGINT"
-    by_name = {each.identifier: each for each in found.candidates}
+def test_formats_of_other_packages_are_candidates(other_formats: None) -> None:
+    profile = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
+    assert (profile.format, profile.reason) == ("acme-json", "2 of 2 values are messages of this format")
+    assert profile.tables[0].kinds == {"+I": 2}
+    assert profile.tables[0].ddl == "id BIGINT"
+    by_name = {each.identifier: each for each in profile.candidates}
     assert by_name["broken-json"].refused == 2
     assert "KeyError: 'secret sauce'" in by_name["broken-json"].error
     assert by_name["unmakeable-json"].requirement == "it cannot be tried: no licence"
@@ -212,8 +212,8 @@ def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
         "from cdc_formats.topics.profile import profile_records\n"
         f"values = [b'{value}', b'{value}', b'{value}', None]\n"
         "records = [SampledRecord('t', 0, at, 0, b'{\"id\":%d}' % at, value, ()) for at, value in enumerate(values)]\n"
-        "found = profile_records(records)\n"
-        "print(found.format, [each.identifier for each in found.candidates if each.requirement])"
+        "profile = profile_records(records)\n"
+        "print(profile.format, [each.identifier for each in profile.candidates if each.requirement])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("upsert-kafka ['debezium-avro-confluent']\n", "")
@@ -238,18 +238,18 @@ def test_an_option_that_no_format_has_is_an_error() -> None:
 
 
 def test_a_given_format_is_not_detected_again() -> None:
-    found = profile_records(messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_")
-    assert (found.format, found.reason, len(found.candidates)) == ("debezium-flat-json", "as given", 1)
-    assert found.tables[0].options == {"add_fields_prefix": "x_"}
+    profile = profile_records(messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_")
+    assert (profile.format, profile.reason, len(profile.candidates)) == ("debezium-flat-json", "as given", 1)
+    assert profile.tables[0].options == {"add_fields_prefix": "x_"}
     with pytest.raises(UnknownFormatError):
         profile_records([], format="nonsense")
 
 
 def test_a_registrys_secrets_never_appear(schemas: str) -> None:
     records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
-    found: TopicProfile = profile_records(records, url=schemas, basic_auth_user_info="ada:lovelace")
-    assert found.format == "debezium-avro-confluent"
-    assert found.tables[0].options["basic_auth_user_info"] == "..."
-    shown = [repr(found), str(found), found._repr_html_(), found.call(), json.dumps(found.to_dict())]
+    profile: TopicProfile = profile_records(records, url=schemas, basic_auth_user_info="ada:lovelace")
+    assert profile.format == "debezium-avro-confluent"
+    assert profile.tables[0].options["basic_auth_user_info"] == "..."
+    shown = [repr(profile), str(profile), profile._repr_html_(), profile.call(), json.dumps(profile.to_dict())]
     assert all("lovelace" not in text for text in shown)
-    assert 'replace "..." with the secret' in found.call()
+    assert 'replace "..." with the secret' in profile.call()

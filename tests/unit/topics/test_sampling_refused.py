@@ -31,7 +31,7 @@ def test_an_invalid_option_is_named_without_its_value(config: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "error"),
     [
         ({"subscribePattern": "a.*"}, "only named topics can be sampled: pass schema, or the topics"),
         ({"assign": "{"}, "the option assign is not JSON"),
@@ -41,6 +41,6 @@ def test_an_invalid_option_is_named_without_its_value(config: dict) -> None:
         ),
     ],
 )
-def test_a_source_that_cannot_be_sampled_needs_a_schema(more: dict, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_a_source_that_cannot_be_sampled_needs_a_schema(more: dict, error: str) -> None:
+    with pytest.raises(ArgumentError, match=error):
         from_kafka_changelog(None, format="canal-json", options={"kafka.bootstrap.servers": "localhost:1", **more})

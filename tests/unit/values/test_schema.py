@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import Column, SqlType, columns, get_format, to_ddl
 from cdc_formats.errors import SchemaError
-from cdc_formats.values.schema import TYPE_NAMES, backquoted, name_parts, quote
+from cdc_formats.values.schema import TYPE_NAMES, backquoted, name_parts
 from tests.support.examples import examples
 
 
@@ -135,11 +135,6 @@ def test_a_qualified_name_has_its_parts(parts: list[str]) -> None:
 def test_a_qualified_name_needs_backquotes_only_around_dots_and_backquotes() -> None:
     assert name_parts("first-name.a b; DROP") == ("first-name", "a b; DROP")
     assert [name_parts(name) for name in ("a..b", "", "a`b", "`a", "a.`b`c")] == [()] * 5
-
-
-@pytest.mark.parametrize("name", ["id", "_x", "a1"])
-def test_plain_names_need_no_quotes(name: str) -> None:
-    assert quote(name) == name
 
 
 def test_undeclared_keys_and_metadata_are_refused() -> None:

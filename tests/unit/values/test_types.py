@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 import struct
-import time
 from datetime import date, datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
@@ -45,6 +44,8 @@ MS, US, NS = Handling(time="connect"), Handling(time="microseconds"), Handling(t
 ADAPTIVE, ADAPTIVE_US = Handling(time="adaptive"), Handling(time="adaptive_time_microseconds")
 BERLIN, NEW_YORK = Handling(time_zone="Europe/Berlin"), Handling(time_zone="America/New_York")
 DAY = 86_400_000_000
+TEXT = "__debezium_unavailable_value"
+PLACE = Handling(placeholder=TEXT)
 
 
 def test_every_type_of_a_schema_is_declared_in_its_family() -> None:
@@ -81,6 +82,9 @@ ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
     ("DOUBLE", Handling(), "-Infinity", -math.inf),
     ("FLOAT", Handling(), D("0.1"), struct.unpack("<f", struct.pack("<f", 0.1))[0]),
     ("FLOAT", Handling(), 16777217, 16777216.0),
+    ("FLOAT", Handling(), "1.00000005960464477539062500000000000001", 1 + 2.0**-23),
+    ("FLOAT", Handling(), 2**60 + 2**36 + 1, 2.0**60 + 2.0**37),
+    ("FLOAT", Handling(), "340282356779733661637539395458142568447.9", 3.4028234663852886e38),
     ("DECIMAL(10,3)", Handling(), "3.140", "3.140"),
     ("DECIMAL(10,3)", Handling(), "3.14", "3.140"),
     ("DECIMAL(10,3)", Handling(), "-3.140", "-3.140"),
@@ -188,6 +192,9 @@ ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
     ("INTERVAL DAY TO SECOND", ADAPTIVE, -5, -5),
     ("ARRAY<INT>", Handling(), [1, None, "2"], [1, None, 2]),
     ("ARRAY<INT>", Handling(), [], []),
+    ("STRING", Handling(), TEXT, TEXT),
+    ("ARRAY<STRING>", PLACE, ["x", TEXT], ["x", TEXT]),
+    ("ARRAY<STRING>", PLACE, [TEXT, TEXT], [TEXT, TEXT]),
     ("MAP<STRING, INT>", Handling(), {"b": 1, "a": None}, [["a", None], ["b", 1]]),
     ("MAP<INT, STRING>", Handling(), {"10": "x", "9": "y"}, [[9, "y"], [10, "x"]]),
     ("STRUCT<a: INT, b: DATE>", Handling(), {"b": "1970-01-02", "c": 1}, [None, 1]),
@@ -221,6 +228,7 @@ REFUSED: list[tuple[str, Handling, Any]] = [
     ("DOUBLE", Handling(), 10**400),
     ("DOUBLE", Handling(), "1e999"),
     ("FLOAT", Handling(), D("3.4028236E+38")),
+    ("FLOAT", Handling(), "340282356779733661637539395458142568448"),
     ("DECIMAL(10,3)", Handling(), "1.0005"),
     ("DECIMAL(10,3)", Handling(), "0.0004"),
     ("DECIMAL(10,3)", Handling(), D("1.0005")),
@@ -441,14 +449,6 @@ def test_a_float_is_the_nearest_to_the_digits_of_the_message(bits: int, off: int
             assert of("FLOAT")(value) == nearest_single(number)
 
 
-def test_a_float_is_rounded_once() -> None:
-    assert of("FLOAT")("1.00000005960464477539062500000000000001") == 1 + 2.0**-23
-    assert of("FLOAT")(2**60 + 2**36 + 1) == 2.0**60 + 2.0**37
-    assert of("FLOAT")("340282356779733661637539395458142568447.9") == 3.4028234663852886e38
-    with pytest.raises(ConversionError, match="out of its range"):
-        of("FLOAT")("340282356779733661637539395458142568448")
-
-
 def test_a_negative_integer_zero_in_text_is_zero_for_both_decoders() -> None:
     value = b'{"op": "c", "after": {"id": -0, "a": -0, "b": [-0, -0.0, {"c": -0}], "d": -0.0, "e": -0}}'
     source = source_of(get_format("debezium-json"), "id STRING, a STRING, b STRING, d STRING, e DOUBLE", ["id"])
@@ -460,25 +460,6 @@ def test_a_negative_integer_zero_in_text_is_zero_for_both_decoders() -> None:
 def test_nan_is_a_double() -> None:
     assert math.isnan(of("DOUBLE")("NaN"))
     assert math.isnan(of("FLOAT")("NaN"))
-
-
-@pytest.mark.parametrize(
-    "value", ["1E+999999999", D("1E+999999999"), D("-1E+999999999"), D("1E-999999999"), "9" * 4000, "1" + "0" * 4000 + ".5"]
-)
-@pytest.mark.parametrize(
-    "sql_type", ["INT", "DECIMAL(38,18)", "DECIMAL(38,0)", "DOUBLE", "FLOAT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP"]
-)
-def test_a_very_long_number_is_handled_quickly(sql_type: str, value: Any) -> None:
-    convert, begin = of(sql_type), time.perf_counter()
-    for _ in range(20):
-        try:
-            convert(value)
-        except ConversionError as error:
-            size = len(str(error))
-        else:
-            size = 0
-        assert size < 300
-    assert time.perf_counter() - begin < 0.5
 
 
 def test_a_refusal_shows_no_more_than_the_beginning_of_a_value() -> None:
@@ -648,9 +629,6 @@ def test_the_fewest_digits_are_the_same_float_and_one_digit_fewer_is_another(val
 
 # ------------------------------------------------------------------------------------------------------------ placeholder
 
-PLACE = Handling(placeholder="__debezium_unavailable_value")
-TEXT = "__debezium_unavailable_value"
-
 
 @pytest.mark.parametrize(
     ("sql_type", "handling", "value"),
@@ -672,15 +650,6 @@ TEXT = "__debezium_unavailable_value"
 )
 def test_a_placeholder_is_absent_by_the_type_of_its_column(sql_type: str, handling: Handling, value: Any) -> None:
     assert of(sql_type, handling)(value) is ABSENT
-
-
-@pytest.mark.parametrize("value", [["x", TEXT], [TEXT, TEXT]])
-def test_a_placeholder_inside_a_value_is_that_text(value: Any) -> None:
-    assert of("ARRAY<STRING>", PLACE)(value) == value
-
-
-def test_without_a_placeholder_option_its_text_is_plain_text() -> None:
-    assert of("STRING")(TEXT) == TEXT
 
 
 # -------------------------------------------------------------------------------------------------------------- the units

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from normalize.verify.comparison import Key, Looks, Pair, RowsOfKey
 from normalize.verify.verification import KINDS, Difference, Verification
-from normalize.verify.verify_table import Key, Looks, Pair, RowsOfKey
 
 EQUAL = Verification(
     source="shop.products",
@@ -22,6 +22,7 @@ EQUAL = Verification(
     differences=(),
     rechecked=0,
     rechecked_position=None,
+    repaired=0,
     is_complete=True,
     seconds=1.0,
 )
@@ -35,6 +36,7 @@ LAG = 60.0
         ({"counts": {"missing": 1}}, False, "1 missing"),
         ({"counts": {"missing": 1}, "unsettled": 3}, False, "3 keys differ"),
         ({"counts": {"missing": 2000}, "is_complete": False}, False, "at least 2,000 missing"),
+        ({"repaired": 3}, True, "repaired         3 keys"),
         ({"unsettled": 1}, None, "not known"),
         ({"is_complete": False}, None, "too many keys differed"),
     ],
@@ -46,8 +48,8 @@ def test_equal_is_true_only_if_it_is_known(changes: dict[str, object], equal: bo
 
 
 def test_differences_are_listed_up_to_the_limit_and_cannot_control_the_terminal() -> None:
-    found = Difference("different", (("id", "1\x1b[2J"), ("b", None)), ("na`me",))
-    text = str(replace(EQUAL, counts={"different": 5}, differences=(found,)))
+    difference = Difference("different", (("id", "1\x1b[2J"), ("b", None)), ("na`me",))
+    text = str(replace(EQUAL, counts={"different": 5}, differences=(difference,)))
     assert "different  `id` = 1\\x1b[2J, `b` = NULL: `na``me`" in text
     assert "and 4 more" in text
 
@@ -59,8 +61,8 @@ class Copy:
         self.source, self.target, self.now = source, target, 0.0
 
     def pair(self) -> Pair:
-        found = [max((time, row) for time, row in of.items() if time <= self.now)[1] for of in (self.source, self.target)]
-        return Pair(*(RowsOfKey(int(row != 0), row) for row in found))
+        rows = [max((time, row) for time, row in of.items() if time <= self.now)[1] for of in (self.source, self.target)]
+        return Pair(*(RowsOfKey(int(row != 0), row) for row in rows))
 
     def looks(self) -> Looks:
         def look(keys: object) -> tuple[dict[Key, Pair], str]:

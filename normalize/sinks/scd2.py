@@ -28,19 +28,87 @@ starts there. Together with those of the micro-batch, in the order of their sequ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 
-from .latest import ADDS
-from .table_spec import END_AT, START_AT
+from .arrival import ChangeOrderError
+from .latest import ADDS, check, computed, last_changes
+from .table_spec import END_AT, START_AT, TableSpec
+from .targets import Sink, TableTarget, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
     from pyspark.sql.types import DataType, StructField
+
+
+@dataclass(frozen=True)
+class ApplyVersions:
+    """Applies micro-batches to a history of versions; for ``foreachBatch``."""
+
+    table: TableTarget
+    spec: TableSpec
+    sequence_by: tuple[str, ...]
+    one_partition: bool = False
+    """Whether sequence values have the field ``partition``, which must be the same for all changes of a key."""
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply all changes."""
+        key = self.spec.primary_key
+        marked = batch.withColumn(START_AT, sequence_of(batch, self.sequence_by))
+        # One change of each key and sequence value.
+        placed = last_changes(marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by)
+        with computed(placed) as changes:
+            count = check(changes, key, self.sequence_by)
+            if count:
+                repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
+
+    def _merge(self, changes: DataFrame, count: int) -> None:
+        sink = self.table.sink(changes.sparkSession)
+        spec = sink.prepare(self.spec)
+        # Delta cannot read yet a table that another writer is creating.
+        with sink.conflicts():
+            self._merge_versions(changes, count, spec, sink)
+
+    def _merge_versions(self, changes: DataFrame, count: int, spec: TableSpec, sink: Sink) -> None:
+        from pyspark.sql import functions as F
+
+        columns, stored = _without_validity(spec), sink.rows()
+        one_partition = self.one_partition
+        with computed(
+            version_changes(changes, stored, spec.primary_key, columns, few_keys=count <= _FEW, one_partition=one_partition)
+        ) as rows:
+            unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
+            partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
+            flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
+            found = rows.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
+            assert found is not None  # an aggregate without groups is one row
+            if found["partitions"]:
+                raise ChangeOrderError(
+                    f"the changes of a key are in the Kafka partitions {found['partitions']}, and so their order is unknown: let the "
+                    "producer choose the partition by the row's key, and begin a new history, or pass scd_type=1 for this table"
+                )
+            if found["unplaced"]:
+                raise TargetError(
+                    f"{self.table} has rows without {START_AT}, which are at no place of the history: set it to a value before their first "
+                    f"change, UPDATE {self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND {END_AT} IS NULL"
+                )
+            if found["rows"]:
+                sink.merge(rows, spec)
+
+
+def _without_validity(spec: TableSpec) -> list[str]:
+    """Return the names of a version's columns that changes have."""
+    return [name for name in spec.names if name not in (START_AT, END_AT)]
+
+
+_FEW = 100_000
+"""So many keys fit into the memory of each worker: the history is then not shuffled to find their rows."""
 
 
 def sequence_of(batch: DataFrame, sequence_by: Sequence[str]) -> SparkColumn:

@@ -1,0 +1,158 @@
+"""The reader of one message at a time, made from the declaration of its format: the specification of all decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.events import Event, Headers, Ignored, Reader
+from cdc_formats.row_kind import RowKind
+
+from .envelope import Envelope
+from .rows import RowConverter, message_reader
+from .tables import Path, TableFilter
+
+# Member lookup on an Enum is slow up to Python 3.11.
+_INSERT, _UPDATE_BEFORE, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.DELETE
+
+
+class ScalarReader:
+    """Reads the JSON messages of one table.
+
+    Parameters
+    ----------
+    envelope : Envelope
+    rows : RowConverter
+    tables : TableFilter
+    keyed : bool
+        As of `MessageFormat.reader`.
+    """
+
+    def __init__(self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool) -> None:
+        self.envelope, self.rows, self.tables, self.keyed = envelope, rows, tables, keyed
+        self.table_paths = [envelope.path(envelope.attributes[name][0]) for name in tables.columns if name in envelope.attributes]
+        self.table_outer = self.table_paths[-1][:-1] if self.table_paths else ()
+        # A row before an update with some columns only shows whether the key changed.
+        self.before = envelope.before if keyed or envelope.before_has != "some columns" else ""
+        self.changed_only = envelope.before_has == "changed columns"
+        self.single = _UPDATE_BEFORE in envelope.kinds.values()
+        self.sparse = not envelope.missing_is_null and envelope.lacks_nulls is None
+        self.message = message_reader(
+            rows,
+            envelope.fields,
+            envelope.after,
+            self.before,
+            key_before=keyed and bool(self.before) and not self.changed_only,
+            sparse=self.sparse,
+            many=envelope.rows != "one",
+            names=envelope.names,
+        )
+        *self.outer, self.label = envelope.path(envelope.operation[0])
+        self.operation = attrgetter(envelope.operation[0])
+
+    def guarded(self, *roots: Path) -> Reader:
+        """Return this reader, which ignores other tables' messages even if they are damaged.
+
+        Parameters
+        ----------
+        *roots : tuple of str
+            The paths of messages in a record's value; none: the value is the message.
+        """
+        return self.tables.guard(self, *([(*root, *path) for path in self.table_paths] for root in roots or ((),)))
+
+    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        return Ignored.TOMBSTONE if value is None else self.events(self.message(value), value)
+
+    def events(self, message: Any, value: bytes, root: str = "$", rows: RowConverter | None = None) -> Sequence[Event] | Ignored:
+        """Return the events of a message.
+
+        Parameters
+        ----------
+        message : Struct
+        value : bytes
+            Its text.
+        root : str
+            The message's path in the record's value, for errors.
+        rows : RowConverter or None
+            As of `Event`.
+        """
+        envelope, operation = self.envelope, self._operation(message, root)
+        if reason := envelope.without_table.get(operation or ""):
+            return reason
+        if self.tables.set and not self.tables.match(message, _place(root, self.table_outer)):
+            return Ignored.OTHER_TABLE
+        kind = envelope.kinds.get(operation)
+        kind = (envelope.inspect(message, kind) if envelope.inspect is not None else None) or kind
+        if isinstance(kind, Ignored):
+            return kind
+        if kind is None:
+            raise self._unknown(message, root)
+        events = self._events(message, kind, operation, root, rows)
+        if envelope.adjust is not None:
+            for index, event in enumerate(events):
+                envelope.adjust(event, value, index, self.keyed)
+        return events
+
+    def _operation(self, message: Any, root: str) -> str | None:
+        """Return the operation; None if it is no text."""
+        try:
+            operation = self.operation(message)
+        except AttributeError:
+            raise MissingFieldError(f"`{self.outer[-1]}` is missing or null", _place(root, self.outer)) from None
+        return operation if isinstance(operation, str) else None
+
+    def _unknown(self, message: Any, root: str) -> DecodeError:
+        operation, place = self.operation(message), _place(root, (*self.outer, self.label))
+        if self.envelope.operation_is_text and not isinstance(operation, str):
+            return MissingFieldError(f"`{self.label}` is missing or not a string", place)
+        names = sorted({*map(str, self.envelope.kinds), *self.envelope.without_table})
+        reason = f"is none of {', '.join(names)}{self.envelope.or_else}"
+        return UnknownOperationError(f"{self.label} {str(operation)[:40]!r} {reason}", place, bare=f"{self.label} {reason}")
+
+    def _events(self, message: Any, kind: RowKind, operation: str | None, root: str, rows: RowConverter | None) -> list[Event]:
+        envelope = self.envelope
+        if kind is _DELETE or kind is _UPDATE_BEFORE:
+            images = self._images(message, envelope.deleted, operation, root)
+            return [Event(kind, image, None, message, path, "", rows=rows) for image, path in images]
+        images = self._images(message, envelope.after, operation, root)
+        if kind is _INSERT or self.single:
+            return [Event(kind, None, image, message, "", path, rows=rows, single=self.single) for image, path in images]
+        return [
+            Event(kind, before, after, message, before_path, path, self.changed_only, self.sparse, rows)
+            for (after, path), (before, before_path) in zip(images, self._befores(message, images, operation, root), strict=True)
+        ]
+
+    def _images(self, message: Any, field: str, operation: str | None, root: str) -> list[tuple[Any, str]]:
+        """Return the rows in a field and their paths."""
+        name, many = self.envelope.names.get(field, field), self.envelope.rows
+        value, path = getattr(message, field), f"{root}.{name}"
+        if value is None and field == self.envelope.before:
+            raise MissingBeforeImageError(f"`{name}` of a delete is null. {self.envelope.remedy}", path)
+        if value is None:
+            raise MissingFieldError(f"`{name}` is missing or null, and {self.label} is {operation!r}", path)
+        if many == "array of one" and (len(value) != 1 or value[0] is None):
+            raise MissingFieldError(f"`{name}` must be an array of one row when {self.label} is {operation!r}", path)
+        if many == "one":
+            return [(value, path)]
+        if None in value:
+            raise MissingFieldError("a row is null", f"{path}[{value.index(None)}]")
+        return [(row, f"{path}[{index}]") for index, row in enumerate(value)]
+
+    def _befores(self, message: Any, images: list[tuple[Any, str]], operation: str | None, root: str) -> list[tuple[Any, str]]:
+        """Return the rows before updates and their paths; without a field of them, the path of the row after."""
+        if not self.before:
+            return [(None, path) for _, path in images]
+        name = self.envelope.names.get(self.before, self.before)
+        if self.envelope.rows == "one":
+            return [(getattr(message, self.before), f"{root}.{name}")]
+        befores = getattr(message, self.before)
+        if befores is None or len(befores) != len(images):
+            reason = f"`{name}` must have an element for each of `{self.envelope.after}` when {self.label} is {operation!r}"
+            raise MissingFieldError(reason, f"{root}.{name}")
+        return self._images(message, self.before, operation, root)
+
+
+def _place(root: str, path: Sequence[str]) -> str:
+    return ".".join((root, *path))

@@ -1,0 +1,10 @@
+"""Runs a job file: `sync_database` from a file, restarted after failures.
+
+``python -m normalize.run job.yaml``, ``cdc run job.yaml``, or ``spark-submit`` with this folder's
+``__main__.py`` as the application. `Job` describes the file.
+"""
+
+from .job import Job, job_schema, read_job
+from .supervise import run_job
+
+__all__ = ["Job", "job_schema", "read_job", "run_job"]

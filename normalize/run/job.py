@@ -1,0 +1,265 @@
+"""A job file: the arguments of `sync_database`, with where the query runs and how it is restarted.
+
+The names and types are those of the Python functions, from which this module reads them: an option
+that `sync_database`, `TableOptions` or a database gets is an option of the file, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import msgspec
+
+from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyError
+from cdc_formats.topics.environment import from_environment
+from normalize.sinks.databases import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize.sync.sync_database import sync_database
+from normalize.sync.table_options import TableOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
+_OF_THE_CALL = ("spark", "topic", "format", "target", "tables", "mode")
+
+
+class TopicPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Topics by a regular expression, which matches a whole name."""
+
+    pattern: str
+
+
+class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When micro-batches start: at an interval, or until the topic's present end."""
+
+    processing_time: str = ""
+    available_now: bool = False
+
+
+class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a failed query is started again: after pauses that double.
+
+    Parameters
+    ----------
+    limit : int
+        The most failures in a row. A micro-batch that is written begins a new row.
+    first_pause, longest_pause : float
+        Seconds.
+    """
+
+    limit: int = 10
+    first_pause: float = 1.0
+    longest_pause: float = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job file, checked.
+
+    Parameters
+    ----------
+    arguments : mapping
+        Of `sync_database`, without ``spark``.
+    checkpoint_location : str
+    name : str
+        The query's name, which Spark's user interface and progress show.
+    trigger : Trigger
+    restart : Restart
+    packages : tuple of str
+        As of `local_session`; not used below ``spark-submit``.
+    spark : mapping
+        Settings of Spark.
+    """
+
+    arguments: Mapping[str, Any] = field(repr=False)  # with passwords
+    checkpoint_location: str
+    name: str
+    trigger: Trigger
+    restart: Restart
+    packages: tuple[str, ...]
+    spark: Mapping[str, str] = field(repr=False)
+
+    def writer(self, spark: SparkSession) -> DataStreamWriter:
+        """Return the query's writer, ready to be started.
+
+        Raises
+        ------
+        ChangelogError
+            As `sync_database`.
+        """
+        writer = sync_database(spark, **self.arguments)
+        writer = writer.option("checkpointLocation", self.checkpoint_location)
+        if self.name:
+            writer = writer.queryName(self.name)
+        if self.trigger.available_now:
+            return writer.trigger(availableNow=True)
+        interval = self.trigger.processing_time
+        return writer.trigger(processingTime=interval) if interval else writer
+
+
+def read_job(path: str | os.PathLike[str]) -> Job:
+    """Return a job of a YAML or JSON file.
+
+    A text ``env:NAME`` anywhere in the file is the value of the environment variable, so that
+    passwords need not be in it.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    Job
+
+    Raises
+    ------
+    ArgumentError
+        When the file cannot be read, or when a part of it is not valid; the error has its path.
+    MissingDependencyError
+        When PyYAML is not installed.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ArgumentError(f"the job file {path} cannot be read: {reason}") from None
+    try:
+        content = msgspec.yaml.decode(text)
+    except ImportError:
+        raise MissingDependencyError("job files require PyYAML: pip install 'pyspark-kafka-changelog[run]'") from None
+    except msgspec.DecodeError as error:
+        raise ArgumentError(f"the job file {path} is not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return _job(_with_environment(content))
+    except msgspec.ValidationError as error:
+        raise ArgumentError(f"the job file {path}: {_with_nearest(str(error))}") from None
+    except ChangelogError as error:
+        raise ArgumentError(f"the job file {path}: {error.args[0]}") from None
+
+
+def job_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a job file, for editors that complete and check it."""
+    return msgspec.json.schema(_file())
+
+
+def _with_environment(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _with_environment(each, str(key)) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_environment(each, name) for each in value]
+    return from_environment(name, value) if isinstance(value, str) else value
+
+
+def _with_nearest(text: str) -> str:
+    """Return an error of msgspec, with the nearest name for one that does not exist."""
+    unknown = _UNKNOWN.fullmatch(text)
+    if unknown is None:
+        return text
+    name, place = unknown[1], unknown[2] or "$"
+    names = {name for kind in _structs() for name in kind.__struct_fields__}
+    near = get_close_matches(name, names, 1)
+    return f"`{name}` at `{place}` is not an option" + (f": did you mean `{near[0]}`?" if near else "")
+
+
+@cache
+def _structs() -> tuple[type[msgspec.Struct], ...]:
+    return (_file(), _table(), _target(), *_targets().values(), Trigger, Restart)
+
+
+@cache
+def _table() -> type[msgspec.Struct]:
+    return _struct_of(TableOptions, StructType=str)
+
+
+@cache
+def _targets() -> dict[str, type[msgspec.Struct]]:
+    return {name: _struct_of(kind) for name, kind in _DATABASES.items()}
+
+
+@cache
+def _target() -> type[msgspec.Struct]:
+    parts: list[Any] = [(name, kind | None, None) for name, kind in _targets().items()]
+    return msgspec.defstruct("Target", parts, forbid_unknown_fields=True)
+
+
+def _struct_of(kind: type[Any], **names: Any) -> type[msgspec.Struct]:
+    """Return a dataclass as a struct, which refuses unknown fields."""
+    hints, parts = get_type_hints(kind, localns=names), list[Any]()
+    for each in fields(kind):
+        if each.default_factory is not MISSING:
+            default: Any = msgspec.field(default_factory=each.default_factory)
+            parts.append((each.name, hints[each.name], default))
+        elif each.default is not MISSING:
+            parts.append((each.name, hints[each.name], each.default))
+        else:
+            parts.append((each.name, hints[each.name]))
+    return msgspec.defstruct(kind.__name__, parts, kw_only=True, forbid_unknown_fields=True)
+
+
+@cache
+def _file() -> type[msgspec.Struct]:
+    """Return the struct of a job file."""
+    places = {"SparkSession": Any, "DataStreamWriter": Any}
+    hints = get_type_hints(sync_database, localns=places)
+    parts: list[Any] = [
+        ("topic", str | list[str] | TopicPattern | None, None),
+        ("format", str),
+        ("target", _target()),
+        ("tables", dict.__class_getitem__((str, _table())), msgspec.field(default_factory=dict)),
+        ("mode", hints["mode"], "FAILFAST"),
+    ]
+    for name, parameter in inspect.signature(sync_database).parameters.items():
+        if name not in _OF_THE_CALL:
+            required = parameter.default is inspect.Parameter.empty
+            parts.append((name, hints[name]) if required else (name, hints[name], parameter.default))
+    parts += [
+        ("checkpoint_location", str),
+        ("name", str, ""),
+        ("trigger", Trigger, Trigger()),
+        ("restart", Restart, Restart()),
+        ("packages", tuple[str, ...], ()),
+        ("spark", dict[str, Any], msgspec.field(default_factory=dict)),
+    ]
+    return msgspec.defstruct("JobFile", parts, kw_only=True, forbid_unknown_fields=True)
+
+
+def _job(content: Any) -> Job:
+    file: Any = msgspec.convert(content, _file())
+    own = {each.name: getattr(file, each.name) for each in fields(Job) if each.name != "arguments"}
+    rest = set(file.__struct_fields__) - own.keys() - {"target", "tables", "topic"}
+    arguments = {name: getattr(file, name) for name in rest} | {
+        "topic": re.compile(file.topic.pattern) if isinstance(file.topic, TopicPattern) else file.topic,
+        "target": _database(file.target),
+        "tables": {name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()},
+    }
+    settings = {name: _setting(value) for name, value in own.pop("spark").items()}
+    return Job(arguments=arguments, spark=settings, **own)
+
+
+def _setting(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _database(target: Any) -> Database:
+    chosen = [name for name in _DATABASES if getattr(target, name) is not None]
+    if len(chosen) != 1:
+        raise ArgumentError(f"`$.target` has {len(chosen)} databases: write one of {', '.join(_DATABASES)}")
+    made: Database = _made(_DATABASES[chosen[0]], getattr(target, chosen[0]), f"target.{chosen[0]}")
+    return made
+
+
+def _made(kind: Callable[..., Any], options: msgspec.Struct, place: str) -> Any:
+    try:
+        return kind(**{name: getattr(options, name) for name in options.__struct_fields__})
+    except ChangelogError as error:
+        raise ArgumentError(f"{error.args[0]} - at `$.{place}`") from None

@@ -1,0 +1,298 @@
+"""The comparison of two tables: all rows at first, and then the keys that differed, again and again.
+
+::
+
+    source at one position ──► key, row hash ──► count and sum of hashes by range of keys ─┐
+                                                                                           ├─► ranges that differ ──► keys that differ
+    target                 ──► key, row hash ──► count and sum of hashes by range of keys ─┘                          │
+                                                                            ▲                                         ▼
+                                                                            └─── again until they are equal, or proven different
+
+A range is one of the hash of a key, so that both sides divide keys in the same way, whatever collation a database orders text by.
+
+Both sides are equal for a key if the target has the row that the source has at the position of its snapshot. That is a fact about two
+contents. It needs no knowledge of what the target has applied. A key that differs is not a fact yet: the target may be behind, or ahead.
+Such keys are read again, the source first. A key is *different* if it still differs after its source row did not change for the longest
+time that the target may be behind. If its source row keeps changing, nothing is known about it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, hashed
+from .tables import ComparableTable, Key
+from .verification import KINDS, Difference, Kind, Verification
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RANGES = 4_096
+"""The number of ranges of the hash of a key."""
+MOST_KEYS = 10_000
+"""The most keys that are compared again."""
+_RANGE, _ROWS, _SUM = "key_range", "row_count", "hash_sum"
+_LOOKS_PER_LAG = 4
+_PATIENCE = 5
+"""After how many times the longest lag keys whose source rows keep changing are given up."""
+
+
+class RowsOfKey(NamedTuple):
+    """The rows of a key in one table.
+
+    Attributes
+    ----------
+    number : int
+    total : int
+        The sum of their row hashes.
+    columns : tuple of int
+        The hash of each column of one of them; empty if unknown.
+    """
+
+    number: int
+    total: int
+    columns: tuple[int, ...] = ()
+
+
+_NONE = RowsOfKey(0, 0)
+
+
+class Pair(NamedTuple):
+    """The rows of a key in both tables."""
+
+    source: RowsOfKey
+    target: RowsOfKey
+
+    @property
+    def is_equal(self) -> bool:
+        return self.source[:2] == self.target[:2]
+
+    @property
+    def kind(self) -> Kind:
+        if not self.target.number:
+            return "missing"
+        if not self.source.number:
+            return "extra"
+        return "duplicate" if self.target.number > self.source.number else "different"
+
+
+class Scan(NamedTuple):
+    """The result of a comparison of all rows.
+
+    Attributes
+    ----------
+    position : str
+    source_rows, target_rows : int
+    differing : dict of Key to Pair
+        At most `MOST_KEYS`.
+    is_complete : bool
+        Whether these are all keys that differ.
+    """
+
+    position: str
+    source_rows: int
+    target_rows: int
+    differing: dict[Key, Pair]
+    is_complete: bool
+
+
+Look = Callable[[Sequence[Key]], tuple[dict[Key, Pair], str]]
+
+
+class Looks:
+    """Looks at keys that differed until each is equal, proven different, or given up.
+
+    Parameters
+    ----------
+    look : callable
+        Returns both tables' rows of some keys as of now, and the source's position. It reads the source first.
+    max_lag_seconds : float
+    clock, sleep : callable
+        Seconds, and a pause.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        max_lag_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.look, self.max_lag = look, max_lag_seconds
+        self.clock, self.sleep = clock, sleep
+        self.proven: dict[Key, Pair] = {}
+        self.unsettled: dict[Key, Pair] = {}
+        self.position: str | None = None
+
+    def take_proven(self) -> dict[Key, Pair]:
+        """Return the keys that are proven different, to look at them again."""
+        proven, self.proven = self.proven, {}
+        return proven
+
+    def run(self, differing: Mapping[Key, Pair]) -> None:
+        """Look at keys until nothing more can be found out; sets `proven` and `unsettled`."""
+        pending, began = dict(differing), self.clock()
+        unchanged_since = dict.fromkeys(pending, began)
+        while pending:
+            now = self.clock()
+            pairs, self.position = self.look(list(pending))
+            seen = self.clock()
+            for key, before in list(pending.items()):
+                pair = pairs[key]
+                if pair.source[:2] != before.source[:2]:
+                    unchanged_since[key] = seen
+                if pair.is_equal:
+                    del pending[key]
+                elif pair.source[:2] == before.source[:2] and now - unchanged_since[key] >= self.max_lag:
+                    self.proven[key] = pair
+                    del pending[key]
+                else:
+                    pending[key] = pair
+            if pending and now - began > _PATIENCE * self.max_lag:
+                self.unsettled |= pending
+                return
+            if pending:
+                self.sleep(self.max_lag / _LOOKS_PER_LAG)
+
+
+# ------------------------------------------------------------------------------------------------------------- with Spark
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two tables, and how their rows are compared."""
+
+    spark: SparkSession
+    source: ComparableTable
+    target: ComparableTable
+    columns: tuple[ComparedColumn, ...]
+    keys: tuple[str, ...]
+    not_compared: tuple[str, ...]
+    target_where: str
+
+    @property
+    def target_keys(self) -> tuple[str, ...]:
+        """The target's names of the key columns."""
+        return tuple(column.target_name for name in self.keys for column in self.columns if column.name == name)
+
+    def scan(self) -> Scan:
+        """Compare all rows."""
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F
+
+        with self.source.snapshot() as snapshot:
+            source = self._hashed(snapshot.rows, of_target=False).persist(StorageLevel.DISK_ONLY)
+            try:
+                source_ranges = _ranges(source)
+                with self.target.snapshot() as copy:
+                    target = self._hashed(copy.rows, of_target=True)
+                    target_ranges = _ranges(target)
+                    differ = [number for number in range(RANGES) if source_ranges.get(number) != target_ranges.get(number)]
+                    sides = [side.where(F.col(_RANGE).isin(differ)) for side in (source, target)]
+                    differing, is_complete = self._differing(*sides) if differ else ({}, True)
+            finally:
+                source.unpersist()
+        rows = [sum(count for count, _ in ranges.values()) for ranges in (source_ranges, target_ranges)]
+        return Scan(snapshot.position, rows[0], rows[1], differing, is_complete)
+
+    def look(self, keys: Sequence[Key]) -> tuple[dict[Key, Pair], str]:
+        """Return both tables' rows of some keys, and the source's position."""
+        rows, position = self.rows_of_keys(keys, of_target=False)
+        source = self._of_keys(rows)
+        target = self._of_keys(self.rows_of_keys(keys, of_target=True)[0])
+        return {key: Pair(source.get(key, _NONE), target.get(key, _NONE)) for key in keys}, position
+
+    def result(self, scan: Scan, looks: Looks, limit: int, seconds: float, repaired: int) -> Verification:
+        """Return the result of a scan and the looks after it."""
+        counts = dict.fromkeys(KINDS, 0)
+        for pair in looks.proven.values():
+            counts[pair.kind] += 1
+        listed = sorted(looks.proven.items(), key=lambda each: [(text is not None, len(text or ""), text or "") for text in each[0]])
+        differences = tuple(
+            Difference(pair.kind, tuple(zip(self.keys, key, strict=True)), self._different_columns(pair)) for key, pair in listed[:limit]
+        )
+        return Verification(
+            source=self.source.name,
+            target=self.target.name,
+            position=scan.position,
+            source_rows=scan.source_rows,
+            target_rows=scan.target_rows,
+            columns=tuple(column.name for column in self.columns),
+            not_compared=self.not_compared,
+            counts=counts,
+            unsettled=len(looks.unsettled),
+            differences=differences,
+            rechecked=len(scan.differing),
+            rechecked_position=looks.position,
+            is_complete=scan.is_complete,
+            repaired=repaired,
+            seconds=seconds,
+        )
+
+    def _hashed(self, rows: DataFrame, *, of_target: bool, detailed: bool = False) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if of_target and self.target_where:
+            rows = rows.where(self.target_where)
+        with_hashes = hashed(rows, self.columns, self.keys, of_target=of_target, detailed=detailed)
+        return with_hashes.withColumn(_RANGE, F.pmod(F.col(KEY_HASH), F.lit(RANGES)).cast("int"))
+
+    def _differing(self, source: DataFrame, target: DataFrame) -> tuple[dict[Key, Pair], bool]:
+        """Return the keys of some ranges that differ, and whether they are all."""
+        from pyspark.sql import functions as F
+
+        names = [f"k{index}" for index in range(len(self.keys))]
+        sides = [side.withColumn("of_target", F.lit(number)) for number, side in enumerate((source, target))]
+        by_key = sides[0].unionByName(sides[1]).groupBy(*names, KEY_HASH)
+        counts = [F.count_if(F.col("of_target") == number) for number in (0, 1)]
+        sums = [F.sum(F.when(F.col("of_target") == number, F.col(ROW_HASH).cast("decimal(20,0)"))) for number in (0, 1)]
+        aggregates = zip(("source_count", "target_count", "source_hash", "target_hash"), [*counts, *sums], strict=True)
+        compared = by_key.agg(*(value.alias(name) for name, value in aggregates))
+        differ = compared.where("source_count <> target_count OR NOT source_hash <=> target_hash")
+        differing = differ.orderBy(KEY_HASH).limit(MOST_KEYS + 1).collect()
+        pairs = {
+            tuple(row[name] for name in names): Pair(
+                RowsOfKey(row.source_count, int(row.source_hash or 0)), RowsOfKey(row.target_count, int(row.target_hash or 0))
+            )
+            for row in differing[:MOST_KEYS]
+        }
+        return pairs, len(differing) <= MOST_KEYS
+
+    def rows_of_keys(self, keys: Sequence[Key], *, of_target: bool) -> tuple[DataFrame, str]:
+        """Return one table's rows of some keys as of now, as `hashed` does in detail, and the source's position."""
+        from pyspark.sql import functions as F
+
+        table, key_columns = (self.target, self.target_keys) if of_target else (self.source, self.keys)
+        snapshot = table.lookup(key_columns, keys)
+        names = [f"k{index}" for index in range(len(self.keys))]
+        listed = self.spark.createDataFrame([tuple(key) for key in keys], ", ".join(f"w{index} STRING" for index in range(len(names))))
+        with_hashes = self._hashed(snapshot.rows, of_target=of_target, detailed=True)
+        is_listed = [F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(names)]
+        return with_hashes.join(F.broadcast(listed), is_listed, "left_semi"), snapshot.position
+
+    def _of_keys(self, rows: DataFrame) -> dict[Key, RowsOfKey]:
+        names = [f"k{index}" for index in range(len(self.keys))]
+        of_keys: dict[Key, RowsOfKey] = {}
+        for row in rows.select(*names, ROW_HASH, HASHES).collect():
+            key = tuple(row[name] for name in names)
+            rows_before = of_keys.get(key, _NONE)
+            of_keys[key] = RowsOfKey(rows_before.number + 1, rows_before.total + row[ROW_HASH], tuple(row[HASHES]))
+        return of_keys
+
+    def _different_columns(self, pair: Pair) -> tuple[str, ...]:
+        if pair.kind != "different":
+            return ()
+        hashes = zip(self.columns, pair.source.columns, pair.target.columns, strict=True)
+        return tuple(column.name for column, of_source, of_target in hashes if of_source != of_target)
+
+
+def _ranges(side: DataFrame) -> dict[int, tuple[int, int]]:
+    """Return the number of rows and the sum of their hashes for each range of keys."""
+    from pyspark.sql import functions as F
+
+    total = F.sum(F.col(ROW_HASH).cast("decimal(20,0)")).alias(_SUM)
+    ranges = side.groupBy(_RANGE).agg(F.count("*").alias(_ROWS), total).collect()
+    return {row[_RANGE]: (row[_ROWS], int(row[_SUM])) for row in ranges}

@@ -1,0 +1,160 @@
+"""Repairs the keys that differ: merges the source's rows, or asks Debezium to read them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
+from normalize.sinks.apply import apply_batch
+from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.latest import computed
+from normalize.sinks.targets import TableTarget
+
+from .canonical import ROW, converted
+from .database_table import DatabaseTable, keys_condition
+from .source import JdbcSource
+from .tables import Key
+from .verification import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .comparison import Comparison
+
+_ORDER = "__repair_order"
+
+
+@dataclass(frozen=True)
+class DebeziumSignal:
+    """Debezium's ``execute-snapshot``, which reads the rows of some keys again: ``repair=DebeziumSignal("shop.debezium_signal")``.
+
+    The user of the `JdbcSource` must be allowed to insert into the signal table. The session needs the database's JDBC driver.
+
+    Parameters
+    ----------
+    table : str
+        The connector's ``signal.data.collection``, as ``table`` or ``schema.table`` of the source database.
+    collection : str or None
+        The source table as Debezium names it; by default ``schema.table`` for PostgreSQL (the schema ``public`` if the source names
+        none), and ``database.table`` for MySQL and MariaDB.
+
+    Notes
+    -----
+    A snapshot has the rows that exist: keys that only the target has are not repaired, and are not in the signal.
+    """
+
+    table: str
+    collection: str | None = None
+
+    def send(self, spark: SparkSession, source: JdbcSource, keys: Sequence[str], kinds: Mapping[Key, Kind]) -> int:
+        """Insert the signal, and return the number of its keys.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        source : JdbcSource
+        keys : sequence of str
+            The key columns.
+        kinds : mapping
+            How each key differs.
+
+        Raises
+        ------
+        TargetError
+            When the database refuses the signal.
+        """
+        existing = [key for key, kind in kinds.items() if kind != "extra"]
+        if not existing:
+            return 0
+        collection = self.collection or _collection(source)
+        with JdbcConnection.open(spark, source) as connection:
+            table = DatabaseTable(spark, source)
+            condition = keys_condition(connection, [table.column(name) for name in keys], existing)
+            data = {
+                "type": "incremental",
+                "data-collections": [collection],
+                "additional-conditions": [{"data-collection": collection, "filter": condition}],
+            }
+            statement = f"INSERT INTO {connection.dialect.table(self.table)} VALUES (?, ?, ?)"
+            connection.execute(statement, str(uuid4()), "execute-snapshot", json.dumps(data))
+        return len(existing)
+
+
+def _collection(source: JdbcSource) -> str:
+    if "." in source.table:
+        return source.table
+    address = urlsplit(source.url.removeprefix("jdbc:"))
+    return f"{'public' if address.scheme == 'postgresql' else address.path.strip('/')}.{source.table}"
+
+
+def check_repair(repair: Any, comparison: Comparison) -> None:
+    """Raise an error for a repair that cannot be made.
+
+    Raises
+    ------
+    ArgumentError
+        When the repair is unknown, or the target has other rows than the source by design.
+    """
+    if isinstance(repair, DebeziumSignal):
+        return
+    if repair != "merge":
+        raise ArgumentError(f"repair is {repair!r}: pass 'merge', DebeziumSignal(...) or None")
+    if comparison.target_where:
+        raise ArgumentError("repair='merge' and target_where cannot be combined: the target's other rows would be replaced, too")
+
+
+def merge_source_rows(comparison: Comparison, target: TableTarget | str, kinds: Mapping[Key, Kind]) -> None:
+    """Write the source's rows of some keys to the target, and delete those that the source does not have.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    target : TableTarget or str
+    kinds : mapping
+        How each key differs. A key with NULL is left: a table cannot be merged by it.
+
+    Raises
+    ------
+    TargetError, ConflictError
+        As `apply_batch`.
+    """
+    from pyspark.sql import functions as F
+
+    keys = [key for key in kinds if None not in key]
+    duplicates = [key for key in keys if kinds[key] == "duplicate"]
+    copies = {field.name: field.dataType.simpleString() for field in comparison.target.schema.fields}
+    key_texts = [f"k{index}" for index in range(len(comparison.keys))]
+
+    def changes(rows: DataFrame, kind: str, *, of_target: bool) -> DataFrame:
+        names = [(column.target_name if of_target else column.name, column.target_name) for column in comparison.columns]
+        row = rows.select(f"{ROW}.*")
+        types = dict(row.dtypes)
+        values = [F.expr(converted(backquoted(name), types[name], copies[copy])).alias(copy) for name, copy in names]
+        return row.select(F.lit(kind).alias(ROW_KIND), *values)
+
+    def deletes(rows: DataFrame) -> DataFrame:
+        return changes(rows.dropDuplicates(key_texts), "-D", of_target=True)
+
+    def write(rows: DataFrame) -> None:
+        # A key has one row: its place in any order is the same.
+        ordered = rows.withColumn(_ORDER, F.lit(0))
+        columns = [column.target_name for column in comparison.columns]
+        apply_batch(ordered, target, keys=comparison.target_keys, order_by=_ORDER, column_list=columns, create=False)
+
+    if duplicates:
+        # A MERGE keeps all rows of a key.
+        write(deletes(comparison.rows_of_keys(duplicates, of_target=True)[0]))
+    if not keys:
+        return
+    # Read once: a key must not be in two states of the source.
+    with computed(comparison.rows_of_keys(keys, of_target=False)[0]) as source:
+        extra = comparison.rows_of_keys(keys, of_target=True)[0].join(source.select(*key_texts), key_texts, "left_anti")
+        rows = changes(source, "+U", of_target=False)
+        write(rows.unionByName(deletes(extra)))

@@ -1,0 +1,49 @@
+"""``cdc init``: a job file from a look at the topics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from normalize import DeltaDatabase, LocalKafka
+from normalize.run import read_job
+from tests.support.commands import quick
+from tests.support.databases import maxwell
+from tests.support.streams import new_topic
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_job_file_from_topics(kafka: LocalKafka, tmp_path: Path) -> None:
+    orders = new_topic(kafka, [maxwell("orders", "insert", {"id": 1})])
+    event = {"database": "shop", "table": "events", "type": "insert", "ts": 1, "data": {"at": 1, "body": "x"}}
+    events = new_topic(kafka, [(None, json.dumps(event).encode())])
+    path = tmp_path / "job.yaml"
+    done = quick("init", orders, events, "-b", kafka.bootstrap_servers, "--lake", "/lake/shop/", "--output", path)
+    assert (done.code, done.err) == (0, f"wrote {path}: read it, then run it with `cdc run {path}`\n")
+    job = read_job(path)
+    assert job.arguments["topic"] == [orders, events]
+    assert job.arguments["format"] == "maxwell-json"
+    assert job.arguments["options"]["kafka.bootstrap.servers"] == kafka.bootstrap_servers
+    assert job.arguments["target"] == DeltaDatabase("/lake/shop")
+    # The sample shows no key of this table only.
+    assert list(job.arguments["tables"]) == ["shop.events"]
+    # A file that somebody edited is not overwritten.
+    done = quick("init", orders, "-b", kafka.bootstrap_servers, "--output", path)
+    assert done.code == 1
+    assert f"{path} cannot be written: File exists" in done.err
+
+
+def test_topics_without_a_common_format(kafka: LocalKafka, tmp_path: Path) -> None:
+    orders = new_topic(kafka, [maxwell("orders", "insert", {"id": 1})])
+    plain = new_topic(kafka, [(None, b"\x00\x01 no message")])
+    done = quick("init", plain, "-b", kafka.bootstrap_servers, "--output", tmp_path / "job.yaml")
+    assert f"the format of {plain} is not known" in done.err
+    canal = {"type": "INSERT", "database": "shop", "table": "orders", "isDdl": False, "data": [{"id": "1"}], "old": None}
+    canal |= {"pkNames": ["id"], "es": 1, "ts": 1}
+    other = new_topic(kafka, [(None, json.dumps(canal).encode())])
+    done = quick("init", orders, other, "-b", kafka.bootstrap_servers, "--output", tmp_path / "job.yaml")
+    assert f"the topics have several ({orders}: maxwell-json, {other}: canal-json)" in done.err
+    assert not (tmp_path / "job.yaml").exists()

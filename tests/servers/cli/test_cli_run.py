@@ -1,0 +1,32 @@
+"""A job that runs in a process of its own, until SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from normalize import LocalKafka
+from tests.support.databases import maxwell
+from tests.support.job_file import job_file
+from tests.support.streams import new_topic
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_sigterm_ends_the_command(kafka: LocalKafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka, [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    path = job_file(kafka, tmp_path, topic, trigger={"processing_time": "1 second"}, spark={"spark.master": "local[1]"})
+    command = [sys.executable, "-m", "normalize.run", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as job:
+        deadline = time.monotonic() + 120
+        while not list((tmp_path / "checkpoint").glob("commits/0")):
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 0, job.stderr.read()

@@ -1,0 +1,72 @@
+"""The sink of docs/tasks/your-own-sink.md is written by `apply_batch` like any other."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdc_formats.errors import ArgumentError, SchemaError
+from normalize.sinks.apply import apply_batch
+from normalize.sinks.targets import TargetError
+from tests.support.paths import REPOSITORY
+from tests.support.sinking import STORY, changelog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = REPOSITORY / "docs" / "tasks" / "your-own-sink.md"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[ModuleType]:
+    """The page's file, as a module."""
+    source = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[0]
+    module = sys.modules["sqlite_sink"] = ModuleType("sqlite_sink")
+    exec(compile(source, str(PAGE), "exec"), vars(module))
+    yield module
+    del sys.modules["sqlite_sink"]
+
+
+def rows(target: Any) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(target.path)) as connection:
+        return sorted(connection.execute(f'SELECT * FROM "{target.table}"'))
+
+
+def test_changes_are_applied_once_and_twice(spark: SparkSession, page: ModuleType, tmp_path: Path) -> None:
+    target = page.SqliteTarget(str(tmp_path / "shop.db"), 'pro"ducts')
+    for _ in range(2):
+        apply_batch(changelog(spark, "id INT, name STRING", STORY), target, keys="id")
+        assert rows(target) == [(1, "c"), (2, "e")]
+    apply_batch(changelog(spark, "id INT, name STRING", [("-D", 1, "c"), ("+I", 1, "f"), ("-D", 2, "e")]), target, keys="id")
+    assert rows(target) == [(1, "f")]
+
+
+def test_new_columns_are_refused_added_or_ignored(spark: SparkSession, page: ModuleType, tmp_path: Path) -> None:
+    target = page.SqliteTarget(str(tmp_path / "shop.db"), "products")
+    apply_batch(changelog(spark, "id INT", [("+I", 1)]), target, keys="id")
+    wide = changelog(spark, "id INT, `a b` DECIMAL(9,2)", [("+U", 1, None)]).selectExpr("row_kind", "id", "1.50BD AS `a b`")
+    with pytest.raises(SchemaError, match='has no column a b: run ALTER TABLE "products" ADD COLUMN "a b"'):
+        apply_batch(wide, target, keys="id")
+    apply_batch(wide, target, keys="id", on_new_column="ignore")
+    assert rows(target) == [(1,)]
+    apply_batch(wide, target, keys="id", on_new_column="add")
+    assert rows(target) == [(1, "1.50")]
+
+
+def test_what_the_sink_does_not_have_is_refused(spark: SparkSession, page: ModuleType, tmp_path: Path) -> None:
+    target = page.SqliteTarget(str(tmp_path / "shop.db"), "products")
+    changes = changelog(spark, "id INT, at INT", [("+I", 1, 1)])
+    with pytest.raises(ArgumentError, match="scd_type=2 is not supported for SqliteTarget"):
+        apply_batch(changes, target, keys="id", sequence_by="at", scd_type=2)
+    with pytest.raises(TargetError, match="has no soft deletes"):
+        apply_batch(changes, target, keys="id", deletes="soft")
+    with pytest.raises(TargetError, match="does not exist: create it, or set create=True"):
+        apply_batch(changes, page.SqliteTarget(str(tmp_path / "other.db"), "t"), keys="id", create=False)

@@ -1,0 +1,27 @@
+"""Work that goes on while a test runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+
+@contextmanager
+def meanwhile(step: Callable[[int], object], pause: float) -> Iterator[None]:
+    """Inside the context, call `step` with 1, 2, ... in a thread, with pauses of so many seconds."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        numbers = count(1)
+        while not done.wait(pause):
+            step(next(numbers))
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
