@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cdc_formats.decoding.other_messages import other_message
+from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF, SENTENCE
 from cdc_formats.errors import FormatOptionError, SchemaRegistryError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format, option_name
@@ -162,10 +163,14 @@ def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tu
 
 def _not_understood(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> str:
     """Return why no format was chosen for a sample that has values."""
+    count = tried[0].values
+    if any(PROTOBUF in each.error for each in tried):  # the schema registry says so
+        return f"no format reads most of the {count} values: they are Protobuf, as the schema registry says. {SENTENCE}"
+    other = next((sentence for each in records if (sentence := other_message(each.record.value))), "")
     if waiting := next((each.requirement for each in tried if each.requirement), ""):
-        return f"the format cannot be detected yet: {waiting}"
-    if other := next((sentence for each in records if (sentence := other_message(each.record.value))), ""):
-        return f"no format reads most of the {tried[0].values} values: {other}"
+        return f"the format cannot be detected yet: {waiting}{f'; {other}' if other else ''}"
+    if other:
+        return f"no format reads most of the {count} values: {other}"
     nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
     return f"no format reads most of the {nearest.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
 

@@ -14,6 +14,7 @@ from cdc_formats.events import Headers
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
 from cdc_formats.topics.encodings import (
     CONFLUENT,
+    CONFLUENT_JSON,
     JSON_BLOCK,
     JSON_NULL,
     JSON_OBJECT,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _REGISTRY = [option.name for option in fields(RegistryOptions)]
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
-_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT: "avro-confluent"}
+_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT_JSON: "json", CONFLUENT: "avro-confluent"}
 
 
 class UpsertKafkaSampler(Sampler):
