@@ -185,6 +185,20 @@ class RegistryClient:
                 raise WriterSchemaError(f"schema {name}: {error.reason}") from None
         return schema
 
+    def json_schema(self, name: SchemaId) -> Any:
+        """Return the parsed JSON Schema with an id, None if it is a schema of another type or the registry does not have it.
+
+        Raises
+        ------
+        SchemaRegistryError
+            As `schema`.
+        """
+        answer = self._ask(f"schema {name}", lambda: self._get(name))
+        try:
+            return json.loads(answer.schema_str) if answer is not None and answer.schema_type == "JSON" else None
+        except (ValueError, TypeError, RecursionError):
+            return None
+
     def newest(self, subject: str) -> AvroSchema | None:
         """Return the newest schema of a subject, or None if the registry does not have the subject.
 

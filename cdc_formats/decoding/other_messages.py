@@ -51,7 +51,10 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         lambda message: message.get("op_type") == "K" and "table" in message,
         "GoldenGate writes this update of a primary key as op_type K, which no format reads: set its pkUpdateHandling=delete-insert",
     ),
-    (_is_goldengate_row, "GoldenGate wrote the message in row mode, which no format reads: set its format to json (operation mode)"),
+    (
+        _is_goldengate_row,
+        "GoldenGate wrote the message in row mode, which this format does not read: set its format to json (operation mode), or read it as op-json with op_field='op_type'",
+    ),
     (
         _is_seatunnel_maxwell,
         "the message is of SeaTunnel's maxwell_json, which differs from Maxwell's: set its sink's format to debezium_json or canal_json",

@@ -46,10 +46,13 @@ class UpsertKafkaSampler(Sampler):
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the registry schemas of value and key, and the primary key of the Kafka key."""
         primary_key = tuple(self.key_columns(key, headers))
-        if self.format.value_format != "avro-confluent":
+        if self.format.value_format != "avro-confluent" and not (self.format.value_format == "json" and self.format.avro_confluent_url):
             return Declaration(primary_key=primary_key)
-        from .registry_schema import REGISTRY_SCHEMA, record_columns
+        from .registry_schema import REGISTRY_SCHEMA, json_columns, record_columns
 
+        if self.format.value_format == "json":
+            declared = json_columns(self.format.registry, bytes(value), headers)
+            return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         registry = self.format.registry
         columns = record_columns(registry, "value", value, headers)
         names = {each.column.name for each in columns}
@@ -73,7 +76,8 @@ class UpsertKafkaSampler(Sampler):
     def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the formats of key and value; registry options without a prefix apply to both."""
         key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
-        detected = {f"avro_confluent_{name}": options[name] for name in _REGISTRY if name in options and CONFLUENT in (key, value)}
+        named = _REGISTRY if {CONFLUENT, CONFLUENT_JSON} & {key, value} else []
+        detected = {f"avro_confluent_{name}": options[name] for name in named if name in options}
         detected["key_format"] = "json" if key is None else _KEY_FORMATS.get(key) or _plain_key(records)
         detected["value_format"] = "avro-confluent" if value == CONFLUENT else "json"
         detected["value_fields_include"] = "EXCEPT_KEY" if _key_apart(records) else "ALL"

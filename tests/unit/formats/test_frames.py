@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -109,3 +110,104 @@ def test_a_registry_says_that_a_value_is_protobuf(value: bytes) -> None:
 )
 def test_bytes_that_are_not_clearly_protobuf_are_not_called_so(value: bytes) -> None:
     assert "Protobuf" not in profile_records(sample((b"1", value))).reason
+
+
+# ------------------------------------------------------------------------------------------- JSON Schemas of a registry
+
+
+def field(index: int, kind: str, connect: str, *, optional: bool = True, **more: Any) -> dict[str, Any]:
+    """Return a field as Kafka Connect's JsonSchemaConverter writes it."""
+    schema = {"type": kind, "connect.type": connect, **more}
+    return {"connect.index": index, **({"oneOf": [{"type": "null"}, schema]} if optional else schema)}
+
+
+ROW = {
+    "type": "object",
+    "title": "shop.products.Value",
+    "properties": {
+        "price": field(2, "number", "bytes", title="org.apache.kafka.connect.data.Decimal", **{"connect.parameters": {"scale": "2"}}),
+        "id": field(0, "integer", "int32", optional=False),
+        "name": field(1, "string", "string"),
+        "at": field(3, "integer", "int64", title="io.debezium.time.MicroTimestamp", **{"connect.version": 1}),
+        "ratio": field(4, "number", "float64"),
+        "tags": {"connect.index": 5, "oneOf": [{"type": "null"}, {"type": "array", "items": {"type": "string", "connect.type": "string"}}]},
+    },
+}
+ENVELOPE = {
+    "type": "object",
+    "title": "shop.products.Envelope",
+    "properties": {
+        "before": {"connect.index": 0, "oneOf": [{"type": "null"}, {"$ref": "#/definitions/Value"}]},
+        "after": {"connect.index": 1, "oneOf": [{"type": "null"}, {"$ref": "#/definitions/Value"}]},
+        "op": field(3, "string", "string", optional=False),
+        "source": {"connect.index": 2, "type": "object", "properties": {"connector": field(0, "string", "string")}},
+    },
+    "definitions": {"Value": ROW},
+}
+DECLARED = "id INT NOT NULL, name STRING, price DECIMAL(38,2), at TIMESTAMP_NTZ(6), ratio DOUBLE, tags ARRAY<STRING>"
+VALUES = b'{"id":1,"name":null,"price":"AfQ=","at":1700000000000000,"ratio":null,"tags":["a"]}'
+
+
+@pytest.mark.parametrize(
+    ("format", "schema", "value"),
+    [
+        ("debezium-json", ENVELOPE, b'{"before":null,"after":%s,"op":"c","source":{"connector":"postgresql"}}' % VALUES),
+        ("debezium-flat-json", ROW, b'{"__op":"c",%s' % VALUES[1:]),
+    ],
+)
+def test_a_schema_is_inferred_from_the_registrys_json_schema(format: str, schema: dict[str, Any], value: bytes) -> None:
+    record = (b'\0\0\0\0\7{"id":1}', b"\0\0\0\0\7" + value)
+    with RegistryFront(schemas={7: json.dumps(schema)}, schema_type="JSON", basic="ada:lovelace") as front:
+        inferred = infer_schema([record] * 2, format=format, url=front.url, basic_auth_user_info="ada:lovelace")
+        assert (inferred.ddl, inferred.primary_key) == (DECLARED, ("id",))
+        assert {each.certainty for each in inferred.evidence} == {"schema registry"}
+        assert inferred.options_besides(["url", "basic_auth_user_info"]) == {
+            "decimal_handling_mode": "precise",
+            "time_precision_mode": "adaptive_time_microseconds",
+        }
+        assert not inferred.notes
+        profile = profile_records(sample(record, record), url=front.url, basic_auth_user_info="ada:lovelace")
+        assert (profile.format, profile.tables[0].ddl) == (format, DECLARED)
+        assert "lovelace" not in profile.call()
+    options = {name: option for name, option in inferred.format_options.items() if "mode" in name}
+    changes = get_format(format, **options).decoder(inferred.ddl, unique_key=["id"]).upserts(*record)
+    assert isinstance(changes, list)
+    assert changes[0].row == (1, None, "5.00", 1700000000000000, None, ["a"])
+
+
+def test_rows_by_key_have_the_columns_of_another_json_schema() -> None:
+    schema = {
+        "type": "object",
+        "required": ["id", "at"],
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"type": ["number", "null"]},
+            "at": {"type": "string", "format": "date-time"},
+            "address": {"type": "object", "properties": {"zip": {"type": "string"}}},
+            "any": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+        },
+    }
+    value = b'{"id":1,"price":1.50,"at":"2025-01-02T03:04:05Z","address":null,"any":"x"}'
+    with RegistryFront(schemas={7: json.dumps(schema)}, schema_type="JSON") as front:
+        profile = profile_records(sample((b'{"id":1}', b"\0\0\0\0\7" + value)), url=front.url)
+        assert profile.format == "upsert-kafka"
+        expected = "id BIGINT NOT NULL, price DECIMAL(38,18), at TIMESTAMP, address STRUCT<zip: STRING>, any STRING"
+        assert profile.tables[0].ddl.replace(" NOT NULL", "") == expected.replace(" NOT NULL", "")
+        assert profile.tables[0].options["avro_confluent_url"] == front.url
+
+
+UNTYPED = b'\0\0\0\0\7{"before":null,"after":{"id":1},"op":"c","source":{}}'
+
+
+@pytest.mark.parametrize("schema", ["5", '{"type": "object"}', '{"$ref": "#"}', '{"$ref": "other.json"}', '{"type": "string"}'])
+def test_a_json_schema_without_columns_is_an_error_that_names_it(schema: str) -> None:
+    with RegistryFront(schemas={7: schema}, schema_type="JSON") as front, pytest.raises(InferenceError, match="schema 7: the JSON Schema"):
+        infer_schema([(None, UNTYPED)], format="debezium-json", url=front.url)
+
+
+@pytest.mark.parametrize(("number", "schema", "kind"), [(7, "[", "JSON"), (8, "{}", "JSON"), (7, '"string"', "AVRO")])
+def test_without_a_json_schema_columns_are_inferred_from_values(number: int, schema: str, kind: str) -> None:
+    with RegistryFront(schemas={number: schema}, schema_type=kind) as front:
+        assert infer_schema([(None, UNTYPED)], format="debezium-json", url=front.url).ddl == "id BIGINT"
+        assert infer_schema([(None, UNTYPED[5:])], format="debezium-json", url=front.url).ddl == "id BIGINT"
+    assert infer_schema([(None, UNTYPED)], format="debezium-json").ddl == "id BIGINT"
