@@ -53,7 +53,8 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (
         _is_goldengate_row,
-        "GoldenGate wrote the message in row mode, which this format does not read: set its format to json (operation mode), or read it as op-json with op_field='op_type'",
+        "GoldenGate wrote the message in row mode, which this format does not read: set its format to json (operation mode), or read it "
+        "as op-json with op_field='op_type'",
     ),
     (
         _is_seatunnel_maxwell,
