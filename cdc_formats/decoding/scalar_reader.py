@@ -58,7 +58,7 @@ class ScalarReader:
         fields = [field for field in (envelope.after, envelope.before) if field]
         self.places, self.rows_in = {field: envelope.place(field) for field in fields}, {field: attrgetter(field) for field in fields}
         self.row = None if envelope.after else json_reader(rows.shape, spelled=rows.spelled)
-        self.row_before = _row_before_reader(envelope, rows) if envelope.before_prefix and reads_before else None
+        self.row_before = _row_before_reader(envelope, rows) if reads_before else None
         *self.outer, self.label = envelope.path(envelope.operation[0])
         self.operation = attrgetter(envelope.operation[0])
         self.operation_types = {str, *map(type, envelope.kinds)}
@@ -171,8 +171,13 @@ class ScalarReader:
         return self._images(message, text, self.before, operation, root)
 
 
-def _row_before_reader(envelope: Envelope, rows: RowConverter) -> Callable[[bytes], Image | None]:
-    """Return the function from a message to the row before an update, whose columns have a prefix; None if it has no such column."""
+def _row_before_reader(envelope: Envelope, rows: RowConverter) -> Callable[[bytes], Image | None] | None:
+    """Return the function from a message to the row before an update, whose columns have a prefix; None without a prefix.
+
+    It returns None for a message without such a column.
+    """
+    if not envelope.before_prefix:
+        return None
     prefix, shape = envelope.before_prefix, row_shape([envelope.before_prefix + name for name in rows.names])
     shape = message_shape(envelope.fields, {envelope.after: shape | None}, envelope.names) if envelope.after else shape
     read, row_of = json_reader(shape, spelled=rows.spelled), attrgetter(envelope.after) if envelope.after else None

@@ -41,7 +41,7 @@ Types: JSON numbers and text, bytes base64, times as text. No unit of a number i
 Position: `position_field`, an integer or text of digits that grows with the source's log, up to 128 bits; there is one history. A ``+I``
 without it, as in a full load, has none: it is applied as it arrives.
 
-Differs from Flink: FROM_CHANGELOG reads such rows from a table, and skips unknown operations.
+Differs from Flink: Flink has no such format; FROM_CHANGELOG reads such rows from a table, with text as operations.
 
 Source: the documentation of the producers above; FLIP-564.
 """
@@ -121,12 +121,18 @@ class OpJson(Format):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "codes", _codes(self.codes))
+        self._check_fields()
+        self._check_befores()
+
+    def _check_fields(self) -> None:
         for name, path in self._paths.items():
             if not all(path) or any(char in '"\\' or char < " " for part in path for char in part):
                 raise FormatOptionError(f"op-json: {name} {'.'.join(path)!r} is not the name of a field")
         paths = list(self._paths.values())
         if any(path[: len(other)] == other for path in paths for other in paths if path is not other):
             raise FormatOptionError(f"op-json: {', '.join(self._paths)} must name different fields, and none may be within another")
+
+    def _check_befores(self) -> None:
         if self.before_prefix == "":
             raise FormatOptionError("op-json: before_prefix is empty, and would match every column")
         befores = [name for name in ("before_field", "before_prefix") if getattr(self, name) is not None]

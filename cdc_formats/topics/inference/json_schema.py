@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cdc_formats.errors import SchemaError
@@ -101,15 +101,17 @@ class _Reader:
         if kind in ("object", "map") and isinstance(more, Mapping):
             return {"type": "map", "keys": {"type": "string"}, "values": self.read(more, depth + 1)}
         if kind in ("object", "struct") and isinstance(properties, Mapping):
-            required = schema.get("required") or ()
-            fields = [self._field(name, each, name in required, depth) for name, each in properties.items()]
-            places = [each.get("connect.index") if isinstance(each, Mapping) else None for each in properties.values()]
-            if all(isinstance(place, int) for place in places):
-                fields = [field for _, field in sorted(zip(places, fields, strict=True), key=lambda pair: pair[0])]
-            return {"type": "struct", "fields": fields}
+            return {"type": "struct", "fields": self._fields(properties, schema.get("required") or (), depth)}
         if "connect.type" in schema:
             return {"type": _FLOATS.get(kind, kind)}
         return {"type": None if "format" in schema or "enum" in schema else _PLAIN.get(kind)}
+
+    def _fields(self, properties: Mapping[str, Any], required: Collection[str], depth: int) -> list[dict[str, Any]]:
+        fields = [self._field(name, each, name in required, depth) for name, each in properties.items()]
+        places = [each.get("connect.index") if isinstance(each, Mapping) else None for each in properties.values()]
+        if not all(isinstance(place, int) for place in places):
+            return fields
+        return [field for _, field in sorted(zip(places, fields, strict=True), key=lambda pair: pair[0])]
 
     def _field(self, name: str, schema: Any, required: bool, depth: int) -> dict[str, Any]:
         read = self.read(schema, depth + 1)
