@@ -59,9 +59,10 @@ import msgspec
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.decoding.metadata import text
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.errors import FormatOptionError, MissingFieldError
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import Event, Ignored
 from cdc_formats.format import Format
 from cdc_formats.message_format import MetadataColumn, RowNames, choice
@@ -85,8 +86,8 @@ class OpJson(Format):
     op_field : str
         The field with the operation; dots lead into objects.
     codes : mapping
-        By the operation, ``+I``, ``-U``, ``+U``, ``-D``, or the reason why the message has no rows. A number or a boolean is equal to its
-        text.
+        By the operation, ``+I``, ``-U``, ``+U``, ``-D``, or the reason why the message has no rows; it can be a JSON text. A number or a
+        boolean is equal to its text.
     row_field : str or None
         The field with the row; None: the message is the row.
     before_field : str or None
@@ -267,8 +268,8 @@ def _codes(codes: Any) -> dict[str, str]:
     """
     expected = "codes must map the values of op_field to '+I', '-U', '+U' or '-D', or to the reason why a message has no rows"
     try:
-        pairs = list(dict(codes).items())
-    except (TypeError, ValueError):
+        pairs = list(dict(read_json(codes.encode()) if isinstance(codes, str) else codes).items())
+    except (TypeError, ValueError, MalformedMessageError):
         raise FormatOptionError(f"op-json: {expected}") from None
     texts: dict[str, str] = {}
     for code, meaning in pairs:

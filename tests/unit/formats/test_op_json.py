@@ -67,6 +67,7 @@ def same(format: Format, values: list[bytes], schema: str = COLUMNS, odd: list[i
         ({True: "-D", False: "+U"}, True, RowKind.DELETE),
         ({"true": "-D", "false": "+I"}, False, RowKind.INSERT),
         ([["I", "+I"]], "I", RowKind.INSERT),
+        ('{"I": "+I"}', "I", RowKind.INSERT),
     ],
 )
 def test_a_code_is_text_a_number_or_a_boolean(codes: Any, op: Any, kind: RowKind) -> None:
@@ -111,6 +112,7 @@ def test_a_code_for_the_row_before_an_update_makes_it_a_message() -> None:
         ({"codes": {None: "+I"}}, "codes must map"),
         ({"codes": {1.5: "+I"}}, "codes must map"),
         ({"codes": "I:+I"}, "codes must map"),
+        ({"codes": "7"}, "codes must map"),
         ({"codes": {}}, "no code has rows"),
         ({"codes": {"T": "TRUNCATE"}}, "no code has rows"),
         ({"codes": {"T": "OTHER_TABLE"}}, "codes must map"),
