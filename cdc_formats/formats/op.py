@@ -29,8 +29,8 @@ rows with ``_fivetran_deleted``  ``op_field="_fivetran_deleted"``, ``codes={Fals
 GoldenGate, row mode             ``op_field="op_type"``, ``position_field="pos"``, ``missing_columns="unchanged"``
 ===============================  ======================================================================
 
-Changelog mode: all with `before_field`, `before_prefix` or a code for ``-U``; otherwise ``+I``, ``+U``, ``-D`` by key. Key: not read. Null
-value: `Ignored.TOMBSTONE`. A delete has the deleted row, or its key, as its row; with `row_field`, also in `before_field`.
+Changelog mode: all with `before_field`, `before_prefix` or a code for ``-U``; otherwise ``+I``, ``+U``, ``-D`` by key. Key: not read.
+Null value: `Ignored.TOMBSTONE`. A delete has the deleted row, or its key, as its row; with `row_field`, also in `before_field`.
 
 Absent and null: by default a row without one of the declared columns is an error, because producers differ: ``missing_columns="null"`` is
 for those that omit NULLs, ``"unchanged"`` for those that omit columns that did not change. The latter are completed by ChangelogNormalize.
