@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.decoding.images import ABSENT
@@ -278,6 +279,52 @@ def test_another_position_is_an_error(position: Any) -> None:
     with pytest.raises(TypeConversionError) as refused:
         decoder.upserts(None, text({"op": "U", "seq": position, **NEW}))
     assert refused.value.path == "$.seq"
+
+
+# -------------------------------------------------------------------------------------------- both decoders, drawn messages
+
+NUMBERS = st.integers(0, 3) | st.none() | st.sampled_from(["1", "x", 1.0, True, []])
+TEXTS = st.sampled_from(["a", "b", "", None, 1, {"a": 1}])
+IMAGES = st.fixed_dictionaries({}, optional={"id": NUMBERS, "name": TEXTS, "more": TEXTS}) | st.none() | st.just([])
+DRAWN = st.fixed_dictionaries(
+    {"op": st.sampled_from(["I", "U", "U", "D", "B", "T", "X", 1, True, None, {"op": "U"}])},
+    optional={
+        "id": NUMBERS,
+        "name": TEXTS,
+        "old_id": NUMBERS,
+        "old_name": TEXTS,
+        "before": IMAGES,
+        "after": IMAGES,
+        "seq": st.sampled_from([None, 1, 2, "3", "x", -1, 2**70]),
+        "m": st.fixed_dictionaries({}, optional={"op": st.sampled_from("IUDX"), "row": IMAGES, "old": IMAGES}) | st.none(),
+    },
+)
+DRAWN_OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"before_field": "before"},
+    {"before_prefix": "old_"},
+    {"row_field": "after", "before_field": "before"},
+    {"row_field": "m.row", "before_field": "m.old", "op_field": "m.op"},
+    {"row_field": "after", "before_prefix": "m"},
+    {"codes": {"I": "+I", "B": "-U", "U": "+U", "D": "-D", "T": "TRUNCATE", 1: "+I"}},
+    {"codes": {"I": "+I", "U": "+U", "D": "-D", True: "-D"}, "before_field": "before"},
+]
+
+
+@pytest.mark.parametrize("options", DRAWN_OPTIONS, ids=str)
+@given(
+    values=st.lists(DRAWN, min_size=1, max_size=6),
+    meaning=st.sampled_from(["fail", "null", "unchanged"]),
+    position=st.booleans(),
+    target=st.sampled_from([Blocks, KeyedRows, TypedRows]),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+def test_drawn_messages_are_the_same_together(
+    options: dict[str, Any], values: list[Any], meaning: str, position: bool, target: Any
+) -> None:
+    format = get_format("op-json", **options, missing_columns=meaning, **({"position_field": "seq"} if position else {}))
+    source = source_of(format, COLUMNS, ["id"], {"of": "operation"}, positions=position and target is not TypedRows, on_truncate="ignore")
+    assert not differences(source, [(None, text(value)) for value in values], target)
 
 
 # ------------------------------------------------------------------------------------------------- inference and profiles
