@@ -108,10 +108,10 @@ class _Reader:
 
     def _fields(self, properties: Mapping[str, Any], required: Collection[str], depth: int) -> list[dict[str, Any]]:
         fields = [self._field(name, each, name in required, depth) for name, each in properties.items()]
-        places = [each.get("connect.index") if isinstance(each, Mapping) else None for each in properties.values()]
-        if not all(isinstance(place, int) for place in places):
+        indexes = [each["connect.index"] for each in properties.values() if isinstance(each, Mapping) and "connect.index" in each]
+        if len(indexes) < len(fields) or not all(type(index) is int for index in indexes):
             return fields
-        return [field for _, field in sorted(zip(places, fields, strict=True), key=lambda pair: pair[0])]
+        return [fields[place] for place in sorted(range(len(fields)), key=indexes.__getitem__)]
 
     def _field(self, name: str, schema: Any, required: bool, depth: int) -> dict[str, Any]:
         read = self.read(schema, depth + 1)

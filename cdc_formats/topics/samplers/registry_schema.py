@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cdc_formats.avro.schema_registry import Registry, SchemaId, schema_id
+from cdc_formats.avro.schema_registry import Registry, schema_id
+from cdc_formats.decoding.frames import SchemaId
 from cdc_formats.errors import MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
 from cdc_formats.topics.declarations import DeclaredColumn

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
 
 _REGISTRY = [option.name for option in fields(RegistryOptions)]
+_URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
 _KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT_JSON: "json", CONFLUENT: "avro-confluent"}
 
@@ -46,14 +47,15 @@ class UpsertKafkaSampler(Sampler):
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the registry schemas of value and key, and the primary key of the Kafka key."""
         primary_key = tuple(self.key_columns(key, headers))
-        if self.format.value_format != "avro-confluent" and not (self.format.value_format == "json" and self.format.avro_confluent_url):
+        has_registry = self.format.value_format == "avro-confluent" or getattr(self.format, _URL)
+        if not has_registry or self.format.value_format not in ("avro-confluent", "json"):
             return Declaration(primary_key=primary_key)
         from .registry_schema import REGISTRY_SCHEMA, json_columns, record_columns
 
-        if self.format.value_format == "json":
-            declared = json_columns(self.format.registry, bytes(value), headers)
-            return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         registry = self.format.registry
+        if self.format.value_format == "json":
+            declared = json_columns(registry, bytes(value), headers)
+            return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         columns = record_columns(registry, "value", value, headers)
         names = {each.column.name for each in columns}
         in_key = record_columns(registry, "key", key, headers) if key and primary_key and self.format.key_format == "avro-confluent" else ()
