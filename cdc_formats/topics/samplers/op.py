@@ -25,21 +25,19 @@ _CODES = {word: kind for kind, words in _WORDS.items() for word in words.split()
 _NUMBERED = {"1": "-D", "2": "+I", "3": "-U", "4": "+U"}
 """SQL Server's operations, in the column ``__$operation`` of its change tables."""
 _FIVETRAN, _SQL_SERVER = "_fivetran_deleted", "__$operation"
-_OPERATIONS = tuple(
-    [
-        "op",
-        "operation",
-        "optype",
-        "operationtype",
-        "operationname",
-        "cdcop",
-        "cdcoperation",
-        "changeoper",
-        "headerchangeoper",
-        "changetype",
-        "dmltype",
-        "rowkind",
-    ]
+_OPERATIONS: tuple[str, ...] = (
+    "op",
+    "operation",
+    "optype",
+    "operationtype",
+    "operationname",
+    "cdcop",
+    "cdcoperation",
+    "changeoper",
+    "headerchangeoper",
+    "changetype",
+    "dmltype",
+    "rowkind",
 )
 """Names of an operation, without case and separators."""
 _OF_OBJECTS = ("type", "eventtype", "action", "kind")
