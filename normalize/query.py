@@ -11,7 +11,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
-from normalize.analyzed_plan import with_changelog_mode
+from normalize.analyzed_plan import with_changelog_mode, with_default_stage
 from normalize.arguments import check_choice, metadata_columns, names_of
 from normalize.core.changes import Shape
 from normalize.core.counts import DECODE_COUNTS
@@ -172,7 +172,17 @@ class Request:
 
         if stage is None:
             return with_changelog_mode(decoded(TypedRows, TypedRows.ddl(source.output)), self.plan.changelog_mode)
-        return _Query(self.options, self.records, source.output, decoded, prefix).changelog(spark, stage)
+        changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(spark, stage)
+        if self.records.row_order == "log" and not self._has_options:
+            return with_default_stage(changes)
+        return changes
+
+    @property
+    def _has_options(self) -> bool:
+        """Whether the stage or the result has more than the table's rows need."""
+        return bool(
+            self.options.set_options or self.options.ignore_deletes or self.source.output.metadata or self.source.output.side_outputs
+        )
 
 
 def make_options(
