@@ -208,10 +208,10 @@ class OpJson(Format):
         # A delete with only the key is enough for a keyed stage.
         elif not keyed:
             event.sparse = self.missing_columns != "null"
-        if event.after is not None and event.before is not None and not keyed:
+        if event.after is not None and event.before is not None:
             values = rows.raw(event.before)
-            partial_row = ABSENT in values if self.missing_columns != "null" else all(each is ABSENT for each in values)
-            event.before = None if partial_row else event.before
+            whole = keyed or self.missing_columns == "null" or ABSENT not in values
+            event.before = event.before if whole and any(each is not ABSENT for each in values) else None
 
     def _require_columns(self, rows: RowConverter, image: Any, path: str) -> None:
         values = rows.raw(image) if self.missing_columns == "fail" and not rows.names_only else ()

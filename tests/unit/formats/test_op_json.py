@@ -15,7 +15,7 @@ from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
-from normalize.decode.targets import Blocks, KeyedRows, TypedRows
+from normalize.decode.targets import Blocks, TypedRows
 from tests.support.both_decoders import Record, differences, odd_places, source_of
 from tests.support.samples import messages
 
@@ -49,7 +49,7 @@ def same(format: Format, values: list[bytes], schema: str = COLUMNS, odd: list[i
     """Check that both decoders give the same for every kind of plan, and which messages are decoded alone for a keyed one."""
     records: list[Record] = [(None, value) for value in values]
     metadata = {"operation": "operation", "position": "position"}
-    for target in (Blocks, KeyedRows) if plan.get("positions") else (Blocks, KeyedRows, TypedRows):
+    for target in (Blocks,) if plan.get("positions") else (Blocks, TypedRows):
         assert not differences(source_of(format, schema, ["id"], metadata, **plan), records, target)
     if odd is not None:
         assert odd_places(source_of(format, schema, ["id"], metadata, **plan), records) == odd
@@ -238,6 +238,14 @@ def test_an_unchanged_column_is_completed_by_the_stage(options: dict[str, Any]) 
     same(format, [value])
 
 
+@pytest.mark.parametrize("options", [{"before_field": "before"}, {"row_field": "row", "before_field": "before"}])
+def test_an_empty_row_before_completes_nothing(options: dict[str, Any]) -> None:
+    format = get_format("op-json", missing_columns="unchanged", **options)
+    value = text({"op": "U", "id": 1, "row": {"id": 1}, "before": {}})
+    assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), (1, ABSENT), (), True)]
+    same(format, [value])
+
+
 @pytest.mark.parametrize("meaning", ["fail", "null", "unchanged"])
 def test_a_delete_with_only_the_key_is_enough_for_a_keyed_stage(meaning: str) -> None:
     format = get_format("op-json", missing_columns=meaning)
@@ -316,7 +324,7 @@ DRAWN_OPTIONS: list[dict[str, Any]] = [
     values=st.lists(DRAWN, min_size=1, max_size=6),
     meaning=st.sampled_from(["fail", "null", "unchanged"]),
     position=st.booleans(),
-    target=st.sampled_from([Blocks, KeyedRows, TypedRows]),
+    target=st.sampled_from([Blocks, TypedRows]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 def test_drawn_messages_are_the_same_together(
