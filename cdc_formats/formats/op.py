@@ -14,7 +14,8 @@ op         rows
 
 These are the default ``codes``. A code is text, a number or a boolean, and stands for ``+I``, ``-U``, ``+U`` or ``-D``, or for the reason
 why a message has no rows (``TRUNCATE``, ``HEARTBEAT``, ...). Other operations are errors. With a code for ``-U``, the row before an update
-is a message of its own. A message without `row_field` is the row. Dots in the name of a field lead into an object:
+is a message of its own; a keyed stage drops it, so that the old row remains after an update that changes the primary key, as in
+changelog-json. A message without `row_field` is the row. Dots in the name of a field lead into an object:
 
 ===============================  ======================================================================
 producer                         options
