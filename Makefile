@@ -81,8 +81,9 @@ lint: $(VENV)/installed ## check rules and format with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/installed ## check types with mypy
+types: $(VENV)/installed ## check types with mypy, and those of the public functions with pyright
 	$(BIN)/mypy
+	$(BIN)/pyright --project tests/typing --pythonpath $(BIN)/python
 
 unit: $(VENV)/installed ## run the unit tests and doctests: no Java, no servers
 	$(BIN)/python -m pytest $(UNIT) --numprocesses $(JOBS) --quiet
