@@ -37,7 +37,7 @@ def page() -> Iterator[ModuleType]:
 
 def rows(target: Any) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(target.path)) as connection:
-        return sorted(connection.execute(f'SELECT * FROM "{target.table}"'))
+        return sorted(connection.execute("SELECT * FROM {}".format('"' + target.table.replace('"', '""') + '"')))
 
 
 def test_changes_are_applied_once_and_twice(spark: SparkSession, page: ModuleType, tmp_path: Path) -> None:
