@@ -36,6 +36,7 @@ from normalize import (
     signed_count,
     signed_sum,
     sync_database,
+    sync_table,
     to_kafka_changelog,
     verify_table,
 )
@@ -124,6 +125,16 @@ def databases(spark: SparkSession) -> None:
     assert_type(writer, DataStreamWriter)
     DeltaDatabase("/lake/shop", deletes="keep")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     sync_database(spark, "a", format="ogg-json", target=IcebergDatabase("lake.shop"), options={})  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+
+
+def table(spark: SparkSession) -> None:
+    options = {"kafka.bootstrap.servers": "localhost:9092"}
+    target = DeltaTarget("lake.shop.orders")
+    writer = sync_table(
+        spark, "orders", format="canal-json", target=target, schema_location="/lake/schemas", options=options, where="id > 0"
+    )
+    assert_type(writer, DataStreamWriter)
+    sync_table(spark, "orders", format="canal-json", target=target, options=options)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 
 def aggregates(changes: DataFrame) -> None:
