@@ -100,8 +100,8 @@ def audit() -> None:
     SBOM.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         tools = environment(Path(folder) / "tools", sys.executable, *release_tools())
-        own = environment(Path(folder) / "own", sys.executable, f"{wheels[0]}[{EXTRAS}]")
-        packages = run(own, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", capture=True).strip()
+        packages = Path(folder) / "packages"  # without the pip of an environment
+        run(tools, "-m", "pip", "install", "--quiet", "--target", packages, f"{wheels[0]}[{EXTRAS}]")
         command = [tools, "-m", "pip_audit", "--path", packages, "--progress-spinner", "off"]
         run(*command, "--format", "cyclonedx-json", "--output", SBOM, may_fail=True)
         run(*command)
