@@ -48,10 +48,10 @@ def prepared(changelog: str, new: str, day: date) -> str:
 def problem(tag: str, *, declared: str, changelog: str, address: str) -> str | None:
     """Return why a tag cannot be published, None if it can."""
     if tag != f"v{declared}":
-        return f"the tag {tag} is not v{declared}, the version in cdc_formats/__init__.py: tag the commit of `tools.release prepare`"
+        return f"the tag {tag} is not v{declared}, the version in cdc_formats/__init__.py: run `make release` and tag its commit"
     newest = next(iter(sections(changelog)), "nothing")
     if not re.fullmatch(rf"{re.escape(declared)} \(\d{{4}}-\d\d-\d\d\)", newest):
-        return f"CHANGELOG.md begins with {newest!r}: run `python -m tools.release prepare {declared}`, and tag its commit"
+        return f"CHANGELOG.md begins with {newest!r}: run `make release VERSION={declared}`, and tag its commit"
     if not address:
         return "setup.cfg has no address of the repository: set `repository` in its section [project]"
     return None
