@@ -24,6 +24,8 @@ REPOSITORY = Path(__file__).parents[1]
 DIST, SBOM = REPOSITORY / "dist", REPOSITORY / "build" / "sbom.json"
 PACKAGES = ("capture", "cdc_cli", "cdc_formats", "normalize")
 EXTRAS = "avro,capture,cli,kafka,metrics,run,spark,validate"
+LONGEST_SECONDS = 1800
+"""The time after which a program is stopped."""
 PYTHON_HOMES = ["~/.pyenv/versions/*/bin", "~/.local/share/uv/python/*/bin"]
 """Where version managers put Pythons that are not on the PATH."""
 
@@ -35,8 +37,6 @@ def main(arguments: list[str]) -> str | None:
         return __doc__
     try:
         commands[tuple(arguments)]()
-    except subprocess.CalledProcessError as error:
-        return f"{error.stdout or ''}\nexit code {error.returncode} of: {' '.join(map(str, error.cmd))}"
     except ValueError as error:
         return str(error)
     return None
@@ -146,10 +146,23 @@ def environment(folder: Path, python: str, *requirements: str) -> Path:
 
 
 def run(program: str | Path, *arguments: str | Path, cwd: str | None = None, capture: bool = False, may_fail: bool = False) -> str:
-    """Run a program without this process's Python settings; return what it printed if it is captured."""
+    """Run a program without this process's Python settings; return what it printed if it is captured.
+
+    Raises
+    ------
+    ValueError
+        When it fails, unless it may, or does not end.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     output = subprocess.PIPE if capture else None
-    return subprocess.run([program, *arguments], cwd=cwd, env=kept, stdout=output, check=not may_fail, text=True).stdout or ""
+    command = [str(program), *map(str, arguments)]
+    try:
+        done = subprocess.run(command, cwd=cwd, env=kept, stdout=output, text=True, timeout=LONGEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{' '.join(command)} has not ended after {LONGEST_SECONDS:,} seconds") from None
+    if done.returncode and not may_fail:
+        raise ValueError(f"{done.stdout or ''}\nexit code {done.returncode} of: {' '.join(command)}")
+    return done.stdout or ""
 
 
 if __name__ == "__main__":
