@@ -34,6 +34,7 @@ BUILT_IN: Mapping[str, str] = {
     "dms-json": "cdc_formats.formats.dms:DmsJson",
     "maxwell-json": "cdc_formats.formats.maxwell:MaxwellJson",
     "ogg-json": "cdc_formats.formats.ogg:OggJson",
+    "op-json": "cdc_formats.formats.op:OpJson",
     "ticdc-canal-json": "cdc_formats.formats.ticdc:TicdcCanalJson",
     "upsert-kafka": "cdc_formats.formats.upsert.upsert_kafka:UpsertKafka",
 }

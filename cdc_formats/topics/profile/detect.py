@@ -7,6 +7,7 @@ ranked by:
 2. the number of values that the format understands
 3. the number of values with a field that only this format writes (``_tidb``, ``__op``)
 
+A *fallback* describes the messages of many producers by its options (op-json). It is tried only if no specific format reads the sample.
 The reason lists formats that rank equal to the chosen one. Formats of other packages are tried like the built-in ones.
 """
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cdc_formats.decoding.other_messages import other_message
+from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF, SENTENCE
 from cdc_formats.errors import FormatOptionError, SchemaRegistryError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format, option_name
@@ -113,7 +115,11 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     if unknown:
         raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
     present = [each for each in records if each.record.value]
-    return sorted((_tried(name, format, present, values) for name, format in formats.items()), key=_rank)
+    fallbacks = {name for name, format in formats.items() if isinstance(format, Format) and sampler_class(type(format)).fallback}
+    tried = [_tried(name, format, present, values) for name, format in formats.items() if name not in fallbacks]
+    if not any(map(_is_specific, tried)):
+        tried += [_tried(name, formats[name], present, values) for name in sorted(fallbacks)]
+    return sorted(tried, key=_rank)
 
 
 def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
@@ -157,22 +163,30 @@ def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tu
 
 def _not_understood(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> str:
     """Return why no format was chosen for a sample that has values."""
+    count = tried[0].values
+    if any(PROTOBUF in each.error for each in tried):  # the schema registry says so
+        return f"no format reads most of the {count} values: they are Protobuf, as the schema registry says. {SENTENCE}"
+    other = next((sentence for each in records if (sentence := other_message(each.record.value))), "")
     if waiting := next((each.requirement for each in tried if each.requirement), ""):
-        return f"the format cannot be detected yet: {waiting}"
-    if other := next((sentence for each in records if (sentence := other_message(each.record.value))), ""):
-        return f"no format reads most of the {tried[0].values} values: {other}"
+        return f"the format cannot be detected yet: {waiting}{f'; {other}' if other else ''}"
+    if other:
+        return f"no format reads most of the {count} values: {other}"
     nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
     return f"no format reads most of the {nearest.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
 
 
-def _rank(each: Candidate) -> tuple[Any, ...]:
+def _is_specific(each: Candidate) -> bool:
+    """Whether a format refuses what no CDC tool writes, and reads a share of the sample."""
     # Several formats read a null payload as a tombstone, so that it does not count as evidence.
     telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
-    specific = each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
+    return each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
+
+
+def _rank(each: Candidate) -> tuple[Any, ...]:
     built_in = each.identifier in BUILT_IN
     plain_rows = each.format is not None and sampler_class(type(each.format)).plain_rows
     order = (not plain_rows, not built_in, each.identifier if built_in else "")
-    return not specific, -each.understood, -each.distinctive, order
+    return not _is_specific(each), -each.understood, -each.distinctive, order
 
 
 def _as_good(other: Candidate, best: Candidate) -> bool:

@@ -38,6 +38,8 @@ class RegistryFront:
         The folder with ``server.pem``, a certificate and its key, and ``authority.pem``, which signs clients; enables TLS.
     client_certificate : bool
         Whether to require a client certificate.
+    schema_type : str
+        The type of all `schemas`, ``JSON`` or ``PROTOBUF``; empty: Avro.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class RegistryFront:
         answers: tuple[tuple[int, bytes], ...] = (),
         certificate: Path | None = None,
         client_certificate: bool = False,
+        schema_type: str = "",
     ) -> None:
         self.behind, self.schemas, self.answers = behind, dict(schemas or {}), list(answers)
         self.wanted = None if basic is None else "Basic " + base64.b64encode(basic.encode()).decode()
         self.wanted = self.wanted if bearer is None else f"Bearer {bearer}"
         self.certificate, self.client_certificate = certificate, client_certificate
+        self.schema_type = {"schemaType": schema_type} if schema_type else {}
         self.requests = 0
 
     def __enter__(self) -> RegistryFront:
@@ -114,7 +118,7 @@ class RegistryFront:
             return 200, json.dumps({"id": number}).encode()
         requested = path.partition("?")[0].rpartition("/")[2]
         if path.startswith("/schemas/ids/") and int(requested) in self.schemas:
-            return 200, json.dumps({"schema": self.schemas[int(requested)]}).encode()
+            return 200, json.dumps({"schema": self.schemas[int(requested)], **self.schema_type}).encode()
         return 404, b'{"error_code": 40403, "message": "Schema not found"}'
 
 
