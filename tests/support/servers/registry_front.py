@@ -16,8 +16,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
+_NUMBERS = count(1)
 TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -72,7 +74,7 @@ class RegistryFront:
                 self.reply(self.rfile.read(int(self.headers["Content-Length"])))
 
             def reply(self, body: bytes | None) -> None:
-                status, answer = front.answer(self.path, body, self.headers.get("Authorization"))
+                status, answer = front.answer(self.path.removeprefix(front.root), body, self.headers.get("Authorization"))
                 self.send_response(status)
                 self.send_header("Content-Type", TYPE)
                 self.send_header("Content-Length", str(len(answer)))
@@ -91,7 +93,9 @@ class RegistryFront:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(self.certificate / "authority.pem")
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.server.server_address[1]}"
+        # A client caches schemas by the address, and a port is used again.
+        self.root = f"/{next(_NUMBERS)}"
+        self.url = f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.server.server_address[1]}{self.root}"
         # The server notices its shutdown after an interval, which is half a second by default.
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
