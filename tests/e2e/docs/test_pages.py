@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import matplotlib as mpl
@@ -19,14 +21,14 @@ from tests.support.streams import debezium, servers
 
 mpl.use("agg")
 
+PLACED = {"connector": "mysql", "file": "binlog.000001", "pos": 4, "row": 0, "ts_ms": 1}
 TOPICS = {
-    "orders": [debezium("c", None, {"id": 1, "status": "new", "price": None})],
+    "orders": [json.dumps({"op": "c", "before": None, "after": {"id": 1, "status": "new", "price": None}, "source": PLACED}).encode()],
     "shop.public.orders": [debezium("c", None, {"id": 1, "status": "new"})],
     "orders.dead": [],
     "products": [debezium("c", None, {"id": 101, "name": "scooter", "weight": 3})],
     "prices": [b'{"what": "put", "row": {"id": 1, "price": "9.5"}}'],
     "weights": [],
-    "orders_copy": [],
 }
 FIRST = ("README.md", "docs/quickstart.md")
 """Pages that a newcomer pastes first: they run in a Python of their own, which has no Spark yet."""
@@ -73,7 +75,7 @@ def provided(spark: Any, broker: Any) -> dict[str, Any]:
         "columns": "id BIGINT, status STRING",
         "bronze": spark.readStream.format("kafka").options(**kafka, subscribe="orders").load(),
         "any_changelog": spark.createDataFrame([("+I", 1)], "row_kind STRING, id BIGINT"),
-        "arguments": {name: value for name, value in reading.items() if name not in ("schema", "metadata")},
+        "arguments": {name: value for name, value in reading.items() if name != "schema"},
         "changes": from_kafka_changelog(spark, "products", **reading),
         "bounded_changes": from_kafka_changelog(spark, "products", **reading, bounded=True),
         "write": lambda batch, number: None,
@@ -89,9 +91,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def namespace(spark: Any, broker: Any) -> Iterator[dict[str, Any]]:
-    """The names that a page's blocks share; what they start ends with the test."""
-    names: dict[str, Any] = {"__name__": "__main__", **provided(spark, broker)}
+def namespace(spark: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The names that a page's blocks share, in a module, so that its classes can be pickled; what blocks start ends with the test."""
+    module = ModuleType("pasted")
+    monkeypatch.setitem(sys.modules, "pasted", module)
+    names = vars(module)
+    names.update(provided(spark, broker))
     yield names
     for query in spark.streams.active:
         query.stop()
