@@ -105,7 +105,7 @@ def _drawn(section: Section) -> list[RenderableType]:
     parts += [Padding(Text(f"! {printable(warning)}", style="yellow"), (0, 2)) for warning in section.warnings]
     if section.code:
         code = "\n".join(printable(line) for line in section.code.split("\n"))
-        parts.append(Padding(Syntax("", "python", theme="ansi_dark").highlight(code), (0, 2), expand=False))
+        parts.append(Padding(Syntax("", "python", theme="ansi_dark", word_wrap=True).highlight(code), (0, 2), expand=False))
     return parts
 
 
