@@ -112,6 +112,15 @@ def test_the_readme_is_short():
     assert len(PAGES["README.md"].splitlines()) <= 200
 
 
+def test_the_reference_has_the_functions_in_the_order_of_the_readmes_table():
+    reference = (REPOSITORY / "docs" / "reference" / "normalize.md").read_text()
+    members = re.findall(r"^        - (\w+)$", reference, re.MULTILINE)
+    assert sorted(members) == sorted(normalize.__all__)
+    table = PAGES["README.md"].partition("## Functions")[2].partition("## Formats")[0]
+    calls = [name for row in re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE) for name in re.findall(r"\w+", row) if name in members]
+    assert list(dict.fromkeys(calls)) == [name for name in members if name in calls]
+
+
 def test_every_format_has_a_page_from_its_docstring():
     pages = format_pages()
     assert sorted(pages) == [f"formats/{identifier}.md" for identifier in sorted(BUILT_IN)]
