@@ -90,7 +90,7 @@ def check_records(source: DecodePlan, options: Mapping[str, str], *, keyed: bool
     try:
         _check(source, options, keyed=keyed, bounded=bounded)
     except MissingDependencyError as error:
-        _log.info(_SKIPPED, error)
+        _log.warning(_SKIPPED, error)
     except ChangelogError as error:
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_HINT)
@@ -121,7 +121,7 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
             except DecodeError as error:
                 raise error.at(where=f"{record.topic}[{record.partition}]@{record.offset}") from None
     except MissingDependencyError as error:
-        _log.info(_SKIPPED, error)
+        _log.warning(_SKIPPED, error)
     except ChangelogError as error:
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_HINT)
