@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .sinks.jdbc import JdbcTarget
     from .sinks.lake import DeltaTarget, IcebergTarget
     from .sync.sync_database import sync_database
+    from .sync.sync_table import sync_table
     from .verify.source import JdbcSource
     from .verify.verify_table import verify_table
 
@@ -44,6 +45,7 @@ _HOME = {
     "signed_count": "aggregates.signed",
     "signed_sum": "aggregates.signed",
     "sync_database": "sync.sync_database",
+    "sync_table": "sync.sync_table",
     "to_kafka_changelog": "api",
     "verify_table": "verify.verify_table",
 }
@@ -68,6 +70,7 @@ __all__ = [
     "signed_count",
     "signed_sum",
     "sync_database",
+    "sync_table",
     "to_kafka_changelog",
     "verify_table",
 ]

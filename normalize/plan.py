@@ -147,13 +147,15 @@ def explain(plan: Plan, options: StageOptions, *, format: str, source: Changelog
         upserts = replace(source, kinds=source.kinds - {RowKind.UPDATE_BEFORE})
         of_native = options.native is not None
         how = _NATIVE if of_native else f"the state contains each key's row, {_ORDER[options.order]}"
-        lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {how}")
-        exchange = f"hash[{key}]" if of_native else f"hash[key group of {key}], key_groups={options.key_groups}"
-        lines.append(f"Exchange({exchange}, changelogMode={upserts})")
+        mode = plan.mode
         if options.where is not None:
             lines.append(
-                f"Filter({options.where}, changelogMode={upserts}): a row that does not match deletes its key's row and is not stored"
+                f"Filter({options.where}, changelogMode={mode}): a row that stops matching is deleted, one that begins to is inserted"
             )
+            mode = CONSUMER_MODES["all"]
+        lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={mode}): {plan.reason}; {how}")
+        exchange = f"hash[{key}]" if of_native else f"hash[key group of {key}], key_groups={options.key_groups}"
+        lines.append(f"Exchange({exchange}, changelogMode={upserts})")
         if source.contains(RowKind.UPDATE_BEFORE):
             lines.append(
                 f"DropUpdateBefore(changelogMode={upserts}): the stage stores the previous row; a changed key is a delete and an upsert"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,9 +11,8 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
-from normalize.analyzed_plan import with_changelog_mode
+from normalize.analyzed_plan import with_changelog_mode, with_default_stage
 from normalize.arguments import check_choice, metadata_columns, names_of
-from normalize.condition import matches
 from normalize.core.changes import Shape
 from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import Expected
@@ -25,9 +24,9 @@ from normalize.decode.last_changes import LastChanges, merged
 from normalize.decode.pack_pass import pack_pass
 from normalize.decode.record_input import RecordInput, records as records_of
 from normalize.decode.source import KAFKA_METADATA, RECORD_COLUMNS, DecodePlan
-from normalize.decode.targets import Blocks, KeyedRows, Target, TargetMaker, TypedRows
-from normalize.decode.where import FilterRows, evaluate_where, filtered_blocks
+from normalize.decode.targets import Blocks, SortedBlocks, TargetMaker, TypedRows
 from normalize.engines.bounded import normalize_bounded
+from normalize.engines.condition import filtered, require_condition
 from normalize.engines.key_groups import normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
@@ -37,7 +36,7 @@ from normalize.plan import Plan, make_plan
 from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
@@ -158,11 +157,32 @@ class Request:
 
     def changelog(self, raw: DataFrame, stage: Stage | None) -> DataFrame:
         """Return the changelog of a DataFrame of records."""
+        spark, source, observation = raw.sparkSession, self.source, self.observation
         if self.options.native is not None:
-            check_session(raw.sparkSession)
-        query = _Query(self, records_of(raw, self.source), stage)
-        changes = query.streaming() if self.records.streaming else query.bounded()
-        return with_changelog_mode(changes, self.plan.changelog_mode)
+            check_session(spark)
+        records, prefix = records_of(raw, source), observation or ("changelog" if self.records.streaming else None)
+
+        def decoded(target: TargetMaker, ddl: str) -> DataFrame:
+            decode: Callable[..., Any] = partial(decode_pass, source=source, target=target, report=reporter(spark))
+            changes = records.mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
+            if self.records.streaming:
+                return observe_counts(changes, DECODE_COUNTS, f"{prefix}_decode")
+            # The stage of a bounded read adds its own counts.
+            return observe_counts(changes, DECODE_COUNTS, observation) if stage is None else changes
+
+        if stage is None:
+            return with_changelog_mode(decoded(TypedRows, TypedRows.ddl(source.output)), self.plan.changelog_mode)
+        changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(spark, stage)
+        if self.records.row_order == "log" and not self._has_options:
+            return with_default_stage(changes)
+        return changes
+
+    @property
+    def _has_options(self) -> bool:
+        """Whether the stage or the result has more than the table's rows need."""
+        return bool(
+            self.options.set_options or self.options.ignore_deletes or self.source.output.metadata or self.source.output.side_outputs
+        )
 
 
 def make_options(
@@ -194,11 +214,11 @@ def make_options(
 
 
 def _check_metadata(format: Format, metadata: Mapping[str, str], record_columns: frozenset[str]) -> None:
-    known = {*format.metadata, *KAFKA_METADATA}
+    available = {*format.metadata, *KAFKA_METADATA}
     for name in metadata.values():
-        if name not in known:
+        if name not in available:
             hint = ". Spark's Kafka source does not provide it" if name == "leader-epoch" else ""
-            raise SchemaError(f"{format.identifier} has no metadata column {name!r}; it has {', '.join(sorted(known))}{hint}")
+            raise SchemaError(f"{format.identifier} has no metadata column {name!r}; it has {', '.join(sorted(available))}{hint}")
         if name not in format.metadata and RECORD_COLUMNS[name] not in record_columns:
             raise ArgumentError(
                 f"metadata has {name!r}, which requires the column {RECORD_COLUMNS[name]} in the DataFrame: add the column, or remove "
@@ -300,66 +320,54 @@ def _check_names(source: DecodePlan) -> None:
 
 @dataclass(frozen=True)
 class _Query:
-    """Builds the query on the columns of `source.needed_columns`."""
+    """The query of a stage.
 
-    request: Request
-    records: DataFrame
-    stage: Stage | None
+    Parameters
+    ----------
+    options : StageOptions
+    records : RecordInput
+    output : Output
+    first_pass : callable
+        Returns the batches of a target, which have these columns as DDL.
+    prefix : str or Observation
+        The prefix of a stream's metrics; receives the counts of a bounded read.
+    """
 
-    def streaming(self) -> DataFrame:
-        """Return the stream: records, decode, and the stage if the plan has one."""
-        prefix = self.request.observation or "changelog"
-        if self.stage is None:
-            return observe_counts(self._decoded_as(TypedRows), DECODE_COUNTS, f"{prefix}_decode")
-        if self.request.options.native is not None:
-            return self._native(self.request.options.native, self.stage, prefix)
-        if self.request.options.where is None:
-            blocks = observe_counts(self._decoded_as(Blocks), DECODE_COUNTS, f"{prefix}_decode")
+    options: StageOptions
+    records: RecordInput
+    output: Output
+    first_pass: Callable[[TargetMaker, str], DataFrame]
+    prefix: Any = None
+
+    def changelog(self, spark: SparkSession, stage: Stage) -> DataFrame:
+        """Return the rows of the stage's changelog that match the condition, if there is one."""
+        options, where = self.options, self.options.where
+        if where is None:
+            changes = self.normalized(stage)
         else:
-            blocks = filtered_blocks(observe_counts(self._filtered(), DECODE_COUNTS, f"{prefix}_decode"), self.request.source)
-        return normalize_stream(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
+            condition = require_condition(spark, where, stage.shape.columns, stage.shape.ignored)
+            changelog = self.normalized(replace(stage, expected=replace(stage.expected, condition=condition)))
+            changes = filtered(changelog, where, self.output, update_before=options.changelog_mode == "all")
+        return with_changelog_mode(changes, options.changelog_mode)
 
-    def bounded(self) -> DataFrame:
-        """Return the same rows as a bounded DataFrame, without state."""
-        observation = self.request.observation
-        if self.stage is None:
-            return observe_counts(self._decoded_as(TypedRows), DECODE_COUNTS, observation)
-        keyed = self._decoded_as(KeyedRows) if self.request.options.where is None else self._filtered()
-        split = self.request.records.split_partitions
-        return normalize_bounded(keyed, self.stage, self.request.source.output, split_partitions=split, observation=observation)
+    def normalized(self, stage: Stage) -> DataFrame:
+        """Return the stage's changelog, on the engine of the options."""
+        output, metrics = self.output, f"{self.prefix}_normalize"
+        if self.options.native is not None:
+            return self.native(self.options.native, stage, metrics)
+        if self.records.streaming:
+            return normalize_stream(self.first_pass(Blocks, Blocks.ddl(output)), stage, output, metrics)
+        blocks, split = self.first_pass(SortedBlocks, SortedBlocks.ddl(output)), self.records.split_partitions
+        return normalize_bounded(blocks, stage, output, split_partitions=split, observation=self.prefix)
 
-    def _native(self, engine: NativeEngine, stage: Stage, prefix: str) -> DataFrame:
-        options, records, output = self.request.options, self.request.records, self.request.source.output
-        likely = records.split_partitions or records.topic is None or records.row_order != "log"
-
-        def decode(target: TargetMaker, ddl: str) -> DataFrame:
-            return observe_counts(self._decoded(target, ddl), DECODE_COUNTS, f"{prefix}_decode")
-
-        repartition = engine.repartitions(likely=likely)
-        return _native(decode, stage, output, f"{prefix}_normalize", repartition=repartition, where=options.where)
-
-    def _decoded(self, target: TargetMaker, ddl: str) -> DataFrame:
-        source = self.request.source
-        decode: Callable[..., Any] = partial(decode_pass, source=source, target=target, report=reporter(self.records.sparkSession))
-        return self.records.mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
-
-    def _decoded_as(self, target: type[Target]) -> DataFrame:
-        return self._decoded(target, target.ddl(self.request.source.output))
-
-    def _filtered(self) -> DataFrame:
-        return evaluate_where(self._decoded_as(FilterRows), self.request.options.where, self.request.source.columns)
-
-
-def _native(
-    first_pass: Callable[[TargetMaker, str], DataFrame], stage: Stage, output: Output, metrics: str, *, repartition: bool, where: Any = None
-) -> DataFrame:
-    """Return the changelog of the native engine; `first_pass` is called with its target and the columns of the result."""
-    partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
-    target = partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
-    last = first_pass(target, LastChanges.ddl(output))
-    if repartition:
-        last = merged(last, output, stage.row_order)
-    return normalize_native(last, stage, output, metrics, where=where)
+    def native(self, engine: NativeEngine, stage: Stage, metrics: str) -> DataFrame:
+        """Return the stage's changelog on the native engine."""
+        records, output = self.records, self.output
+        repartition = engine.repartitions(likely=records.split_partitions or records.topic is None or records.row_order != "log")
+        partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
+        target = partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
+        last = self.first_pass(target, LastChanges.ddl(output))
+        return normalize_native(merged(last, output, stage.row_order) if repartition else last, stage, output, metrics)
 
 
 @dataclass(frozen=True)
@@ -397,8 +405,9 @@ class ChangelogNormalize(StageOptions):
     delete_retention : timedelta
         How long ``order="source"`` keeps the position of a delete (processing time), so that a late update cannot restore the row.
     where : str, Column or None
-        A Spark condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored. A row
-        without a value for one of these columns (unchanged TOAST values) is an error.
+        A Spark condition on the table's columns, which filters the result: a row that stops matching is deleted, and one that begins to
+        match is inserted. The state has all rows, also those that do not match. The condition is fixed for the life of a checkpoint, and
+        cannot read `ignore_columns`.
     ignore_columns : sequence of str
         Columns that are ignored when rows are compared (``updated_at``): an update of these columns alone is dropped, and the row stays as
         it was last emitted.
@@ -443,33 +452,25 @@ class ChangelogNormalize(StageOptions):
         self.require_reader_options_unset()
         output, key = self._output(df), names_of(self.primary_key)
         ignored = ignored_columns(output.columns, key, names_of(self.ignore_columns))
-        stage = make_stage(self, Shape(output.columns, output.metadata, ignored=ignored), key, streaming=df.isStreaming)
+        shape = Shape(output.columns, output.metadata, ignored=ignored, offsets=not df.isStreaming)
+        stage = make_stage(self, shape, key, streaming=df.isStreaming)
         names = [column.name for column in output.all]
         require_distinct(df, names)
-        rows = df.select(ROW_KIND, *positional(names), matches(self.where))
+        rows = df.select(ROW_KIND, *positional(names))
         if self.native is not None:
-            changes = self._native(self.native, df, rows, output, stage)
-        elif df.isStreaming:
-            blocks = self._packed(rows, Blocks, Blocks.ddl(output), output, stage)
-            changes = normalize_stream(blocks, stage, output, "changelog_normalize")
-        else:
-            keyed = self._packed(rows, KeyedRows, KeyedRows.ddl(output), output, stage)
-            changes = normalize_bounded(keyed, stage, output, split_partitions=False)
-        return with_changelog_mode(changes, self.changelog_mode)
+            check_session(df.sparkSession)
+            if output.side_outputs:
+                raise ArgumentError(
+                    f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out "
+                    "rows without a row_kind"
+                )
 
-    def _native(self, engine: NativeEngine, df: DataFrame, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
-        check_session(df.sparkSession)
-        if output.side_outputs:
-            raise ArgumentError(
-                f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out rows "
-                "without a row_kind"
-            )
-        pack = partial(self._packed, rows, output=output, stage=stage)
-        return _native(pack, stage, output, "changelog_normalize", repartition=engine.repartitions(likely=True))
+        def packed(target: TargetMaker, ddl: str) -> DataFrame:
+            pack = partial(pack_pass, target=target, output=output, stage=stage, ignore_deletes=self.ignore_deletes)
+            return rows.mapInArrow(pack, ddl)
 
-    def _packed(self, rows: DataFrame, target: TargetMaker, ddl: str, output: Output, stage: Stage) -> DataFrame:
-        pack = partial(pack_pass, target=target, output=output, stage=stage, ignore_deletes=self.ignore_deletes)
-        return rows.mapInArrow(pack, ddl)
+        prefix = "changelog" if df.isStreaming else None
+        return _Query(self, RecordInput(df.isStreaming), output, packed, prefix).changelog(df.sparkSession, stage)
 
     def _output(self, df: DataFrame) -> Output:
         names = names_of(self.metadata)

@@ -204,11 +204,13 @@ def make_stage(
         raise ArgumentError("engine='native' requires a stream: a bounded read has no state")
     millisecond = timedelta(milliseconds=1)
     ttl_ms = 0 if options.state_ttl is None else options.state_ttl // millisecond
+    # The filter of `where` reads the row before.
+    update_before = options.changelog_mode == "all" or options.where is not None
     layout = Layout(options.key_groups, shape.columns, (*unique_key, *key_metadata), ttl_ms > 0, shape.positions)
     return Stage(
         layout=layout,
         shape=shape,
-        options=FoldOptions(generate_update_before=options.changelog_mode == "all", suppress_equal=ttl_ms == 0),
+        options=FoldOptions(generate_update_before=update_before, suppress_equal=ttl_ms == 0),
         mode=mode,
         dead_letters=dead_letters,
         state_ttl_ms=ttl_ms,

@@ -26,8 +26,7 @@ from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
 from cdc_formats.events import KeyValue
 from normalize.decode.columnar import ColumnarMaker, one_by_one
 from normalize.decode.source import DecodePlan
-from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
-from normalize.decode.where import FilterRows
+from normalize.decode.targets import Blocks, TargetMaker, TypedRows
 from tests.support.both_decoders import differences, differences_of, odd_places, outcome, source_of, together
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import Topic, topics
@@ -38,7 +37,7 @@ FORMATS = (
     "upsert-kafka",
 )  # fmt: skip
 """The formats in JSON whose messages are decoded together."""
-TARGETS: tuple[Any, ...] = (Blocks, KeyedRows, FilterRows, TypedRows)
+TARGETS: tuple[Any, ...] = (Blocks, TypedRows)
 LEAST_TOGETHER, LEAST_OF = 0.9, {"debezium-flat-json": 0.7}
 """The least share of sound messages that are decoded together; less for a format of which some vectors are in schema blocks."""
 
@@ -64,7 +63,7 @@ def compare_recorded(source: DecodePlan, records: Sequence[KeyValue], columnar: 
     AssertionError
         When they differ.
     """
-    for target in (Blocks, KeyedRows, TypedRows):
+    for target in (Blocks, TypedRows):
         if differences(source, records, target, columnar=columnar):
             raise AssertionError(_smallest(source, records, target, columnar))
 

@@ -19,13 +19,13 @@ from cdc_formats.values.schema import Column, backquoted
 from normalize.analyzed_plan import has_native_engine
 from normalize.connect import require_jvm
 from normalize.core.arrow import arrow_type, slices, spark_type
-from normalize.core.guard import GUARD, tables_and_topic_ids
+from normalize.core.guard import GUARD, stored_facts
 from normalize.core.last import METADATA, table_fact
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.state import Layout
 from normalize.dataframe import table_columns
 from normalize.decode.last_changes import struct_of, struct_type
-from normalize.engines.native import COLUMNS, PRIMARY_KEY, TOPIC_ID, newest_two
+from normalize.engines.native import COLUMNS, CONDITION, PRIMARY_KEY, TOPIC_ID, newest_two
 from normalize.worker import worker
 
 from .read_state import find_state
@@ -171,9 +171,10 @@ def _rows_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout) -> Iterator
 
 
 def _facts(guard: bytes, layout: Layout) -> dict[str, str]:
-    tables, topic_ids = tables_and_topic_ids(guard)
+    tables, topic_ids, condition = stored_facts(guard)
     return {
         PRIMARY_KEY: ", ".join(layout.unique_key),
+        **({} if condition is None else {CONDITION: condition}),
         **dict(map(table_fact, tables)),
         **{f"{TOPIC_ID}{name}": topic_id for name, topic_id in topic_ids.items()},
     }

@@ -203,10 +203,10 @@ def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
 
 def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return for each row whether two stored columns have equal values (`cdc_formats.values.equality`)."""
-    found = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
+    matching = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
     if pa.types.is_floating(left.type):
-        found = pc.or_(found, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right))))
-    equals: np.ndarray[Any, np.dtype[np.bool_]] = found.to_numpy(zero_copy_only=False)
+        matching = pc.or_(matching, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right))))
+    equals: np.ndarray[Any, np.dtype[np.bool_]] = matching.to_numpy(zero_copy_only=False)
     if pa.types.is_binary(left.type) and sql_type.name in NESTED_TYPES and unifier(sql_type) is not None:
         # Equal floats may have different bytes: compare the values of unequal bytes.
         equals = equals.copy()

@@ -33,11 +33,11 @@ from cdc_formats.events import KeyedChange
 from cdc_formats.position import Position
 from cdc_formats.values.schema import Column
 
-from .arrow import from_stored, stored_type, to_stored
+from .arrow import stored_type, to_stored
 from .fold_columns import Bools, Ints
-from .packing import pack, unpack
+from .packing import pack
 from .records import KafkaRecord, Records
-from .row_order import RowOrder, require_known_order
+from .row_order import RowOrder, require_known_order, unknown_order
 
 
 class Partial(NamedTuple):
@@ -129,12 +129,6 @@ class Shape:
         return [(f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)]
 
 
-def pack_change(change: KeyedChange, records: Records, index: int) -> bytes:
-    """Return a change of a record as bytes, for `ChangeBuilder.add_packed`."""
-    position = None if change.position is None else msgspec.structs.astuple(change.position)
-    return pack((change.row, change.metadata, position, records.record(index) if change.partial else None))
-
-
 class ChangeBuilder:
     """Builds columns of changes from parallel lists.
 
@@ -182,22 +176,6 @@ class ChangeBuilder:
         if any([change.partial for change in changes]):
             self.partials = _partials(records, decoded)
 
-    def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True, offset: int = 0) -> None:
-        """Add a change from `pack_change`; a row that does not match is a delete."""
-        self.offsets.append(offset)
-        row, metadata, position, record = unpack(data)
-        row = row if matches else None
-        if record is not None and matches:
-            of = KafkaRecord(*record)
-            self.partials.append(Partial(len(self.keys), [], of._replace(headers=[(name, value) for name, value in of.headers])))
-        self.keys.append(key)
-        self.stamps.append(stamp)
-        self.rows.append(row)
-        if self.shape.metadata:
-            self.metadata.append(metadata)
-        if self.shape.positions:
-            self.positions.append((source, None if position is None else Position(*position)))
-
     def changes(self) -> ChangeBatch:
         """Return the changes as columns."""
         shape, rows = self.shape, self.rows
@@ -218,20 +196,6 @@ class ChangeBuilder:
         if shape.offsets:
             arrays.append(pa.array(self.offsets, pa.int64()))
         return ChangeBatch(pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions)
-
-    def split_last_key(self) -> tuple[ChangeBuilder, ChangeBuilder]:
-        """Return the changes before those of the last key, and those of the last key, which are adjacent."""
-        start = len(self.keys)
-        while start and self.keys[start - 1] == self.keys[-1]:
-            start -= 1
-        parts = ChangeBuilder(self.shape), ChangeBuilder(self.shape)
-        for name in ("keys", "stamps", "rows", "metadata", "positions", "offsets"):
-            values = getattr(self, name)
-            for part, of in zip(parts, (values[:start], values[start:]), strict=True):
-                setattr(part, name, of)
-        parts[0].partials = [partial for partial in self.partials if partial.change < start]
-        parts[1].partials = [partial._replace(change=partial.change - start) for partial in self.partials if partial.change >= start]
-        return parts
 
 
 def _partials(records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> list[Partial]:
@@ -265,29 +229,65 @@ class ChangeBatch:
     positions: list[tuple[str, Position | None]]
 
     @classmethod
-    def of_blocks(cls, blocks: Sequence[Block], schema: pa.Schema, row_order: RowOrder = "log") -> ChangeBatch:
-        """Return the changes of blocks in their order.
+    def of_blocks(
+        cls, blocks: Sequence[Block], schema: pa.Schema, row_order: RowOrder = "log", before: tuple[int, str] | None = None
+    ) -> tuple[ChangeBatch, list[Block]]:
+        """Return the changes of blocks in their order, and blocks of the changes after a place.
 
         Changes of a partition are in the order of offsets. Partitions are merged by Kafka's timestamps, the best available approximation
         of the order in which the records were written; equal timestamps are ordered by the partition's name.
+
+        Parameters
+        ----------
+        blocks : sequence of Block
+        schema : pyarrow.Schema
+        row_order : {"log", "offset", "row"}
+        before : (int, str) or None
+            A timestamp and a partition: changes after them are returned as blocks.
 
         Raises
         ------
         RowOrderError
             When two partitions have a key, and the order of its changes is unknown (`row_order`).
         """
+        if row_order == "row" and "offset" in schema.names:
+            return cls._by_time(blocks, schema), []
         parts: list[ChangeBatch] = []
         stamps: list[Ints] = []
-        for _, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
+        rest: list[Block] = []
+        for source, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
             part = cls.joined([block.unpacked(schema) for block in of_source], schema)
-            if row_order == "offset":
-                part = part.take(np.argsort(part.batch.column("offset").to_numpy(), kind="stable"))
-            parts.append(part)
+            if "offset" in schema.names:
+                # Blocks of several key groups, or of records in any order, have offsets between those of others.
+                part = part.take(np.argsort(part.ints("offset"), kind="stable"))
             # Each block's stamps are monotone; those of a partition that several tasks read may decrease between two blocks.
-            stamps.append(np.maximum.accumulate(part.batch.column("stamp").to_numpy()))
+            times = np.maximum.accumulate(part.ints("stamp"))
+            end = len(part) if before is None else int(np.searchsorted(times, before[0], "right" if source <= before[1] else "left"))
+            if end < len(part):
+                rest.append(part.take(np.arange(end, len(part))).packed(source, int(part.ints("offset")[end])))
+            parts.append(part.take(np.arange(end)) if end < len(part) else part)
+            stamps.append(times[:end])
         require_known_order([part.batch.column("key") for part in parts], stamps, row_order)
         changes = cls.joined(parts, schema)
-        return changes if len(stamps) < 2 else changes.take(np.argsort(np.concatenate(stamps), kind="stable"))
+        return changes if len(stamps) < 2 else changes.take(np.argsort(np.concatenate(stamps), kind="stable")), rest
+
+    @classmethod
+    def _by_time(cls, blocks: Sequence[Block], schema: pa.Schema) -> ChangeBatch:
+        """Return the changes of records without an order in the order of their timestamps; equal changes may have the same one."""
+        parts = [block.unpacked(schema) for block in blocks]
+        changes = cls.joined(parts, schema)
+        numbers = np.unique([block.source for block in blocks], return_inverse=True)[1]
+        sources = np.repeat(numbers, [len(part) for part in parts])
+        stamps, offsets = changes.ints("stamp"), changes.ints("offset")
+        keys = changes.batch.column("key").dictionary_encode().indices.to_numpy()
+        order = np.lexsort((offsets, sources, stamps, keys))
+        same = [each[order[1:]] == each[order[:-1]] for each in (keys, stamps, sources, offsets)]
+        rows = changes.batch.select(schema.names[:-1])
+        for place in np.flatnonzero(same[0] & same[1] & ~(same[2] & same[3])):
+            left, right = rows.take(pa.array(order[place : place + 2])).to_pylist()
+            if repr(left) != repr(right):
+                raise unknown_order("row")
+        return changes.take(np.lexsort((offsets, sources, stamps)))
 
     @classmethod
     def joined(cls, parts: Sequence[ChangeBatch], schema: pa.Schema) -> ChangeBatch:
@@ -316,15 +316,6 @@ class ChangeBatch:
         positions = [self.positions[place] for place in places] if self.positions else []
         return ChangeBatch(self.batch.take(pa.array(places)), partials, positions)
 
-    def each(self, keys: Sequence[bytes], shape: Shape) -> list[KeyedChange]:
-        """Return the changes, which have these packed keys, one by one; none is partial."""
-        nothing = [None] * len(self)
-        rows = _rows(shape.columns, self.columns("c", len(shape.columns)))
-        metadata = _rows(shape.metadata, self.columns("m", len(shape.metadata))) or [()] * len(self)
-        positions = [position for _, position in self.positions] or nothing
-        columns = zip(keys, self.flags("deleted"), rows, metadata, positions, strict=True)
-        return [KeyedChange(tuple(unpack(key)), None if gone else row, of, False, position) for key, gone, row, of, position in columns]
-
     def packed(self, source: str, first_offset: int) -> Block:
         """Return changes of one Kafka partition as a block."""
         return Block(source, first_offset, bytes(self.batch.serialize()), self.partials, [position for _, position in self.positions])
@@ -334,6 +325,11 @@ class ChangeBatch:
         first = self.batch.schema.get_field_index(f"{prefix}0") if count else 0
         columns: list[pa.Array] = self.batch.columns[first : first + count]
         return columns
+
+    def ints(self, name: str) -> Ints:
+        """Return a column of integers."""
+        ints: Ints = self.batch.column(name).to_numpy()
+        return ints
 
     def flags(self, name: str) -> Bools:
         """Return a column of booleans."""
@@ -357,10 +353,6 @@ class ChangeColumns(NamedTuple):
     changes: ChangeBatch
     places: Ints
     keys: list[bytes]
-
-
-def _rows(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
-    return list(zip(*(from_stored(column.type, array) for column, array in zip(columns, arrays, strict=True)), strict=True))
 
 
 def concatenated(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

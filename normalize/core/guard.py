@@ -5,6 +5,7 @@ also stored in a separate state row, the key group `GUARD`. Every task of the fi
 partition that it read. The guard compares them with its state before the micro-batch commits anything:
 
 - the layout of the state (`state.Layout`): ``key_groups``, ``primary_key``, types of columns;
+- the condition of ``where=``: the checkpoint's result has the rows that matched it;
 - the tables: a second table, whose rows would be merged with those of the first by their primary key;
 - the topics' ids: a topic that was deleted and created again has other records at the checkpoint's offsets;
 - partitions that were added to a topic: a key may have moved to one of them, and its older changes may still be unread.
@@ -82,13 +83,17 @@ class _Topic(msgspec.Struct, array_like=True):
 
 
 class _Guard(msgspec.Struct, array_like=True):
-    """The guard's state; `layout` is the state of an empty key group, `added` has the first timestamp of each added partition."""
+    """The guard's state; `layout` is the state of an empty key group, `added` has the first timestamp of each added partition.
+
+    Earlier releases did not store `condition`.
+    """
 
     version: int
     layout: bytes
     tables: list[SourceTable]
     topics: dict[str, _Topic]
     added: dict[str, dict[int, int]]
+    condition: str | None = None
 
 
 _decode = msgspec.msgpack.Decoder(_Guard).decode
@@ -120,7 +125,7 @@ class Identity:
         """Whether there is anything to compare."""
         return self.topics or bool(self.columns)
 
-    def merged(self, tables: Sequence[SourceTable], others: Iterable[SourceTable]) -> list[SourceTable]:
+    def merged(self, tables: Sequence[SourceTable], more: Iterable[SourceTable]) -> list[SourceTable]:
         """Return a list with the table that all records belong to; empty if it is not known yet.
 
         Raises
@@ -128,16 +133,16 @@ class Identity:
         SeveralTablesError
             When records belong to two tables.
         """
-        known = list(tables)
-        for table in others:
-            if not known:
-                known = [table]
-            elif self._differ(known[0], table):
-                raise self._error(known[0], table)
-            elif not known[0].names:
+        merged = list(tables)
+        for table in more:
+            if not merged:
+                merged = [table]
+            elif self._differ(merged[0], table):
+                raise self._error(merged[0], table)
+            elif not merged[0].names:
                 # The first records had no rows, and so named no table.
-                known = [table]
-        return known
+                merged = [table]
+        return merged
 
     def _differ(self, first: SourceTable, second: SourceTable) -> bool:
         if first.names and second.names:
@@ -188,12 +193,15 @@ class Expected:
         Whether changes are ordered by their position in the source's log, independent of their partition.
     has_positions : bool
         Whether the format supports that order.
+    condition : str
+        The condition of ``where=`` (`engines.condition`); empty if there is none.
     """
 
     identity: Identity = Identity()
     topics: Mapping[str, TopicDescription] = field(default_factory=dict)
     by_source: bool = False
     has_positions: bool = False
+    condition: str = ""
 
 
 NOTHING_EXPECTED = Expected()
@@ -215,17 +223,22 @@ def check(stored: bytes | None, seen: Sequence[PartitionSummary], layout: Layout
     Raises
     ------
     StateVersionError
-        When the state has another layout.
+        When the state has another layout or condition.
     SeveralTablesError, TopicReplacedError, PartitionsAddedError
     StateDamagedError
     """
     guard = _Guard(VERSION, b"", [], {}, {}) if stored is None else _read(stored)
     if guard.layout:
         layout.decode(guard.layout, now_ms)
+    if guard.condition not in (None, expected.condition):
+        raise StateVersionError(
+            f"where= is {expected.condition or None}, and was {guard.condition or None} when the checkpoint was written: set it "
+            "back, or start from a new checkpoint"
+        )
     tables = expected.identity.merged(guard.tables, (table for each in seen for table in each.tables))
     topics = _topics(guard.topics, expected.topics)
     added = _added(guard, topics, seen, expected)
-    return encode(_Guard(VERSION, layout.encode(layout.empty()), tables, topics, added))
+    return encode(_Guard(VERSION, layout.encode(layout.empty()), tables, topics, added, expected.condition))
 
 
 def with_layout(stored: bytes, layout: Layout) -> bytes:
@@ -235,10 +248,10 @@ def with_layout(stored: bytes, layout: Layout) -> bytes:
     return encode(guard)
 
 
-def tables_and_topic_ids(stored: bytes) -> tuple[list[SourceTable], dict[str, str]]:
-    """Return the tables of the guard's state, and the known ids of its topics by name."""
+def stored_facts(stored: bytes) -> tuple[list[SourceTable], dict[str, str], str | None]:
+    """Return the tables of the guard's state, the known ids of its topics by name, and the condition if it is known."""
     guard = _read(stored)
-    return guard.tables, {name: topic.topic_id for name, topic in guard.topics.items() if topic.topic_id}
+    return guard.tables, {name: topic.topic_id for name, topic in guard.topics.items() if topic.topic_id}, guard.condition
 
 
 def _read(stored: bytes) -> _Guard:
@@ -253,8 +266,8 @@ def _read(stored: bytes) -> _Guard:
         ) from None
 
 
-def _topics(known: Mapping[str, _Topic], described: Mapping[str, TopicDescription]) -> dict[str, _Topic]:
-    topics = dict(known)
+def _topics(stored: Mapping[str, _Topic], described: Mapping[str, TopicDescription]) -> dict[str, _Topic]:
+    topics = dict(stored)
     for name, now in described.items():
         before = topics.get(name)
         if before is None:

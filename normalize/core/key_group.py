@@ -162,10 +162,10 @@ class _Fold:
     def _codes(self) -> Ints:
         changed = self.changes.batch.column("key").dictionary_encode()
         # The many stored keys are only looked up: each is unique, so that its index is its code.
-        found = pc.index_in(self.group.rows.column("key"), value_set=changed.dictionary)
-        places = pc.indices_nonzero(found.is_valid()).to_numpy()
+        indexes = pc.index_in(self.group.rows.column("key"), value_set=changed.dictionary)
+        places = pc.indices_nonzero(indexes.is_valid()).to_numpy()
         codes = len(self.group) + np.arange(len(changed.dictionary))
-        codes[found.drop_null().to_numpy()] = places
+        codes[indexes.drop_null().to_numpy()] = places
         of_changes: Ints = codes[changed.indices.to_numpy()]
         return of_changes
 

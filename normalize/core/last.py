@@ -147,8 +147,8 @@ def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[I
 
     def latest(there: Any) -> Ints:
         """Return the place of the last of these changes of each key, or -1."""
-        found = np.maximum.accumulate(np.where(there[order], np.arange(len(order)), -1))[ends]
-        places: Ints = np.where(found >= starts, order[found], -1)
+        newest = np.maximum.accumulate(np.where(there[order], np.arange(len(order)), -1))[ends]
+        places: Ints = np.where(newest >= starts, order[newest], -1)
         return places
 
     places = np.array([latest(~of_column) for of_column in absent.T])

@@ -61,8 +61,8 @@ class MessageColumn:
         values : sequence
             A message's values, or None.
         """
-        if (found := self._together(values)) is not None:
-            return found, self._placeholders(values)
+        if (column := self._together(values)) is not None:
+            return column, self._placeholders(values)
         canonical, refused = self.canonical(values)
         return to_stored(self.sql_type, canonical), refused
 
@@ -71,8 +71,8 @@ class MessageColumn:
         types = set(map(type, values))
         if self.is_text and types <= {str, _NONE}:
             return list(values), self._placeholders(values)
-        if self.is_integer and (found := self._together(values)) is not None:
-            return found.to_pylist(), []
+        if self.is_integer and (numbers := self._together(values)) is not None:
+            return numbers.to_pylist(), []
         converted: list[Any] = []
         refused: list[int] = []
         for index, value in enumerate(values):
@@ -118,10 +118,10 @@ class MessageColumn:
         if len(types - {_NONE}) > 1:
             return None  # 1 equals True
         try:
-            known = {value: None if value is None else self.convert(value) for value in set(values)}
+            converted = {value: None if value is None else self.convert(value) for value in set(values)}
         except (ConversionError, TypeError):  # TypeError: an array or an object
             return None
-        return pa.array([known[value] for value in values], pa.bool_())
+        return pa.array([converted[value] for value in values], pa.bool_())
 
     def _placeholders(self, values: Sequence[Any]) -> list[int]:
         if not self.is_text or not any(form in values for form in self.placeholders):

@@ -257,9 +257,9 @@ class _KeyGroup:
 
     def _add(self, source: str, position: Position) -> Epoch:
         """Return a new, first epoch of a partition's history, delivered up to its origin."""
-        clock, others = position.clock_ms, [epoch for epoch in self.epochs if epoch.source == source and epoch.trusted_ms is None]
-        doubtful = clock is not None and bool(others) and not any(_later(clock, epoch.since_ms) for epoch in others)
-        trusted = max((epoch.clock_ms for epoch in others if epoch.clock_ms is not None), default=None) if doubtful else None
+        clock, earlier = position.clock_ms, [epoch for epoch in self.epochs if epoch.source == source and epoch.trusted_ms is None]
+        doubtful = clock is not None and bool(earlier) and not any(_later(clock, epoch.since_ms) for epoch in earlier)
+        trusted = max((epoch.clock_ms for epoch in earlier if epoch.clock_ms is not None), default=None) if doubtful else None
         epoch = Epoch(source, position.history, 0, _BEFORE_ALL, _ORIGIN, _ORIGIN, since_ms=clock, trusted_ms=trusted)
         self.epochs.append(epoch)
         self._by_history[source, position.history] = epoch

@@ -98,10 +98,10 @@ class Records(NamedTuple):
 
     def record(self, index: int) -> KafkaRecord:
         """Return a record, with its headers if they were read."""
-        given = [] if self.headers is None else header_pairs(self.headers[index].as_py())
+        pairs = [] if self.headers is None else header_pairs(self.headers[index].as_py())
         timestamp = None if self.timestamps is None else int(self.timestamps[index])
         key, value = self.keys[index], self.values[index]
-        return KafkaRecord(self.topic, self.partition, int(self.offsets[index]), timestamp, key, value, given, self.placed)
+        return KafkaRecord(self.topic, self.partition, int(self.offsets[index]), timestamp, key, value, pairs, self.placed)
 
 
 def header_pairs(headers: Sequence[Any] | None) -> list[tuple[str, bytes | None]]:

@@ -315,29 +315,29 @@ def _rows(stored: _Stored, columns: Sequence[Column]) -> pa.RecordBatch:
 # ---------------------------------------------------------------------------------------------------------- other columns
 
 
-def remapped(rows: pa.RecordBatch, stored: Sequence[Column], wanted: Sequence[Column]) -> list[pa.Array]:
-    """Return the columns ``c0``, ... of stored rows, matched by name and cast to the wanted columns.
+def remapped(rows: pa.RecordBatch, stored: Sequence[Column], columns: Sequence[Column]) -> list[pa.Array]:
+    """Return the columns ``c0``, ... of stored rows, matched by name and cast to these columns.
 
     Raises
     ------
     StateVersionError
         When a column's type cannot represent all values of the stored type.
     """
-    places = _places(tuple(stored), tuple(wanted))
+    places = _places(tuple(stored), tuple(columns))
     return [
         pa.nulls(rows.num_rows, stored_type(column.type)) if place is None else rows.column(f"c{place}").cast(stored_type(column.type))
-        for place, column in zip(places, wanted, strict=True)
+        for place, column in zip(places, columns, strict=True)
     ]
 
 
 @lru_cache(maxsize=8)
-def _places(stored: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[int | None, ...]:
+def _places(stored: tuple[Column, ...], columns: tuple[Column, ...]) -> tuple[int | None, ...]:
     old = {column.name: (index, column.type) for index, column in enumerate(stored)}
-    for column in wanted:
+    for column in columns:
         before = old.get(column.name, (0, column.type))[1]
         if not holds(column.type, before):
             raise StateVersionError(
                 f"column {column.name} is {before} in the checkpoint's state, and {column.type} cannot represent all its values: start "
                 "from a new checkpoint"
             )
-    return tuple(old[column.name][0] if column.name in old else None for column in wanted)
+    return tuple(old[column.name][0] if column.name in old else None for column in columns)

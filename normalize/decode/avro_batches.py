@@ -106,26 +106,26 @@ class _Reader:
     def read(self, messages: Sequence[bytes]) -> tuple[list[Any], list[int]]:
         """Return the values of messages, and the indexes of those that have to be read one by one."""
         values: list[Any] = []
-        others: list[int] = []
+        alone: list[int] = []
         parts = [(0, len(messages))]
         while parts:
             start, end = parts.pop()
             if end - start < self.fewest:
-                others += range(start, end)
+                alone += range(start, end)
                 continue
             part, marks = messages[start:end], marks_of(end - start)
-            found = self.table(part, marks)
-            if found is not None:
-                start += self._take(found, part, marks, start, values, others)
-            if found is None and end - start == 1:
-                others.append(start)
+            decoded = self.table(part, marks)
+            if decoded is not None:
+                start += self._take(decoded, part, marks, start, values, alone)
+            if decoded is None and end - start == 1:
+                alone.append(start)
             elif start < end:
                 # A read that fails does not say at which message. After a wrong mark, each later one is in doubt.
                 parts += reversed(_parts(start, end))
-        return values, sorted(others)
+        return values, sorted(alone)
 
     def _take(
-        self, table: pl.DataFrame, messages: Sequence[bytes], marks: Sequence[bytes], start: int, values: list[Any], others: list[int]
+        self, table: pl.DataFrame, messages: Sequence[bytes], marks: Sequence[bytes], start: int, values: list[Any], alone: list[int]
     ) -> int:
         """Add the values of the messages up to the first wrong mark, and return the number of messages done."""
         found_marks = table["mark"].to_list()
@@ -135,10 +135,10 @@ class _Reader:
             done = sound + 1
         column = table["message"].head(sound)
         checked = _Bytes(messages[:sound]).check(self.top, column.to_arrow(compat_level=pl.CompatLevel.oldest()))
-        found = [value if right else None for value, right in zip(self.to_list(column), checked.tolist(), strict=True)]
-        values += [value for value in found if value is not None]
-        others += [start + index for index, value in enumerate(found) if value is None]
-        others += range(start + sound, start + done)
+        decoded = [value if right else None for value, right in zip(self.to_list(column), checked.tolist(), strict=True)]
+        values += [value for value in decoded if value is not None]
+        alone += [start + index for index, value in enumerate(decoded) if value is None]
+        alone += range(start + sound, start + done)
         return done
 
     def table(self, messages: Sequence[bytes], marks: Sequence[bytes]) -> pl.DataFrame | None:
@@ -231,10 +231,10 @@ def _structs(record: Any, struct: Any) -> _Lists:
 
     def to_list(column: pl.Series) -> list[Any]:
         table = column.struct.unnest()
-        found = list(map(struct, *(repeat(read) if name is None else read(table[name]) for name, read in readers)))
+        structs = list(map(struct, *(repeat(read) if name is None else read(table[name]) for name, read in readers)))
         if column.null_count():
-            return [None if null else value for value, null in zip(found, column.is_null().to_list(), strict=True)]
-        return found
+            return [None if null else value for value, null in zip(structs, column.is_null().to_list(), strict=True)]
+        return structs
 
     return to_list
 
@@ -263,8 +263,8 @@ class _Bytes:
     def check(self, avro: Any, column: pa.Array) -> Bools:
         """Return for each message whether its indexes of unions and its booleans are valid, and its encoding is the shortest."""
         self._skip(avro, column, np.ones(len(self.right), bool))
-        found: Bools = self.right & (self.at == self.ends)
-        return found
+        whole: Bools = self.right & (self.at == self.ends)
+        return whole
 
     def _skip(self, avro: Any, column: pa.Array, there: Bools) -> None:
         """Move behind a value of each message that has one."""

@@ -50,7 +50,7 @@ from normalize.monitoring.notice import Notice, log_check
 
 from .decode_pass import decode_pass
 from .source import DecodePlan, needed_columns
-from .targets import Blocks, KeyedRows, Target, TypedRows
+from .targets import Blocks, Target, TypedRows
 
 if TYPE_CHECKING:
     from cdc_formats.decoder import NameDifference
@@ -127,8 +127,8 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
     SampleError, DecodeError
     """
     try:
-        found = _sampled(options)
-        for record in [*found.oldest, *found.newest] if found is not None and fail else ():
+        ends = _sampled(options)
+        for record in [*ends.oldest, *ends.newest] if ends is not None and fail else ():
             try:
                 read(record.topic, record.key, record.value, record.headers)
             except DecodeError as error:
@@ -142,20 +142,20 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
 
 
 def _check(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
-    found = _sampled(options)
-    if found is None:
+    ends = _sampled(options)
+    if ends is None:
         return
-    if not found.topics:
+    if not ends.topics:
         _log.warning("no topic matches the pattern %r yet", options.get("subscribePattern"))
-    records = [*found.oldest, *found.newest]
+    records = [*ends.oldest, *ends.newest]
     if not records:
         return
     source = replace(source, format=_impatient(source.format))
-    target: type[Target] = TypedRows if not keyed else KeyedRows if bounded else Blocks
+    target: type[Target] = Blocks if keyed else TypedRows
     if source.mode != "FAILFAST" or source.dead_letters is not None:
         _Check(replace(source, mode="DROPMALFORMED", dead_letters=None), target).run(records)
     elif first := _error_in(source, target, records):
-        newest = first if bounded else _error_in(source, target, found.newest)
+        newest = first if bounded else _error_in(source, target, ends.newest)
         _fail(source.format, records, first, newest)
     _check_names(source, records)
 
@@ -251,9 +251,9 @@ def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
     >>> _starts({"startingOffsets": '{"orders": {"0": 23, "1": -2}}'}), _starts({"startingOffsets": "latest"})
     ({'orders': {0: 23}}, None)
     """
-    given = {name.lower(): value for name, value in options.items()}
-    start = given.get("startingoffsets", "earliest").strip()
-    if "assign" in given or any(name.lower() in given for name in _TIMES) or start.lower() == "latest":
+    by_name = {name.lower(): value for name, value in options.items()}
+    start = by_name.get("startingoffsets", "earliest").strip()
+    if "assign" in by_name or any(name.lower() in by_name for name in _TIMES) or start.lower() == "latest":
         return None
     if start.lower() == "earliest":
         return {}
@@ -330,8 +330,8 @@ def _other_format(format: Format, records: Sequence[SampledRecord]) -> str:
     except ChangelogError:
         return ""
     tried = {candidate.identifier: candidate for candidate in profile.candidates}
-    given = tried.get(format.identifier)
-    found = tried.get(profile.format or "")
-    if found is None or not found.specific or found.identifier == format.identifier or (given is not None and given.read):
+    own = tried.get(format.identifier)
+    detected = tried.get(profile.format or "")
+    if detected is None or not detected.specific or detected.identifier == format.identifier or (own is not None and own.read):
         return ""
-    return f"the records look like {found.identifier!r} ({profile.reason}): pass format={found.identifier!r}"
+    return f"the records look like {detected.identifier!r} ({profile.reason}): pass format={detected.identifier!r}"

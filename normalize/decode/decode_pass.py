@@ -265,9 +265,9 @@ class _Task:
         if reason in self.source.control_events:
             record = records.record(index)
             # A tombstone did not reach the format.
-            known = reason is not Ignored.TOMBSTONE
+            has_message = reason is not Ignored.TOMBSTONE
             report_notices = self.source.format.control_event
-            event = report_notices(record.key, record.value, reason, record.headers) if known else ControlEvent(reason)
+            event = report_notices(record.key, record.value, reason, record.headers) if has_message else ControlEvent(reason)
             self.target.add_side_output(records, index, control(event, record))
         elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
             raise TruncateError(
@@ -373,8 +373,8 @@ def _columns(batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int], 
     headers = batch.column("headers") if "headers" in batch.schema.names else None
     values, offsets = batch.column("value").cast(pa.binary()).to_pylist(), batch.column("offset").to_numpy()
     milliseconds = times // 1000 if source.row_order == "row" else times
-    known = milliseconds if "timestamp" in source.record_columns else None
-    return Records(*place, offsets, stamps, keys, values, known, headers, placed=source.row_order != "row")
+    known_times = milliseconds if "timestamp" in source.record_columns else None
+    return Records(*place, offsets, stamps, keys, values, known_times, headers, placed=source.row_order != "row")
 
 
 def header_lists(headers: pa.ListArray) -> list[Headers]:

@@ -215,8 +215,8 @@ class LastChanges(HeldChanges):
         return self._batch(columns, changes.num_rows)
 
     def _batch(self, columns: Mapping[str, pa.Array], length: int) -> pa.RecordBatch:
-        known = {"batch": pa.array(np.full(length, self.batch)), **columns}
-        arrays = [known.get(field.name, pa.nulls(length, field.type)) for field in self.schema]
+        by_name = {"batch": pa.array(np.full(length, self.batch)), **columns}
+        arrays = [by_name.get(field.name, pa.nulls(length, field.type)) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -348,14 +348,14 @@ def _with_completed_rows(changes: pa.Table, keys: Any, sources: Any, stamps: Any
     if len(lost):
         source, offset = (changes.column(name)[last[lost[0]]].as_py() for name in ("source", "offset"))
         raise partial_row("the change of its key before it is a delete: read the table again from a snapshot", f"{source}@{offset}")
-    found = changes.take(pa.array(last))
+    rows = changes.take(pa.array(last))
     for index, of_column in enumerate(places):
         # Where no change has a value, the last one has NULL.
         values = changes.column(f"c{index}").take(pa.array(np.where(of_column < 0, last, of_column)))
-        found = found.set_column(found.schema.get_field_index(f"c{index}"), f"c{index}", values)
+        rows = rows.set_column(rows.schema.get_field_index(f"c{index}"), f"c{index}", values)
     still = (places < 0).T
     flags = np.ascontiguousarray(np.where(still, b"1", b"0")).view(f"S{length}")[:, 0].astype(str)
-    return found.set_column(found.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string(), mask=~still.any(axis=1)))
+    return rows.set_column(rows.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string(), mask=~still.any(axis=1)))
 
 
 def numbers_of(table: pa.Table, *names: str) -> list[Any]:

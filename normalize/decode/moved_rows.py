@@ -35,7 +35,7 @@ class ChangesWithMoves:
         if not self.tables:
             return
         changes = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
-        others = LastOfKeys()
+        unmoved = LastOfKeys()
         if MOVED in changes.schema.names:
             keys, moved = changes.column("key"), changes.column(MOVED)
             involved = pc.is_in(
@@ -45,8 +45,8 @@ class ChangesWithMoves:
             for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
                 yield from slices(batch)
             changes = changes.filter(pc.invert(involved)).drop_columns([MOVED])
-        others.add(changes)
-        yield from others.finish(row_order)
+        unmoved.add(changes)
+        yield from unmoved.finish(row_order)
 
 
 def _followed(changes: pa.Table) -> pa.Table:

@@ -13,7 +13,6 @@ from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import KeyedChange
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
-from normalize.condition import MATCHES
 from normalize.core.arrow import from_arrow
 from normalize.core.guard import PartitionSummary
 from normalize.core.key_group import Stage
@@ -36,49 +35,70 @@ def pack_pass(
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
-        ``row_kind``, the columns of `output`, and `condition.MATCHES`.
+        ``row_kind`` and the columns of `output`.
     target : callable
         Returns the task's `Target`.
     output : Output
     stage : Stage
     ignore_deletes : bool
-        Whether deletes are dropped; a row that does not match is still a delete.
+        Whether deletes are dropped.
     """
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None  # on a worker
+    partition, start = context.partitionId(), 0
     collected = target(output, stage.layout.key_groups, stage.shape)
-    keys = key_indices(output.columns, stage.layout.unique_key)
-    held: KeyedRow | None = None
-    start = 0
+    packer = _Packer(key_indices(output.columns, stage.layout.unique_key), ignore_deletes)
     collected.see(PartitionSummary())
-    for rows_batch in batches:
-        offsets = np.arange(start, start + rows_batch.num_rows)
-        records = Records("DataFrame", context.partitionId(), offsets, np.zeros_like(offsets), [], [])
-        rows, side_outputs = _rows(rows_batch, output, keys)
+
+    def records(count: int) -> Records:
+        offsets = np.arange(start, start + count)
+        # The rows of all partitions are in the order of the partitions.
+        return Records("DataFrame", partition, offsets, (partition << 40) + offsets, [], [])
+
+    for batch in batches:
+        rows, side_outputs = _rows(batch, output, packer.keys)
         for side_output in side_outputs:
-            collected.add_side_output(records, 0, side_output)
-        decoded: list[list[KeyedChange]] = [[] for _ in offsets]
-        for changes, row in zip(decoded, rows, strict=False):
-            # Whether a -U is a delete depends on the row after it, which may be in the next batch.
-            if held is not None and not ignore_deletes and not (row.kind is RowKind.UPDATE_AFTER and row.key == held.key):
-                changes.append(KeyedChange(held.key, None, held.metadata))
-            held = row if row.kind is RowKind.UPDATE_BEFORE else None
-            if held is None and not (ignore_deletes and row.kind is RowKind.DELETE):
-                changes.append(KeyedChange(row.key, row.row, row.metadata))
-        collected.take(records, decoded)
-        start += rows_batch.num_rows
+            collected.add_side_output(records(1), 0, side_output)
+        if rows:
+            collected.take(records(len(rows)), list(map(packer.changes, rows)))
+        start += len(rows)
         yield from collected.flush()
-    if held is not None and not ignore_deletes:
-        records = Records("DataFrame", context.partitionId(), np.array([start]), np.zeros(1, np.int64), [], [])
-        collected.take(records, [[KeyedChange(held.key, None, held.metadata)]])
+    if last := packer.removed(None):
+        collected.take(records(1), [last])
         yield from collected.flush()
     yield from collected.finish()
 
 
+class _Packer:
+    """Turns the rows of a task into changes."""
+
+    def __init__(self, keys: Sequence[int], ignore_deletes: bool) -> None:
+        self.keys, self.ignore_deletes = keys, ignore_deletes
+        self.held: KeyedRow | None = None
+
+    def changes(self, row: KeyedRow) -> list[KeyedChange]:
+        """Return the changes that are known with a row."""
+        changes = self.removed(row)
+        if row.kind is RowKind.UPDATE_BEFORE:
+            # Whether it is a delete depends on the row after it, which may be in the next batch.
+            self.held = row
+        elif row.row is not None or not self.ignore_deletes:
+            changes.append(KeyedChange(row.key, row.row, row.metadata))
+        return changes
+
+    def removed(self, after: KeyedRow | None) -> list[KeyedChange]:
+        """Return the delete that a ``-U`` is unless the row after it is the ``+U`` of its key."""
+        before, self.held = self.held, None
+        if before is None or self.ignore_deletes:
+            return []
+        is_update = after is not None and after.kind is RowKind.UPDATE_AFTER and after.key == before.key
+        return [] if is_update else [KeyedChange(before.key, None, before.metadata)]
+
+
 class KeyedRow(NamedTuple):
-    """A changelog row with its key; ``row`` is None for a delete and for a row that does not match."""
+    """A changelog row with its key; ``row`` is None for a delete."""
 
     kind: RowKind
     key: tuple[Any, ...]
@@ -91,8 +111,7 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
     width, end = len(output.columns), len(output.columns) + len(output.metadata)
     key_of = key_getter(output.columns, keys)
     rows, side_outputs = [], []
-    kinds, matching_rows = batch.column(ROW_KIND).to_pylist(), batch.column(MATCHES).to_pylist()
-    for kind, matching, values in zip(kinds, matching_rows, zip(*columns, strict=True), strict=True):
+    for kind, values in zip(batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), strict=True):
         side_output = [
             SideOutput(column.name, value) for column, value in zip(output.side_outputs, values[end:], strict=True) if value is not None
         ]
@@ -104,6 +123,5 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
         if None in key:
             raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is part of the primary key and is null", field="row")
         row_kind = RowKind.from_short_string(str(kind))
-        gone = row_kind is RowKind.DELETE or not matching
-        rows.append(KeyedRow(row_kind, key, None if gone else row, values[width:end]))
+        rows.append(KeyedRow(row_kind, key, None if row_kind is RowKind.DELETE else row, values[width:end]))
     return rows, side_outputs

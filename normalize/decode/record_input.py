@@ -98,9 +98,9 @@ def _check_type(name: str, kind: DataType) -> None:
         "timestamp": (isinstance(kind, T.TimestampType), "TIMESTAMP"),
         "headers": (kind.simpleString() in (_HEADERS, _HEADERS.replace("binary", "string")), _HEADERS),
     }
-    fits, wanted = allowed.get(name, (isinstance(kind, T.IntegralType), "an integer type"))
+    fits, expected = allowed.get(name, (isinstance(kind, T.IntegralType), "an integer type"))
     if not fits:
-        raise SchemaError(f"the DataFrame's column {name} has the type {kind.simpleString()}: cast it to {wanted}")
+        raise SchemaError(f"the DataFrame's column {name} has the type {kind.simpleString()}: cast it to {expected}")
 
 
 def records(df: DataFrame, source: DecodePlan) -> DataFrame:

@@ -112,7 +112,7 @@ class DecodePlan:
     @property
     def shape(self) -> Shape:
         """The columns of changes that are sent to the stage."""
-        offsets = self.streaming and self.row_order == "offset"
+        offsets = not self.streaming or self.row_order == "offset"
         return Shape(self.columns, self.output.metadata, self.ignored, self.positions, offsets)
 
     @property

@@ -1,7 +1,7 @@
 """The targets in which the first pass collects changes, one for each kind of plan.
 
 - `Blocks`: packed blocks of changes by key group, for the keyed stage;
-- `KeyedRows`: a row for each change, for a bounded read, in which Spark sorts them;
+- `SortedBlocks`: smaller blocks with their places, for a bounded read, in which Spark sorts them;
 - `last_changes.LastChanges`: the last change of each key as a typed row, for the native engine;
 - `TypedRows`: the topic's changelog as typed rows, for a plan without a stage.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,17 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
 from cdc_formats.values.schema import Column
 from normalize.core.arrow import slices
-from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, ChangeColumns, Shape, concatenated, cut, pack_change, stored_columns
+from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, ChangeColumns, Shape, concatenated, cut, stored_columns
 from normalize.core.fold_columns import Ints
 from normalize.core.guard import GUARD, PartitionSummary
 from normalize.core.output import Output, SideOutput
-from normalize.core.packing import encode, key_group_of, key_groups_of, pack
+from normalize.core.packing import encode, key_group_of, key_groups_of
 from normalize.core.records import Records
+
+_KEY_GROUPS = 1024
+"""The key groups of a bounded read: a thousandth of a table is in memory."""
+_BLOCK_BYTES = 8 << 10
+"""The size of a block that Spark sorts: Spark sends 10,000 blocks to Python at once."""
 
 
 class Target(ABC):
@@ -104,21 +109,30 @@ def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
 
 
+class _Taken(NamedTuple):
+    """Changes of records of one Kafka partition, with the key group and the offset of each."""
+
+    source: str
+    changes: ChangeBatch
+    groups: Ints
+    offsets: Ints
+
+
 class Blocks(Target):
     """Blocks of changes by key group (`changes.Block`); each flush has changes of one Kafka partition."""
 
     by_partition = True
     keyed = True
     schema = pa.schema([("key_group", pa.int32()), ("block", pa.binary())])
+    place: ClassVar[tuple[Any, ...]] = ()
+    """The additional columns of a block without changes."""
 
     @staticmethod
     def ddl(output: Output) -> str:
         return "key_group INT, block BINARY"
 
     def start(self) -> None:
-        self.taken: list[ChangeBatch] = []
-        self.groups: list[Ints] = []
-        self.offsets: list[Ints] = []
+        self.taken: list[_Taken] = []
         self.side_outputs: list[SideOutput] = []
         self.begin: tuple[str, int] | None = None
         self.seen: PartitionSummary | None = None
@@ -130,98 +144,61 @@ class Blocks(Target):
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         gathered = ChangeBuilder(self.shape)
         gathered.take(records, decoded)
-        self._take(records.source, int(records.offsets[0]), gathered.changes(), gathered.keys, gathered.offsets)
+        self._take(records, gathered.changes(), gathered.keys, gathered.offsets)
 
     def take_columns(self, records: Records, changes: ChangeColumns) -> None:
-        self._take(records.source, int(records.offsets[0]), changes.changes, changes.keys, records.offsets[changes.places])
+        self._take(records, changes.changes, changes.keys, records.offsets[changes.places])
 
-    def _take(self, source: str, first_offset: int, changes: ChangeBatch, keys: Sequence[bytes], offsets: Ints) -> None:
-        self.taken.append(changes)
-        self.groups.append(key_groups_of(keys, self.key_groups))
-        self.offsets.append(offsets)
-        self.begin = self.begin or (source, first_offset)
-
-    def take_changes(
-        self,
-        source: str,
-        first_offset: int,
-        gathered: ChangeBuilder,
-        side_outputs: Sequence[SideOutput] = (),
-    ) -> None:
-        """Add changes and side outputs of one Kafka partition, in the order of the changes."""
-        self._take(source, first_offset, gathered.changes(), gathered.keys, np.zeros(len(gathered.keys), np.int64))
-        self.side_outputs += side_outputs
+    def _take(self, records: Records, changes: ChangeBatch, keys: Sequence[bytes], offsets: Ints) -> None:
+        self.taken.append(_Taken(records.source, changes, key_groups_of(keys, self.key_groups), offsets))
+        self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         self.side_outputs.append(side_output)
         self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        rows = [] if self.seen is None else [(GUARD, encode(self.seen))]
-        if self.begin is not None:
-            source, first = self.begin
-            joined = ChangeBatch.joined(self.taken, self.shape.schema)
-            parts = cut(joined, np.concatenate(self.groups), np.concatenate(self.offsets)) if self.groups else []
-            rows += [(group, encode(changes.packed(source, first))) for group, changes in parts]
-            if self.side_outputs:
-                # Side outputs have no key: they are sent with the key group of their partition's name.
-                rows.append(
-                    (key_group_of(source.encode(), self.key_groups), encode(Block(source, first, side_outputs=encode(self.side_outputs))))
-                )
+        rows: list[tuple[Any, ...]] = [] if self.seen is None else [(GUARD, encode(self.seen), *self.place)]
+        for source in dict.fromkeys(taken.source for taken in self.taken):
+            _, changes, groups, offsets = zip(*(taken for taken in self.taken if taken.source == source), strict=True)
+            joined = ChangeBatch.joined(changes, self.shape.schema)
+            for group, of_group in cut(joined, np.concatenate(groups), np.concatenate(offsets)):
+                rows += [(group, *block) for block in self._packed(of_group, source)]
+        if self.begin is not None and self.side_outputs:
+            # Side outputs have no key: they are sent with the key group of their partition's name.
+            block = Block(*self.begin, side_outputs=encode(self.side_outputs))
+            rows.append((key_group_of(block.source.encode(), self.key_groups), encode(block), *self.place))
         if rows:
             yield _batch(rows, self.schema)
         self.start()
 
+    def _packed(self, changes: ChangeBatch, source: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the columns of the blocks of a key group's changes, without the key group."""
+        assert self.begin is not None  # something was taken
+        yield (encode(changes.packed(source, self.begin[1])),)
 
-class KeyedRows(Target):
-    """A row for each change: its key, its place in the order, and its packed change for `changes.ChangeBuilder`.
 
-    Rows for the guard (`seen`) and rows with side outputs have no key.
-    """
+class SortedBlocks(Blocks):
+    """Small blocks for a bounded read, in which Spark sorts them by key group and by the place of their first change."""
 
-    keyed = True
-    schema = pa.schema(
-        [
-            ("key", pa.binary()),
-            ("stamp", pa.int64()),
-            ("source", pa.string()),
-            ("offset", pa.int64()),
-            ("seq", pa.int32()),
-            ("change", pa.binary()),
-            ("asides", pa.binary()),
-            ("seen", pa.binary()),
-        ]
-    )
+    by_partition = False
+    schema = pa.schema([*Blocks.schema, ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64()), ("seq", pa.int32())])
+    place = (0, "", 0, 0)
+
+    def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
+        # No state fixes the number of key groups.
+        super().__init__(output, _KEY_GROUPS, shape)
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return "key BINARY, stamp BIGINT, source STRING, offset BIGINT, seq INT, change BINARY, asides BINARY, seen BINARY"
+        return f"{Blocks.ddl(output)}, stamp BIGINT, source STRING, offset BIGINT, seq INT"
 
-    def start(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-
-    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
-        for index, changes in enumerate(decoded):
-            place = (records.stamps[index], records.source, records.offsets[index])
-            for seq, change in enumerate(changes):
-                self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None, None))
-
-    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
-        decoded: list[list[KeyedChange]] = [[] for _ in records.values]
-        for place, change in zip(changes.places, changes.changes.each(changes.keys, self.shape), strict=True):
-            decoded[place].append(change)
-        self.take(records, decoded)
-
-    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
-        self.rows.append((None, records.stamps[index], records.source, records.offsets[index], 0, None, encode([side_output]), None))
-
-    def see(self, seen: PartitionSummary) -> None:
-        self.rows.append((None, seen.first_stamp, f"{seen.topic}[{seen.partition}]", 0, 0, None, None, encode(seen)))
-
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        if self.rows:
-            yield _batch(self.rows, KeyedRows.schema)
-        self.start()
+    def _packed(self, changes: ChangeBatch, source: str) -> Iterator[tuple[Any, ...]]:
+        step = max(1, _BLOCK_BYTES * len(changes) // changes.batch.nbytes)
+        for seq in range(0, len(changes), step):
+            part = changes if step >= len(changes) else changes.take(np.arange(seq, min(seq + step, len(changes))))
+            stamp, offset = (part.batch.column(name)[0].as_py() for name in ("stamp", "offset"))
+            yield encode(part.packed(source, offset)), stamp, source, offset, seq
 
 
 class TypedRows(Target):

@@ -1,1 +1,1 @@
-"""The keyed stage on Spark: `key_groups` for streams, `bounded` for bounded reads."""
+"""The keyed stage on Spark: `key_groups` and `native` for streams, `bounded` for bounded reads, and the filter of `where=` behind them."""

@@ -1,29 +1,24 @@
-"""ChangelogNormalize for a bounded read: the same rows as for a stream, without state.
+"""ChangelogNormalize for a bounded read: the blocks and the fold of a stream, with an empty state.
 
-Spark sorts the changes by key and order (and spills to disk). One pass folds and types them in this order, and keeps only the row of one
-key. The fold is the same as in a stream.
+Spark sorts the blocks by key group and place (and spills to disk). One pass folds them in this order. It holds the changes of some key
+groups, and folds them together, since a fold has a fixed cost. A key group with more changes than that (a hot key) is folded in parts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from normalize.condition import MATCHES, require_known
-from normalize.core.changes import ChangeBuilder
+from normalize.core.arrow import slices
+from normalize.core.changes import Block, ChangeBatch, decode_block
 from normalize.core.counts import ALL_COUNTS
-from normalize.core.guard import SourceTable, decode_summary
+from normalize.core.guard import GUARD, SourceTable, decode_summary
 from normalize.core.key_group import KeyGroupResult, Stage, fold_changes
-from normalize.core.output import Output, SideOutput, decode_side_outputs
-from normalize.core.row_order import RowOrder, unknown_order
-from normalize.core.state import KeyGroup
+from normalize.core.output import Output, decode_side_outputs
 from normalize.kafka.dead_letter import send
 from normalize.monitoring.counts import COLUMN, counts_ddl, counts_row, observe_counts, with_counts_column
 from normalize.worker import worker
@@ -31,130 +26,118 @@ from normalize.worker import worker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ORDER = ("stamp", "source", "offset", "seq")
-_COLUMNS = ("key", "stamp", "source", "offset", "change", "asides", "seen")
+_PLACE = ("stamp", "source", "offset", "seq")
+_NOW_MS = 1
+"""The processing time: a delete's time must not be 0."""
+_MOST_HELD = 8 << 20
 
 
-def normalize_bounded(keyed: DataFrame, stage: Stage, output: Output, *, split_partitions: bool, observation: Any = None) -> DataFrame:
-    """Return the changelog of keyed changes.
+def normalize_bounded(blocks: DataFrame, stage: Stage, output: Output, *, split_partitions: bool, observation: Any = None) -> DataFrame:
+    """Return the changelog of packed blocks.
 
     Parameters
     ----------
-    keyed : DataFrame
-        The batches of `targets.KeyedRows`, with counts or without.
+    blocks : DataFrame
+        The batches of `targets.SortedBlocks`, with counts or without.
     stage : Stage
     output : Output
     split_partitions : bool
-        Whether a Kafka partition may be read by several tasks.
+        Whether several tasks may read a Kafka partition: the timestamps, which are monotone in a task, are then made monotone across
+        tasks.
     observation : Observation or None
         Receives `ALL_COUNTS`.
     """
-    folded = in_order(keyed, split_partitions=split_partitions).mapInArrow(
+    from pyspark.sql import Window, functions as F
+
+    blocks = blocks.repartition("key_group")
+    if split_partitions:
+        of_partition = Window.partitionBy("key_group", "source").orderBy("offset", "seq")
+        so_far = of_partition.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        blocks = blocks.withColumn("stamp", F.max("stamp").over(so_far))
+    folded = blocks.sortWithinPartitions("key_group", *_PLACE).mapInArrow(
         partial(fold_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(ALL_COUNTS)}"
     )
     return observe_counts(folded, ALL_COUNTS, observation)
 
 
-def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
-    """Return the changes sorted by key and order.
-
-    Parameters
-    ----------
-    keyed : DataFrame
-        The batches of `targets.KeyedRows`.
-    split_partitions : bool
-        Whether several tasks may read a Kafka partition: the timestamps, which are monotone in a task, are then made monotone across
-        tasks.
-    """
-    from pyspark.sql import Window, functions as F
-
-    if split_partitions:
-        so_far = Window.partitionBy("key", "source").orderBy("offset", "seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        keyed = keyed.withColumn("stamp", F.max("stamp").over(so_far))
-    kept = [name for name in (*_COLUMNS, MATCHES, COLUMN) if name in keyed.columns]
-    return keyed.repartition("key").sortWithinPartitions("key", *ORDER).select(*kept)
-
-
-def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
-    """Fold sorted changes into typed changelog rows, followed by a row of counts; for ``mapInArrow``."""
-    counts: Counter[str] = Counter()
-    tables: list[SourceTable] = []
-    group, held = stage.layout.empty(), ChangeBuilder(stage.shape)
-    ties = None if stage.row_order == "log" else _Ties(stage.row_order)
-    # These options require all changes of a key at once: the last key may continue in the next batch.
-    whole_keys = stage.mini_batch or stage.layout.with_positions
+def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output, most_held: int = _MOST_HELD) -> Iterator[pa.RecordBatch]:
+    """Fold sorted blocks into typed changelog rows, followed by a row of counts; for ``mapInArrow``."""
     with worker():
+        task = _Task(stage, output, most_held)
         for batch in batches:
-            # All rows without a key are in one task, which thus compares the tables of all partitions.
-            tables = stage.expected.identity.merged(tables, _tables(batch))
-            side_outputs = _read(batch, held, counts, ties)
-            ready, held = held.split_last_key() if whole_keys else (held, ChangeBuilder(stage.shape))
-            folded = KeyGroupResult()
-            after = fold_changes(ready.changes(), group, stage, 0, folded)
-            group = stage.layout.empty() if whole_keys else _of_last_key(after, ready)
-            yield from _typed(folded, side_outputs, stage, output, counts)
-        folded = KeyGroupResult()
-        fold_changes(held.changes(), group, stage, 0, folded)
-        yield from _typed(folded, [], stage, output, counts)
-        yield counts_row(output.arrow_schema, ALL_COUNTS, counts)
+            key_groups, stamps, sources = (batch.column(name).to_pylist() for name in ("key_group", "stamp", "source"))
+            # A list of all blocks would be a second copy.
+            blocks = (block.as_py() for block in batch.column("block"))
+            for key_group, block, stamp, source in zip(key_groups, blocks, stamps, sources, strict=True):
+                if block is not None:
+                    yield from task.take(key_group, block, (stamp, source))
+            if COLUMN in batch.schema.names:
+                for counts in batch.column(COLUMN).drop_null().to_pylist():
+                    task.counts.update(counts)
+        yield from task.fold_all()
+        yield counts_row(output.arrow_schema, ALL_COUNTS, task.counts)
 
 
-def _typed(
-    folded: KeyGroupResult, side_outputs: list[SideOutput], stage: Stage, output: Output, counts: Counter[str]
-) -> Iterator[pa.RecordBatch]:
-    counts.update(folded.counts)
-    if stage.dead_letters is not None:
-        send(stage.dead_letters, folded.letters)
-    for changelog in folded.changelogs:
-        yield with_counts_column(output.of_stored(changelog), ALL_COUNTS)
-    side_outputs += folded.side_outputs
-    if side_outputs:
-        yield with_counts_column(output.of_side_outputs(side_outputs), ALL_COUNTS)
+class _Task:
+    """The blocks that are not folded yet, and the state of the key group of which a part is folded."""
 
+    def __init__(self, stage: Stage, output: Output, most_held: int) -> None:
+        self.stage, self.output, self.most_held = stage, output, most_held
+        # Only a log gives the order of a part, and only the end of a key group its last changes.
+        self.in_parts = stage.row_order == "log" and not stage.mini_batch
+        self.counts: Counter[str] = Counter()
+        self.tables: list[SourceTable] = []
+        self.key_group = GUARD
+        self.complete: list[Block] = []
+        self.blocks: list[Block] = []
+        self.size = 0
+        self.state = stage.layout.empty()
 
-def _of_last_key(group: KeyGroup, folded: ChangeBuilder) -> KeyGroup:
-    """Return the key group with only the last key's row; no more changes of the keys before it follow."""
-    if not folded.keys:
-        return group
-    return replace(group, rows=group.rows.filter(pc.equal(group.rows.column("key"), folded.keys[-1])))
+    def take(self, key_group: int, data: bytes, place: tuple[int, str]) -> Iterator[pa.RecordBatch]:
+        """Add a block with its place, and fold those before it if enough are held."""
+        if key_group == GUARD:
+            # One task has the summaries of all tasks, and thus compares the tables of all partitions.
+            self.tables = self.stage.expected.identity.merged(self.tables, decode_summary(data).tables)
+            return
+        if key_group != self.key_group:
+            self.key_group, self.complete, self.blocks = key_group, self.complete + self.blocks, []
+            if not self.complete:
+                self.state = self.stage.layout.empty()
+            if self.size >= self.most_held:
+                yield from self.fold_complete()
+        elif self.in_parts and self.size >= self.most_held:
+            yield from self.fold_complete()
+            ready, self.blocks = ChangeBatch.of_blocks(self.blocks, self.stage.shape.schema, before=place)
+            self.size = sum(len(block.changes) for block in self.blocks)
+            yield from self._fold(ready)
+        block = decode_block(data)
+        if block.side_outputs:
+            yield with_counts_column(self.output.of_side_outputs(decode_side_outputs(block.side_outputs)), ALL_COUNTS)
+        else:
+            self.blocks.append(block)
+            self.size += len(data)
 
+    def fold_all(self) -> Iterator[pa.RecordBatch]:
+        """Fold the blocks of whole key groups, and of the last one, which has no more."""
+        self.complete, self.blocks = self.complete + self.blocks, []
+        yield from self.fold_complete()
 
-def _tables(batch: pa.RecordBatch) -> list[SourceTable]:
-    return [table for seen in batch.column("seen").drop_null().to_pylist() for table in decode_summary(seen).tables]
+    def fold_complete(self) -> Iterator[pa.RecordBatch]:
+        """Fold the blocks of whole key groups; the state, if there is one, is that of the first of them."""
+        if self.complete:
+            changes, _ = ChangeBatch.of_blocks(self.complete, self.stage.shape.schema, self.stage.row_order)
+            self.complete, self.size = [], 0
+            yield from self._fold(changes)
+            self.state = self.stage.layout.empty()
 
-
-class _Ties:
-    """Raises an error for two changes of one key whose order is unknown (`row_order`); it sees them in their order."""
-
-    def __init__(self, row_order: RowOrder) -> None:
-        self.row_order = row_order
-        self.last: tuple[Any, ...] = (None, None, None, None, None)
-
-    def see(self, key: bytes, stamp: int, source: str, offset: int, change: bytes) -> None:
-        last_key, last_stamp, last_source, last_offset, last_change = self.last
-        if (key, stamp) == (last_key, last_stamp):
-            if self.row_order == "row":
-                tied = (source, offset) != (last_source, last_offset) and change != last_change
-            else:
-                tied = source != last_source and not stamp
-            if tied:
-                raise unknown_order(self.row_order)
-        self.last = key, stamp, source, offset, change
-
-
-def _read(batch: pa.RecordBatch, gathered: ChangeBuilder, counts: Counter[str], ties: _Ties | None) -> list[SideOutput]:
-    side_outputs: list[SideOutput] = []
-    matching = batch.column(MATCHES).to_pylist() if MATCHES in batch.schema.names else repeat(True)
-    columns = (batch.column(name).to_pylist() for name in _COLUMNS)
-    for (key, stamp, source, offset, change, packed, _), matches in zip(zip(*columns, strict=True), matching, strict=False):
-        if key is not None:
-            if ties is not None:
-                ties.see(key, stamp, source, offset, change)
-            # In a bounded read redeliveries are detected only among the changes of one key.
-            gathered.add_packed(key, stamp, f"{source} {key.hex()}", change, require_known(matches, source))
-        elif packed is not None:
-            side_outputs += decode_side_outputs(packed)
-    if COLUMN in batch.schema.names:
-        for counted in batch.column(COLUMN).drop_null().to_pylist():
-            counts.update(counted)
-    return side_outputs
+    def _fold(self, changes: ChangeBatch) -> Iterator[pa.RecordBatch]:
+        result = KeyGroupResult()
+        self.state = fold_changes(changes, self.state, self.stage, _NOW_MS, result)
+        self.counts.update(result.counts)
+        if self.stage.dead_letters is not None:
+            send(self.stage.dead_letters, result.letters)
+        for changelog in result.changelogs:
+            for rows in slices(changelog):
+                yield with_counts_column(self.output.of_stored(rows), ALL_COUNTS)
+        if result.side_outputs:
+            yield with_counts_column(self.output.of_side_outputs(result.side_outputs), ALL_COUNTS)

@@ -81,19 +81,23 @@ def normalize_group(
     result, after = normalize(blocks, stored, stage, now_ms)
     if stage.dead_letters is not None:
         send(stage.dead_letters, result.letters)
-    if after is None and stored is not None:
-        state.remove()
-    elif after is not None and after is not stored:
-        state.update((after,))
-        _report_size(len(after), result, stage, report)
+    if after is not stored:
+        _store(state, after, result, stage, report)
     if result.first_written is not None:
         # The timeout is when the first row expires; a duration must be positive.
         state.setTimeoutDuration(max(1, result.first_written + stage.state_ttl_ms - now_ms + 1))
     side_outputs = [block.side_outputs for block in blocks if block.side_outputs]
-    if result.side_outputs:
-        side_outputs.append(encode(result.side_outputs))
+    side_outputs += [encode(result.side_outputs)] * bool(result.side_outputs)
     changelogs = [bytes(batch.serialize()) for batch in result.changelogs]
     yield pd.DataFrame({"result": [encode(Normalized(changelogs, side_outputs))], "counts": [list(result.counts.values())]})
+
+
+def _store(state: GroupState, after: bytes | None, result: KeyGroupResult, stage: Stage, report: Report) -> None:
+    if after is None:
+        state.remove()
+        return
+    state.update((after,))
+    _report_size(len(after), result, stage, report)
 
 
 def _report_size(size: int, result: KeyGroupResult, stage: Stage, report: Report) -> None:
@@ -173,7 +177,7 @@ def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: i
     """
     result, layout = KeyGroupResult(), stage.layout
     group = layout.decode(stored, now_ms) if stored is not None else layout.empty()
-    changes = ChangeBatch.of_blocks([block for block in blocks if block.changes], stage.shape.schema, stage.row_order)
+    changes, _ = ChangeBatch.of_blocks([block for block in blocks if block.changes], stage.shape.schema, stage.row_order)
     after = fold_changes(changes, group, stage, now_ms, result)
     result.keys = len(after)
     if stage.retract_expired and len(after):

@@ -18,7 +18,7 @@ Facts that must not change (`last_changes`) are groups of their own: their least
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdc_formats.errors import (
     ArgumentError,
@@ -30,8 +30,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.values.schema import Column, SqlType
 from normalize.analyzed_plan import NATIVE
-from normalize.condition import matches
-from normalize.connect import analyze, is_connect
+from normalize.connect import is_connect
 from normalize.core.added_partitions import FIRST, INVERT, OLDER, PARTITION, WIDTH
 from normalize.core.arrow import spark_ddl
 from normalize.core.counts import NATIVE_COUNTS
@@ -40,12 +39,11 @@ from normalize.core.key_group import Stage
 from normalize.core.last import METADATA, TABLE, TOPIC
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.row_order import RowOrderError
-from normalize.dataframe import unused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
 
-PRIMARY_KEY, COLUMNS, TOPIC_ID = "primary key columns", "columns", "topic id of "
+PRIMARY_KEY, COLUMNS, CONDITION, TOPIC_ID = "primary key columns", "columns", "conditions (where=)", "topic id of "
 """The names of the facts that are known on the driver."""
 _LOW_BITS = 24
 _FIRST = (4, 2)
@@ -71,10 +69,11 @@ def facts_of(stage: Stage) -> dict[str, str]:
     """Return the facts about a query that are known on the driver, by name."""
     topics = {f"{TOPIC_ID}{name}": topic.topic_id for name, topic in stage.expected.topics.items() if topic.topic_id}
     # Spark compares the types of stored columns, and not their names: it would accept columns in another order.
-    return {PRIMARY_KEY: ", ".join(stage.layout.unique_key), COLUMNS: spark_ddl(stage.layout.columns), **topics}
+    columns = {PRIMARY_KEY: ", ".join(stage.layout.unique_key), COLUMNS: spark_ddl(stage.layout.columns)}
+    return {**columns, CONDITION: stage.expected.condition, **topics}
 
 
-def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str, *, where: Any = None) -> DataFrame:
+def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str) -> DataFrame:
     """Return the changelog that the native engine makes of last changes; it is written in output mode ``update``.
 
     Parameters
@@ -85,18 +84,9 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     output : Output
     metrics : str
         The name of `NATIVE_COUNTS` in the query's progress.
-    where : str, Column or None
-        A row that does not match is a delete.
-
-    Raises
-    ------
-    ArgumentError
-        When the condition cannot be evaluated on the table's columns.
     """
     from pyspark.sql import functions as F
 
-    if where is not None:
-        changes = _where(changes, where, output.columns)
     low_bits = F.unix_millis(F.current_timestamp()).bitwiseAND((1 << _LOW_BITS) - 1)
     groups = newest_two(changes, low_bits, output)
     metadata = [METADATA] if output.metadata else []
@@ -187,7 +177,7 @@ def _changed_fact(identity: Identity) -> SparkColumn:
     )
     late = F.when(late_record(*values), _raise(PartitionsAddedError(_LATE), name))
     changed = (
-        F.when(name.isin(PRIMARY_KEY, COLUMNS), columns)
+        F.when(name.isin(PRIMARY_KEY, COLUMNS, CONDITION), columns)
         .when(name.isin(TABLE, TOPIC), several)
         .when(name.startswith(PARTITION), late)
         .otherwise(replaced)
@@ -239,18 +229,3 @@ def comparable(sql_type: SqlType, value: SparkColumn) -> SparkColumn:
 
 def _has_map(sql_type: SqlType) -> bool:
     return sql_type.name == "MAP" or any(_has_map(field.type) for field in sql_type.fields)
-
-
-def _where(changes: DataFrame, where: Any, columns: Sequence[Column]) -> DataFrame:
-    """Return changes in which a row that does not match is a delete."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-
-    # The condition can refer only to the table's columns.
-    change = unused("_change", [column.name for column in columns])
-    rows = changes.select(F.struct("*").alias(change), "row.*")
-    matching = F.when(matches(where), F.col(f"{change}.row"))
-    try:
-        return analyze(rows.select(F.col(change).withField("row", matching).alias(change))).select(f"{change}.*")
-    except AnalysisException as error:
-        raise ArgumentError(f"where is not a condition on the table's columns: {str(error).splitlines()[0]}") from None

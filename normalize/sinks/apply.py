@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
-from normalize.analyzed_plan import has_native_engine
+from normalize.analyzed_plan import has_default_stage, has_native_engine
 from normalize.arguments import check_choice, names_of
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructField
+
+
+_log = logging.getLogger("normalize")
 
 
 def apply_changes(
@@ -158,6 +162,11 @@ def apply_changes(
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
         mark = f"change_feed_{uuid4().hex}"
         stream, sink = stream.alias(mark), replace(sink, mark=mark)
+    if scd_type == 1 and not change_feed and not column_list and has_default_stage(stream):
+        _log.info(
+            "sync_table(spark, topic, ..., target=%s) keeps the same table without the keyed stage, which only removes equal rows here",
+            target,
+        )
     writer = stream.writeStream.foreachBatch(sink)
     return writer.outputMode("update") if has_native_engine(stream) else writer
 

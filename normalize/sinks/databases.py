@@ -148,7 +148,35 @@ class JdbcDatabase:
         return JdbcTarget(self.url, qualified, self.user, self.password, self.options)
 
 
-Database = LakeDatabase | JdbcDatabase
+@dataclass(frozen=True)
+class OneTable:
+    """The database of a single table."""
+
+    of_table: TableTarget
+    deletes: Literal["hard", "soft"]
+    deleted_column: str
+    scd_type: Literal[1, 2]
+    table: str = "{table}"
+
+    def __post_init__(self) -> None:
+        soft_delete_column(self.deletes, self.deleted_column)
+
+    @property
+    def of(self) -> type[TableTarget]:
+        """The class of the target."""
+        return type(self.of_table)
+
+    @property
+    def source_table(self) -> str:
+        """The name of the source table in the file and in errors: the last part of the target's name."""
+        return self.of_table.sql_name.replace("`", "").rstrip("/").rpartition("/")[2]
+
+    def target(self, name: str) -> TableTarget:
+        """Return the table."""
+        return self.of_table
+
+
+Database = LakeDatabase | JdbcDatabase | OneTable
 
 
 def require_scd_type(scd_type: int, deletes: str) -> None:

@@ -92,6 +92,10 @@ class JdbcTarget(JdbcTable, TableTarget):
         secrets, and so are not shown.
     """
 
+    @property
+    def sql_name(self) -> str:
+        return self.table
+
     def sink(self, spark: SparkSession) -> DatabaseSink:
         require_jvm(spark, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
         return DatabaseSink(spark, self)

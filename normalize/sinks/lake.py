@@ -115,6 +115,14 @@ class DeltaTarget(LakeTarget):
         """The catalog, namespaces and table; of a path, ``delta`` and the path."""
         return ("delta", self.name) if is_path(self.name) else super().parts
 
+    @classmethod
+    def session(cls, spark: SparkSession) -> SparkSession:
+        """Return a session like the user's, in which Delta does not store the source of a MERGE again."""
+        session: Any = spark
+        own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
+        own.conf.set("spark.databricks.delta.merge.materializeSource", "none")
+        return own
+
 
 @dataclass(frozen=True)
 class IcebergTarget(LakeTarget):

@@ -56,6 +56,11 @@ class TableTarget(ABC):
         """The name in SQL statements."""
         return str(self)
 
+    @classmethod
+    def session(cls, spark: SparkSession) -> SparkSession:
+        """Return the session for micro-batches that executors hold already: the user's, or one like it."""
+        return spark
+
     @abstractmethod
     def sink(self, spark: SparkSession) -> Sink:
         """Return what writes the table in a session."""

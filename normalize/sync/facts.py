@@ -10,6 +10,8 @@ the topics of its       its file      (they tell whose record one is that cannot
 records
 the ids of the query's  `query_file`  skip the records of a topic that was created again
 topics
+the state of the guard  its file      merge the rows of two tables by key, or let an older change of
+                                      a key win that moved to an added partition
 ======================  ============  ==============================================================
 
 All functions here are pure. `query_file` is that of `SchemaStore`.
@@ -23,9 +25,38 @@ import msgspec
 from msgspec.structs import replace
 
 from cdc_formats.topics.client import TopicDescription
-from normalize.core.guard import require_same_topic
+from cdc_formats.values.schema import columns as to_columns
+from normalize.core.guard import Expected, PartitionSummary, check, require_same_topic
+from normalize.core.state import Layout
 
 from .table_options import SyncError
+
+
+class GuardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of `normalize.core.guard`, before and after the last micro-batch that changed it.
+
+    A micro-batch that is repeated is compared with the state before it.
+
+    Attributes
+    ----------
+    query : str
+        The query's id: another checkpoint reads other records.
+    batch : int
+        The micro-batch's number.
+    before, after : bytes
+        Empty if nothing was known.
+    """
+
+    query: str = ""
+    batch: int = -1
+    before: bytes = b""
+    after: bytes = b""
+
+    def at(self, query: str, batch: int) -> bytes:
+        """Return the state before a micro-batch."""
+        if query != self.query:
+            return b""
+        return self.before if batch <= self.batch else self.after
 
 
 class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,11 +71,13 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         named it.
     topics : tuple of str
         The topics of its records.
+    guard : GuardFacts
     """
 
     target: str = ""
     source_keys: tuple[tuple[str, ...], ...] = ()
     topics: tuple[str, ...] = ()
+    guard: GuardFacts = GuardFacts()
 
 
 class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +137,35 @@ def checked_facts(kept: TableFacts, seen: TableFacts, primary_key: Sequence[str]
             f"{_shown(primary_key)} still identifies its rows, add {list(other_rows[0])!r} to "
             f"source_keys in {file}"
         )
-    return TableFacts(seen.target, keys, tuple(sorted({*kept.topics, *seen.topics})))
+    return replace(kept, target=seen.target, source_keys=keys, topics=tuple(sorted({*kept.topics, *seen.topics})))
+
+
+def checked_guard(kept: GuardFacts, seen: Sequence[PartitionSummary], expected: Expected, *, query: str, batch: int) -> GuardFacts:
+    """Return the guard's facts after a micro-batch.
+
+    Parameters
+    ----------
+    kept : GuardFacts
+    seen : sequence of PartitionSummary
+        What the micro-batch shows of each Kafka partition.
+    expected : Expected
+    query : str
+        The query's id; empty for records that no query reads.
+    batch : int
+        The micro-batch's number.
+
+    Raises
+    ------
+    SeveralTablesError, TopicReplacedError, PartitionsAddedError
+        When the micro-batch contradicts a fact.
+    """
+    before = kept.at(query, batch)
+    after = check(before or None, seen, _LAYOUT, expected, 0)
+    return kept if after == kept.after and query == kept.query and batch != kept.batch else GuardFacts(query, batch, before, after)
+
+
+_LAYOUT = Layout(1, to_columns("key BINARY"), ("key",))
+"""The guard compares layouts of state, of which there is none here."""
 
 
 def _folded(names: Iterable[str]) -> frozenset[str]:

@@ -34,8 +34,10 @@ from cdc_formats.errors import (
     TruncateError,
 )
 from cdc_formats.format import Format, option_name
+from cdc_formats.topics.client import TopicDescription
 from normalize.arguments import as_format, check_choice, names_of
 from normalize.connect import require_jvm
+from normalize.core.output import Destination, Mode
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
@@ -163,15 +165,11 @@ def sync_database(
     repeated too.
     """
     require_jvm(spark, "sync_database", "run this query in a classic session, or write each table with apply_changes")
-    _check_arguments(target, tables or {}, on_new_column, on_table_error, on_truncate, mode, parallel)
-    chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+    _check_arguments(target, tables or {}, on_new_column, on_table_error, parallel)
+    reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
+    chosen, kafka, dead_letters = reader.format, reader.kafka, reader.dead_letters
     if chosen.unknown_columns == "fail":
         raise ArgumentError("unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass on_new_column='fail'")
-    if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
-        raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
-    check_version(spark)
-    check_kafka_source(spark)
-    dead_letters = destination_of(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
     failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
     selection = Selection.of(names_of(include), names_of(exclude), tables or {})
     route = Route(chosen, selection, failfast and not stops_table, dead_letters, stops_table=failfast and stops_table)
@@ -186,11 +184,13 @@ def sync_database(
         store=SchemaStore(spark, schema_location),
         on_new_column=on_new_column,
         on_truncate=on_truncate,
-        mode="DROPMALFORMED" if mode == "DROPMALFORMED" else "FAILFAST",
+        mode=reader.mode,
         dead_letters=dead_letters,
     )
-    records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
-    return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel, kafka))
+    topics = KnownTopics(spark, rules.store, kafka)
+    return reader.records(spark).writeStream.foreachBatch(
+        SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics)
+    )
 
 
 def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
@@ -200,9 +200,7 @@ def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> f
     return frozenset(map(option_name, format_options))
 
 
-def _check_arguments(
-    target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, on_truncate: str, mode: Any, parallel: int
-) -> None:
+def _check_arguments(target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, parallel: int) -> None:
     if not isinstance(target, LakeDatabase | JdbcDatabase):
         raise ArgumentError(f"target is {target!r}: pass DeltaDatabase(...), IcebergDatabase(...) or JdbcDatabase(...)")
     wrong = [name for name, each in tables.items() if not isinstance(each, TableOptions)]
@@ -210,11 +208,47 @@ def _check_arguments(
         raise ArgumentError(f"tables has {tables[wrong[0]]!r} for {wrong[0]!r}: pass TableOptions(...)")
     check_choice("on_new_column", on_new_column, ("add", "ignore", "fail"))
     check_choice("on_table_error", on_table_error, ("fail", "stop_table"))
-    check_choice("on_truncate", on_truncate, ("fail", "ignore"))
-    if not isinstance(mode, DeadLetter):
-        check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
     if not isinstance(parallel, int) or parallel < 1:
         raise ArgumentError(f"parallel is {parallel!r}: pass a number of tables, at least 1")
+
+
+@dataclass(frozen=True)
+class TopicReader:
+    """The checked arguments that `sync_database` and `sync_table` share.
+
+    Parameters
+    ----------
+    format : Format
+    kafka : dict of str to str
+        Options of Spark's Kafka source.
+    mode : {"FAILFAST", "DROPMALFORMED"}
+    dead_letters : Destination or None
+    """
+
+    format: Format
+    kafka: dict[str, str] = field(repr=False)
+    mode: Mode
+    dead_letters: Destination | None
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, topic: Any, format: Any, format_options: Any, options: Mapping[str, Any], on_truncate: str, mode: Any
+    ) -> TopicReader:
+        """Return the arguments; raises as `sync_database`."""
+        check_choice("on_truncate", on_truncate, ("fail", "ignore"))
+        chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+        check_version(spark)
+        check_kafka_source(spark)
+        if not isinstance(mode, DeadLetter):
+            check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
+            return cls(chosen, kafka, mode, None)
+        if reads_topic(mode.topic, kafka):
+            raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
+        return cls(chosen, kafka, "FAILFAST", destination_of(mode, chosen.identifier, kafka))
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """Return the stream of Kafka's records."""
+        return load_kafka(spark.readStream.format("kafka").options(**self.kafka, includeHeaders="true"))
 
 
 @dataclass
@@ -224,14 +258,13 @@ class SyncDatabase:
     Parameters
     ----------
     spark : SparkSession
-        The user's session, in which all statements run. A streaming query's own has no adaptive execution, which small MERGEs need. And
-        Iceberg caches tables in each session: one does not see what another writes.
+        The session of all statements (`TableTarget.session`). A streaming query's own has no adaptive execution, which small MERGEs need.
+        And Iceberg caches tables in each session: one does not see what another writes.
     route : Route
     rules : Rules
     on_table_error : {"fail", "stop_table"}
     parallel : int
-    kafka : mapping
-        The options of Spark's Kafka source.
+    topics : KnownTopics
     tables : dict
         The tables that have appeared, in this run or in an earlier one.
     """
@@ -241,11 +274,10 @@ class SyncDatabase:
     rules: Rules
     on_table_error: str
     parallel: int
-    kafka: Mapping[str, str] = field(repr=False)
+    topics: KnownTopics
     tables: dict[str, TableSync] = field(default_factory=dict)
     _loaded: bool = False
     _seen: set[str] = field(default_factory=set)
-    _described: set[str] = field(default_factory=set)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a micro-batch.
@@ -258,26 +290,15 @@ class SyncDatabase:
             When a topic was deleted and created again; nothing is written.
         """
         routing: Any = partial(route_pass, route=self.route)
-        with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
-            routed = _in_session(self.spark, rows)
+        with computed(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
+            routed = in_session(self.spark, rows)
             packed = routed.where("summary IS NOT NULL").select("summary").collect()
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
-            self._check_topics({topic for summary in summaries.values() for topic in summary.topics})
+            self.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
             _report_ignored(self.spark, ignored)
             self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
-
-    def _check_topics(self, topics: set[str]) -> None:
-        """Compare the ids of topics with those of earlier runs, when a run begins and when a topic appears."""
-        batch = running_batch(self.spark)
-        if batch is None or topics <= self._described:
-            return
-        kept, described = self.rules.store.read_query(), topic_descriptions(self.kafka)
-        self._described |= topics | described.keys()
-        found = checked_topics(kept, batch.query, described)
-        if found != kept:
-            self.rules.store.write_query(found)
 
     def _load(self, tables: Collection[str]) -> None:
         """Read the files of all tables, also of those that have no record: their targets are taken."""
@@ -329,15 +350,18 @@ class SyncDatabase:
         parts = self._parts(summaries, routed)
         failed = [Failure(table, text, of_table=True) for table, text in unread.items() if not self.tables[table].stopped]
         readable = {table: part for table, part in parts.items() if table not in unread}
-        failed += [failure for failure in self._in_parallel(readable) if failure is not None]
+        failed += filter(None, self._in_parallel(readable))
+        self._require_no_fatal(failed)
+        for failure in failed:
+            sync, summary = self.tables[failure.table], summaries.get(failure.table, TableSummary(failure.table))
+            sync.stop(self.spark, failure.text, summary.records)
+            _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
+
+    def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
         fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
             raise SyncError(f"{shown}. The other tables of the micro-batch are written")
-        for failure in failed:
-            sync = self.tables[failure.table]
-            sync.stop(self.spark, failure.text, summaries[failure.table].records if failure.table in summaries else 0)
-            _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
 
     def _parts(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> dict[str, Part]:
         """Return the records of the tables that are not stopped."""
@@ -351,7 +375,10 @@ class SyncDatabase:
                 running[table] = summary
         few = sum(s.records for s in running.values()) <= _FEW_RECORDS and sum(s.size for s in running.values()) <= _FEW_BYTES
         here = routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
-        return {table: Part(summary, routed, None if here is None else _of_table(here, table)) for table, summary in running.items()}
+        return {
+            table: Part(summary, routed, None if here is None else _of_table(here, table), self.topics)
+            for table, summary in running.items()
+        }
 
     def _in_parallel(self, parts: Mapping[str, Part]) -> list[Failure | None]:
         """Apply parts, several at a time, and return the error of each."""
@@ -418,6 +445,45 @@ class SyncDatabase:
         return target.sink(self.spark).is_reachable()
 
 
+@dataclass
+class KnownTopics:
+    """The topics of a query, as Kafka describes them.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    store : SchemaStore
+    kafka : mapping
+        The options of Spark's Kafka source.
+    described : dict
+        The descriptions of this run; a topic that Kafka did not describe has none.
+    """
+
+    spark: SparkSession
+    store: SchemaStore
+    kafka: Mapping[str, str] = field(repr=False)
+    described: dict[str, TopicDescription] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+
+    def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
+        """Return the descriptions, and compare the topics' ids with those of earlier runs, when a run begins and when a topic appears.
+
+        Raises
+        ------
+        TopicReplacedError
+        """
+        batch = running_batch(self.spark)
+        if batch is None or topics <= self._seen:
+            return self.described
+        kept, described = self.store.read_query(), topic_descriptions(self.kafka)
+        self._seen |= topics | described.keys()
+        found = checked_topics(kept, batch.query, described)
+        if found != kept:
+            self.store.write_query(found)
+        self.described |= described
+        return self.described
+
+
 class Failure(NamedTuple):
     """The error of a table.
 
@@ -438,7 +504,7 @@ _OF_TABLE = (SyncError, ChangeOrderError, SchemaError, DecodeError, InferenceErr
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
 
 
-def _records(batch: DataFrame) -> DataFrame:
+def records_of(batch: DataFrame) -> DataFrame:
     """Return the records with the columns of `RECORD_DDL`."""
     from pyspark.sql import functions as F
 
@@ -453,7 +519,7 @@ def _records(batch: DataFrame) -> DataFrame:
     )
 
 
-def _in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
+def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
     """Return a computed DataFrame in another session of the same Spark."""
     from pyspark.sql.classic.dataframe import DataFrame
 

@@ -1,31 +1,37 @@
 """The changes of one table in a micro-batch: the last of each key, as typed rows for a MERGE.
 
-Few records are decoded on the driver: a Spark job for each table would cost more than the decoding. Many are decoded by Spark, and a second
-pass merges the changes of a key from several tasks. Both use the same decode pass, and give the same rows.
+Few records of a table are decoded on the driver: a Spark job for each table would cost more than the decoding. Others are decoded by Spark.
+If several tasks do so, a second pass merges the changes of a key from all of them, after a shuffle by key. All use the same decode pass,
+and give the same rows.
+
+The pass also returns facts about the records (`PassFacts`), as rows without a key: what a guard compares before anything is written.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.decoding.images import ABSENT as ABSENT_VALUE
 from cdc_formats.decoding.rows import RowConverter, key_indices
-from cdc_formats.errors import DecodeError
-from cdc_formats.events import Headers, KeyedChange
+from cdc_formats.errors import DecodeError, InferenceError
+from cdc_formats.events import Headers, Ignored, KeyedChange
 from cdc_formats.format import Format
+from cdc_formats.topics.inference.reading import AnyColumns
 from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
-from normalize.core.changes import Partial, Shape
+from normalize.core.changes import ChangeColumns, Partial, Shape
 from normalize.core.counts import DECODE_COUNTS
+from normalize.core.guard import PartitionSummary
 from normalize.core.output import ROW_KIND, Output
-from normalize.core.packing import pack, unpack
+from normalize.core.packing import encode, pack, unpack
 from normalize.core.records import Records
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge_pass
@@ -40,10 +46,11 @@ from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FACT = "__fact"
+"""The column with `PassFacts` as MessagePack; NULL in changes."""
 _ORDER = to_columns("key BINARY, stamp BIGINT, source STRING, offset BIGINT")
 _BASES = "b"
 """The prefix of the columns with the key whose row in the target has the columns that a row lacks."""
-_ROWS_OF_TASK = 50_000
 PLACE = "__place"
 """The column of a history's changes with the place of their record: a struct of ``partition`` (``topic[partition]``) and ``offset``."""
 _END_OF_SHARD = b"\0"
@@ -60,11 +67,29 @@ def _layout(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> list
     """Return the columns of `TableChanges`."""
     written = _numbered("c", _written_columns(source.columns, options.shard_column))
     bases = to_columns(f"{MOVED} BINARY") if merged else _numbered(_BASES, _key_columns(source, options))
-    return [*_ORDER, *to_columns(f"{ROW_KIND} STRING"), *written, *to_columns(f"{ABSENT} STRING"), *bases]
+    return [*_ORDER, *to_columns(f"{ROW_KIND} STRING"), *written, *to_columns(f"{ABSENT} STRING, fact BINARY"), *bases]
 
 
 def _ddl(columns: Sequence[Column]) -> str:
     return ", ".join(f"{column.name} {spark_type(column.type)}" for column in columns)
+
+
+class PassFacts(msgspec.Struct, array_like=True):
+    """What a task found beside changes.
+
+    Attributes
+    ----------
+    partitions : list of PartitionSummary
+        The first record and the tables of each Kafka partition.
+    source_keys : set of tuple of str
+        The columns of the source's primary key, as records name them: the last record of each batch is asked.
+    """
+
+    partitions: list[PartitionSummary] = []
+    source_keys: set[tuple[str, ...]] = set()
+
+
+_decode_facts = msgspec.msgpack.Decoder(PassFacts).decode
 
 
 class Found(NamedTuple):
@@ -80,12 +105,15 @@ class Found(NamedTuple):
         The least and the greatest timestamp of the records, in ms.
     moved : int
         The number of partial rows whose key changed, and which are still to be followed (`changes_on_spark`).
+    facts : PassFacts
+        Those of all tasks.
     """
 
     counts: Mapping[str, int]
     rows: int
     stamps: tuple[int, int]
     moved: int = 0
+    facts: PassFacts = PassFacts()
 
 
 class Changes(NamedTuple):
@@ -94,13 +122,14 @@ class Changes(NamedTuple):
     Attributes
     ----------
     rows : DataFrame
-        ``row_kind`` and the columns; and `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial rows.
+        ``row_kind`` and the columns; and `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial rows; and `FACT`, if a second pass
+        is needed to remove the facts.
     found : callable
-        Returns what was found, once the rows are computed.
+        Called with the computed rows, returns the changes among them, and what was found.
     """
 
     rows: DataFrame
-    found: Callable[[], Found]
+    found: Callable[[DataFrame], tuple[DataFrame, Found]]
 
 
 class ChangeOptions(NamedTuple):
@@ -134,7 +163,9 @@ class TableChanges(HeldChanges):
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: DecodePlan, merged: bool, options: ChangeOptions) -> None:
         self.schema = pa.schema([(column.name, arrow_type(column.type)) for column in _layout(source, options, merged=merged)])
         self.key, self.by_shard, self.merged = key_indices(source.columns, source.unique_key), options.shard_column is not None, merged
-        self.previous_key = _previous_key(source)
+        self.previous_key, self.source_key = _previous_key(source), _source_key(source)
+        self.partitions: dict[tuple[str, int], PartitionSummary] = {}
+        self.source_keys = set[tuple[str, ...]]()
         self.moved: list[bytes | None] = []
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
         if options.every:
@@ -147,6 +178,21 @@ class TableChanges(HeldChanges):
     def ddl(output: Output) -> str:
         raise NotImplementedError("the columns depend on the options: see _layout")
 
+    def see(self, seen: PartitionSummary) -> None:
+        first = self.partitions.setdefault((seen.topic, seen.partition), seen)
+        first.first_stamp, first.tables = min(first.first_stamp, seen.first_stamp), seen.tables
+
+    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
+        super().take_columns(records, changes)
+        if len(changes.places):
+            self._see_key(records, int(changes.places.max()))
+
+    def _see_key(self, records: Records, index: int) -> None:
+        """Note the source's primary key that a record names: one that changed is in all later records."""
+        record = records.record(index)
+        if key := self.source_key(record.key, record.value, record.headers):
+            self.source_keys.add(key)
+
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         self.moved = [
             self._moved_from(change, records, index) if change.partial else None
@@ -155,6 +201,14 @@ class TableChanges(HeldChanges):
         ]
         super().take(records, decoded)
         self.moved = []
+        if with_changes := [index for index, of_record in enumerate(decoded) if of_record]:
+            self._see_key(records, with_changes[-1])
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from super().finish()
+        facts = pa.array([encode(PassFacts(list(self.partitions.values()), self.source_keys))], pa.binary())
+        columns = [facts if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _moved_from(self, change: KeyedChange, records: Records, index: int) -> bytes | None:
         """Return the packed key that a partial row had before; None if it is not known, or the same."""
@@ -165,16 +219,19 @@ class TableChanges(HeldChanges):
 
     def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
         if self.by_shard:
-            names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
-            shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
-            topic = source.rpartition("[")[0]
-            prefixes = [(shard or topic).encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)]
+            prefixes = [shard.encode() + _END_OF_SHARD for shard in self._shards(source.rpartition("[")[0], changes)]
             keys = [prefix + key for prefix, key in zip(prefixes, changes.column("key").to_pylist(), strict=True)]
             changes = changes.set_column(changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
             self.moved = [key and prefix + key for prefix, key in zip(prefixes, self.moved, strict=False)]
         if any(self.moved):
             changes = changes.append_column(MOVED, pa.array(self.moved, pa.binary()))
         super()._hold(source, offsets, changes, partials)
+
+    def _shards(self, topic: str, changes: pa.RecordBatch) -> list[str]:
+        """Return the name of each change's source table: the topic's where messages do not name it."""
+        names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
+        shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
+        return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
@@ -193,7 +250,8 @@ class TableChanges(HeldChanges):
         order = [changes.column(column.name).cast(arrow_type(column.type)) for column in _ORDER]
         absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
         rows = map(_duration_as_integer, columns)
-        return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, absent, *self._bases(changes)], schema=self.schema)
+        no_facts = pa.nulls(changes.num_rows, pa.binary())
+        return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, absent, no_facts, *self._bases(changes)], schema=self.schema)
 
     def _bases(self, changes: pa.RecordBatch) -> list[pa.Array]:
         """Return the column `MOVED`, or else the parts of the key in `BASE`."""
@@ -234,6 +292,24 @@ def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | N
     return previous_key
 
 
+def _source_key(source: DecodePlan) -> Callable[[bytes | None, bytes | None, Headers], tuple[str, ...]]:
+    """Return the function from a record to the columns of the source's primary key that it names; empty if it names none."""
+    try:
+        reader = AnyColumns(source.format)
+    except InferenceError:
+        return lambda key, value, headers: ()
+
+    def source_key(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[str, ...]:
+        try:
+            events = reader.events(key, value, headers)
+        except DecodeError:
+            return ()
+        message = None if isinstance(events, Ignored) or not events else events[0].message
+        return reader.sampler.source_key(message, key, headers)
+
+    return source_key
+
+
 def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns of the target's key."""
     columns = [source.columns[index] for index in key_indices(source.columns, source.unique_key)]
@@ -241,9 +317,9 @@ def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
 
 
 def _columns_of_records(source: DecodePlan) -> list[str]:
-    """Return the columns that are decoded, with headers if they name the earlier key of a row."""
-    needed, in_headers = needed_columns(source), type(source.format).previous_key is not Format.previous_key
-    return [*needed, "headers"] if in_headers and "headers" not in needed else needed
+    """Return the columns that are decoded: with the key, which may name the source's, and with headers if they name a row's earlier key."""
+    in_headers = type(source.format).previous_key is not Format.previous_key
+    return list(dict.fromkeys([*needed_columns(source), "key", *["headers"] * in_headers]))
 
 
 def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -> tuple[Column, ...]:
@@ -268,21 +344,22 @@ def changes_here(spark: SparkSession, records: pa.Table, source: DecodePlan, opt
     counts = Counter[str]()
     for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
         counts.update(counted)
-    # The rows of counts have no key.
+    # Rows of counts and of facts have no key.
     changes = decoded.filter(decoded.column("key").is_valid())
-    may_be_null = {ABSENT, *(name for name in changes.column_names if name.startswith(_BASES))}
+    may_be_null = {ABSENT, "fact", *(name for name in changes.column_names if name.startswith(_BASES))}
     layout = [
         column
         for column in _layout(source, options, merged=False)
         if column.name not in may_be_null or changes.column(column.name).null_count < changes.num_rows
     ]
     stamps = pc.min_max(records.column("stamp")).as_py()
-    result = Found(counts, changes.num_rows, (stamps["min"], stamps["max"]))
+    facts = _united(decoded.column("fact").drop_null().to_pylist())
+    found = Found(counts, changes.num_rows, (stamps["min"], stamps["max"]), facts=facts)
     rows = spark.createDataFrame(changes.select([column.name for column in layout]), _ddl(layout))
-    return Changes(_named(rows, source, options), lambda: result)
+    return Changes(_named(rows, source, options), lambda computed: (computed, found))
 
 
-def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOptions, *, number: int, in_one_task: bool = False) -> Changes:
+def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOptions, *, in_one_task: bool = False) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -291,33 +368,50 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
         The columns of `route.RECORD_DDL`.
     source : DecodePlan
     options : ChangeOptions
-    number : int
-        The number of records.
     in_one_task : bool
-        Whether one task decodes all records, so that rows whose key changed are followed from key to key. Otherwise they are counted.
+        Whether one task decodes all records, so that rows whose key changed are followed from key to key. Otherwise several tasks count
+        them.
     """
     from pyspark.sql import Observation, functions as F
 
-    merged = not in_one_task
-    ddl = _ddl(_layout(source, options, merged=merged))
+    tasks = 1 if in_one_task else _tasks(records)
+    merged = tasks > 1
+    layout = _layout(source, options, merged=merged)
     decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=merged), report=_unreported)
-    counts, stamps, rows_found = Observation(), Observation(), Observation()
+    counts, stamps, changes = Observation(), Observation(), Observation()
     timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")).select(*_columns_of_records(source))
-    decoded = (timed.coalesce(1) if in_one_task else timed).mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
+    decoded = (timed if merged else timed.coalesce(1)).mapInArrow(decode, f"{_ddl(layout)}, {counts_ddl(DECODE_COUNTS)}")
     keyed = observe_counts(decoded, DECODE_COUNTS, counts)
     moves = Observation()
     if merged:
         keyed = keyed.observe(moves, F.count(MOVED).alias("moved"))
     if merged and not options.every:
         merge: Any = partial(merge_pass, row_order="log")
-        keyed = keyed.repartition(1 + number // _ROWS_OF_TASK, "key").mapInArrow(merge, ddl)
-    rows = keyed.observe(rows_found, F.count(F.lit(1)).alias("rows"))
+        keyed = keyed.repartition(tasks, "key").mapInArrow(merge, _ddl(layout))
+    rows = keyed.observe(changes, F.count("key").alias("rows"))
 
-    def found() -> Found:
+    def found(computed: DataFrame) -> tuple[DataFrame, Found]:
+        facts = _united(bytes(row[FACT]) for row in computed.where(f"{FACT} IS NOT NULL").select(FACT).collect())
         moved = moves.get["moved"] if merged else 0
-        return Found(counts.get, rows_found.get["rows"], (stamps.get["least"], stamps.get["greatest"]), moved)
+        result = Found(counts.get, changes.get["rows"], (stamps.get["least"], stamps.get["greatest"]), moved, facts)
+        return computed.where(f"{FACT} IS NULL").drop(FACT), result
 
     return Changes(_named(rows, source, options), found)
+
+
+def _tasks(records: DataFrame) -> int:
+    """Return the number of tasks that read a DataFrame."""
+    java: Any = records
+    return int(java._jdf.queryExecution().toRdd().getNumPartitions())
+
+
+def _united(packed: Iterable[bytes]) -> PassFacts:
+    """Return the facts of all tasks."""
+    united = PassFacts([], set())
+    for facts in map(_decode_facts, packed):
+        united.partitions += facts.partitions
+        united.source_keys |= facts.source_keys
+    return united
 
 
 def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> TargetMaker:
@@ -342,9 +436,10 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
 
     columns = _written_columns(source.columns, options.shard_column)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
+    facts = [F.col("fact").alias(FACT)] * ("fact" in changes.columns)
     if options.every:
-        return changes.select(ROW_KIND, *named, F.struct(F.col("source").alias("partition"), "offset").alias(PLACE))
+        return changes.select(ROW_KIND, *named, F.struct(F.col("source").alias("partition"), "offset").alias(PLACE), *facts)
     absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
     bases = [F.col(f"{_BASES}{part}").alias(column.name) for part, column in enumerate(_key_columns(source, options))]
     base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (f"{_BASES}0" in changes.columns)
-    return changes.select(ROW_KIND, *named, *absent, *base)
+    return changes.select(ROW_KIND, *named, *absent, *base, *facts)

@@ -1,4 +1,4 @@
-"""One table of `sync_database`: its schema, its target, and what happens to its records in a micro-batch."""
+"""One table of `sync_database` or `sync_table`: its schema, its target, and what happens to its records in a micro-batch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, PartialImageError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
+from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
 from normalize.arguments import names_of
+from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND, Destination, Mode
 from normalize.decode.decode_pass import header_lists
 from normalize.decode.last_changes import partial_row
@@ -33,10 +36,10 @@ from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_de
 from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
 from normalize.sinks.targets import TableTarget, repeat_conflicts
 
-from .facts import TableFacts, checked_facts
+from .facts import GuardFacts, TableFacts, checked_facts, checked_guard
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
-from .table_changes import PLACE, ChangeOptions, Found, changes_here, changes_on_spark, without_absent_column
+from .table_changes import FACT, PLACE, ChangeOptions, Found, PassFacts, changes_here, changes_on_spark, without_absent_column
 from .table_options import Selection, SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide_merged, extend, how_to_widen, new_columns, wider_column, with_options
 
@@ -135,11 +138,17 @@ class Part:
         All routed records.
     here : pyarrow.Table or None
         The table's records, if there are few; None: they are read from `routed`.
+    topics : mapping
+        Kafka's descriptions of the query's topics.
+    alone : bool
+        Whether `routed` only has records of this table, which the pass has to compare (`sync_table`).
     """
 
     summary: TableSummary
     routed: DataFrame
     here: pa.Table | None
+    topics: Callable[[set[str]], Mapping[str, TopicDescription]]
+    alone: bool = False
 
     def samples(self, shard_of: Callable[[str, Record], str] | None) -> dict[str, list[Record]]:
         """Return the records from which a schema is inferred, in the order of the topic, for each shard.
@@ -164,7 +173,7 @@ class Part:
         """Return the table's records."""
         from pyspark.sql import functions as F
 
-        return self.routed.where(F.col("table") == self.summary.table)
+        return self.routed if self.alone else self.routed.where(F.col("table") == self.summary.table)
 
 
 @dataclass
@@ -242,38 +251,70 @@ class TableSync:
         if schema is None:
             return
         self._require_free_names(schema)
-        source = self._source(schema)
+        source = self.source(schema)
         options = ChangeOptions(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
-        found = self._apply(spark, part, source, options, partial(self._write, target=target, schema=schema, every=options.every))
+        found = self._apply(spark, part, source, options, partial(self._write, part=part, source=source, target=target, options=options))
+        records = found.counts.get("RECORDS") or 0
         self._warn_of(found.counts)
-        self.records += part.summary.records
-        self._publish_applied(spark, part.summary.records, found)
-        _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
+        self.records += records
+        if records:
+            self._publish_applied(spark, records, found)
+        _log.info("%s: %s records applied in %.1f s", self.table, records, time.monotonic() - started)
 
     def _apply(
-        self, spark: SparkSession, part: Part, source: DecodePlan, options: ChangeOptions, write: Callable[[DataFrame], None]
+        self, spark: SparkSession, part: Part, source: DecodePlan, options: ChangeOptions, write: Callable[[DataFrame, Found], None]
     ) -> Found:
         """Compute the changes of a micro-batch and write them, and return what was found."""
         if part.here is not None:
-            changes, result = changes_here(spark, part.here, source, options)
-            write(changes)
-            return result()
-        records, number = part.records(), part.summary.records
-        changes, result = changes_on_spark(records, source, options, number=number)
-        with _partial_rows_again(), computed(changes) as rows:
-            if not result().moved:
-                write(rows)
-                return result()
-        changes, result = changes_on_spark(records, source, options, number=number, in_one_task=True)
-        with computed(changes) as rows:
-            write(rows)
-        return result()
+            changes = changes_here(spark, part.here, source, options)
+            rows, found = changes.found(changes.rows)
+            write(rows, found)
+            return found
+        records = part.records()
+        changes = changes_on_spark(records, source, options)
+        with _partial_rows_again(), computed(changes.rows) as stored:
+            rows, found = changes.found(stored)
+            if not found.moved:
+                write(rows, found)
+                return found
+        changes = changes_on_spark(records, source, options, in_one_task=True)
+        with computed(changes.rows) as stored:
+            rows, found = changes.found(stored)
+            write(rows, found)
+        return found
 
-    def _write(self, rows: DataFrame, *, target: TableTarget, schema: TableSchema, every: bool) -> None:
-        if every:
+    def _write(self, rows: DataFrame, found: Found, *, part: Part, source: DecodePlan, target: TableTarget, options: ChangeOptions) -> None:
+        """Write the changes of a micro-batch, which contradict no fact."""
+        facts = found.facts
+        guard = self._checked_guard(rows.sparkSession, part, source, facts)
+        if part.alone:
+            topics = {each.topic for each in facts.partitions}
+            self._with_facts(self._required_schema, TableSummary(self.table, topics=topics, source_keys=facts.source_keys))
+        schema = self._required_schema
+        if found.rows and options.every:
             self._merge_versions(self._where(rows), target, schema)
-        else:
+        elif found.rows:
             self._merge(self._where(without_absent_column(rows)), target, schema)
+        if guard != schema.facts.guard:
+            # After the rows: until they are written, the micro-batch is compared with the state before it.
+            self._keep(replace(schema, facts=msgspec.structs.replace(schema.facts, guard=guard)))
+
+    def _checked_guard(self, spark: SparkSession, part: Part, source: DecodePlan, facts: PassFacts) -> GuardFacts:
+        """Return the guard's facts after a micro-batch."""
+        kept, batch = self._required_schema.facts.guard, running_batch(spark)
+        topics = {each.topic for each in facts.partitions}
+        described = {topic: each for topic, each in part.topics(topics).items() if topic in topics}
+        # Records of `sync_database` are routed by their table.
+        expected = Expected(source.identity if part.alone else Identity(), described)
+        if batch is None:
+            checked_guard(GuardFacts(), facts.partitions, expected, query="", batch=0)
+            return kept
+        return checked_guard(kept, facts.partitions, expected, query=batch.query, batch=batch.number)
+
+    @property
+    def _required_schema(self) -> TableSchema:
+        assert self.schema is not None  # of a table that is applied
+        return self.schema
 
     def with_remedy(self, spark: SparkSession, part: Part, text: str) -> str:
         """Return the text of an error, for a value that does not fit its column with the statements that widen it."""
@@ -315,16 +356,16 @@ class TableSync:
                 return None
             schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
             self._require_free_names(schema)
-            schema = self._with_facts(schema, part)
+            schema = self._with_facts(schema, part.summary)
             self._schema_changes += 1
             self._say(f"new table, {schema.described()}")
         else:
-            schema = self._with_facts(schema, part)
+            schema = self._with_facts(schema, part.summary)
         return self._extended(schema, part)
 
-    def _with_facts(self, schema: TableSchema, part: Part) -> TableSchema:
+    def _with_facts(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
         """Return the schema with the facts of a micro-batch, which are kept."""
-        rules, summary = self.rules, part.summary
+        rules = self.rules
         seen = TableFacts(rules.target_name(self.table), tuple(summary.source_keys), tuple(summary.topics))
         user_key = bool(names_of(rules.options(self.table).primary_key))
         facts = checked_facts(schema.facts, seen, schema.primary_key, user_key=user_key, file=rules.store.file(self.table))
@@ -335,7 +376,7 @@ class TableSync:
 
     def _require_free_names(self, schema: TableSchema) -> None:
         """Raise an error if the source has a column with a name that is used here; before the schema is kept, so that the remedy works."""
-        for name in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE):
+        for name in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, FACT):
             _require_free(name, schema, "a column of sync_database", "exclude_columns")
         if self.rules.scd_type(self.table) == 2:
             for name in (START_AT, END_AT):
@@ -396,7 +437,8 @@ class TableSync:
         _require_free(name, schema, "shard_column", "shard_column")
         return Column(name, SqlType("STRING"), nullable=False)
 
-    def _source(self, schema: TableSchema) -> DecodePlan:
+    def source(self, schema: TableSchema) -> DecodePlan:
+        """Return the arguments of the decode pass."""
         rules, options = self.rules, self.rules.options(self.table)
         format = with_options(rules.format, schema)
         # A format that reads null values has a topic for each table.

@@ -19,7 +19,7 @@ from normalize.core.output import decode_side_outputs
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass, records_of
 from normalize.decode.source import DecodePlan
-from normalize.decode.targets import Blocks, KeyedRows, TargetMaker
+from normalize.decode.targets import Blocks, TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
 
 Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
@@ -79,12 +79,8 @@ def outcome(source: DecodePlan, records: Sequence[Record], *, columnar: Columnar
         for row in batch.to_pylist():
             if target is Blocks:
                 _add(result, source, row)
-            elif row.get("seen"):
-                result.guard.append(_seen(row["seen"]))
             else:
                 result.changes.setdefault(0, []).append(repr(row))
-    if target is KeyedRows:
-        result.changes.get(0, []).sort()  # Spark sorts them
     return result
 
 

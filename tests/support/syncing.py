@@ -19,11 +19,12 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from cdc_formats.errors import ChangelogError
-from normalize import LocalKafka, sync_database
+from normalize import LocalKafka, sync_database, sync_table
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import table_name
 from normalize.sync.sync_database import SyncDatabase
+from normalize.sync.sync_table import SyncTable
 from tests.support.databases import Message, Row, Tables, maxwell
 from tests.support.sinking import fails_after_repeating, forget_last_commit
 
@@ -183,6 +184,22 @@ class BoundedSync(SyncedTables):
         assert isinstance(job, SyncDatabase)
         return job
 
+    def table_job(self, **options: Any) -> SyncTable:
+        """Return the function of a `sync_table` into ``orders`` with these options."""
+        arguments = {
+            "format": "maxwell-json",
+            "target": self.tables.database.target("orders"),
+            "schema_location": str(self.folder / "schemas"),
+            "options": {"kafka.bootstrap.servers": "localhost:1"},
+            "check": False,
+            **options,
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function)
+            job: Any = sync_table(self.spark, "any", **arguments)
+        assert isinstance(job, SyncTable)
+        return job
+
     def run(self, *, by_spark: bool = False, **options: Any) -> None:
         """Start a query, and apply all records: first those of a micro-batch that failed."""
         job = self.job(**options)
@@ -191,7 +208,7 @@ class BoundedSync(SyncedTables):
         if self.written:
             self.apply(job, by_spark=by_spark)
 
-    def apply(self, job: SyncDatabase, *, by_spark: bool = False) -> None:
+    def apply(self, job: SyncDatabase | SyncTable, *, by_spark: bool = False) -> None:
         """Apply a micro-batch; decoded by Spark, as a large one."""
         if not self.planned:
             self.planned, self.written = self.written, []

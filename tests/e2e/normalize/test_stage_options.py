@@ -58,7 +58,7 @@ def test_order_with_a_format_without_positions_is_an_error(spark, kafka):
         read(spark, kafka, "t", format="canal-json", order="source")
 
 
-def test_where_deletes_rows_that_stop_matching_and_stores_only_matching_ones(spark, kafka, tmp_path):
+def test_where_deletes_rows_that_stop_matching_and_inserts_rows_that_begin_to(spark, kafka, tmp_path):
     from pyspark.sql import functions as F
 
     never = [event("c", 60, None, row(3, None, 0)), event("u", 70, row(3, None, 0), row(3, None, 1))]
@@ -82,11 +82,22 @@ def toast(key: int, name: str | None, qty: int) -> tuple[bytes, bytes]:
     return b"k", json.dumps({"before": None, "after": row(key, name, qty), "op": "u", "source": source}).encode()
 
 
-def test_where_on_a_column_that_the_producer_left_out_is_an_error(spark, kafka, tmp_path):
+def test_where_reads_the_stored_values_of_columns_that_the_producer_left_out(spark, kafka, tmp_path):
     topic = new_topic(kafka, [HISTORY[0], toast(1, "__debezium_unavailable_value", 5)])
-    assert spelled(read(spark, kafka, topic, where="qty < 6", bounded=True)) == ["+I(1,a,0)", "-U(1,a,0)", "+U(1,a,5)"]
-    with pytest.raises(Exception, match=r"PARTIAL_IMAGE.*left out a column of where="):
-        run_stream(read(spark, kafka, topic, where="name = 'a'"), tmp_path)
+    assert spelled(read(spark, kafka, topic, where="name = 'a' AND qty < 6", bounded=True)) == ["+I(1,a,0)", "-U(1,a,0)", "+U(1,a,5)"]
+    run = run_stream(read(spark, kafka, topic, where="name = 'a'", options=servers(kafka, maxOffsetsPerTrigger=1)), tmp_path)
+    assert run.changelog == ["+I(1,a,0)", "-U(1,a,0)", "+U(1,a,5)"]
+
+
+def test_another_condition_than_that_of_the_checkpoint_stops_the_query(spark, kafka, tmp_path):
+    from pyspark.sql import functions as F
+
+    topic = new_topic(kafka, HISTORY[:1])
+    assert run_stream(read(spark, kafka, topic, where="qty  <  2"), tmp_path).changelog == ["+I(1,a,0)"]
+    kafka.produce(topic, HISTORY[1:2])
+    with pytest.raises(Exception, match=r"\[STATE_VERSION\] where= is \(qty < 3\), and was \(qty < 2\) when the checkpoint was written"):
+        run_stream(read(spark, kafka, topic, where="qty < 3"), tmp_path)
+    assert run_stream(read(spark, kafka, topic, where=F.col("qty") < 2), tmp_path).changelog == ["-U(1,a,0)", "+U(1,a,1)"]
 
 
 def test_ignored_columns_suppress_and_the_row_stays_as_it_was_emitted(spark, kafka, tmp_path):

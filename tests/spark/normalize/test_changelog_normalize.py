@@ -26,8 +26,10 @@ DDL = "row_kind STRING, id INT, name STRING, position INT"
 def test_changelogs_from_other_sources_accept_where_and_ignored_columns(spark):
     rows = [("+I", 1, "a", 0), ("-U", 1, "a", 0), ("+U", 1, "a", 1), ("+I", 2, "b", 5), ("-U", 1, "a", 1), ("+U", 1, "c", 1)]
     df = spark.createDataFrame(rows, "row_kind STRING, id INT, name STRING, qty INT").coalesce(1)
-    clean = df.transform(ChangelogNormalize(primary_key="id", where="qty < 5", ignore_columns=["qty"]))
-    assert sorted(spelled(clean)) == ["+I(1,a,0)", "+U(1,c,1)", "-U(1,a,0)"]
+    clean = df.transform(ChangelogNormalize(primary_key="id", where="name <> 'c'", ignore_columns=["qty"]))
+    assert sorted(spelled(clean)) == ["+I(1,a,0)", "+I(2,b,5)", "-D(1,a,0)"]
+    with pytest.raises(ArgumentError, match=r"where reads a column of ignore_columns \(qty\).*: remove it from one of them"):
+        df.transform(ChangelogNormalize(primary_key="id", where="name <> 'c' AND qty < 5", ignore_columns=["qty"]))
 
 
 def test_float_keys_of_changelogs_from_other_sources_are_equal_as_in_sparks_sql(spark):

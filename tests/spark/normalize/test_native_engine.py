@@ -314,6 +314,8 @@ def test_facts_about_the_query_must_not_change(spark, messages):
     # Spark itself accepts columns of the same types.
     text = failure(messages.run, schema="qty INT, name STRING, id INT")
     assert text.startswith("[STATE_VERSION] the columns of this query and those of its checkpoint differ: (`id` INT, `name` STRING, `qty`")
+    text = failure(messages.run, normalize=ChangelogNormalize(engine="native", where="id > 0"))
+    assert text.startswith("[STATE_VERSION] the conditions (where=) of this query and those of its checkpoint differ: () and ((id > 0)).")
     # An added column needs a new checkpoint.
     assert "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]" in failure(messages.run, schema="id INT, name STRING, qty INT, more STRING")
     # After all these failures the query goes on, and the checkpoint fixes the number of shuffle partitions.

@@ -35,7 +35,7 @@ def page() -> Iterator[ModuleType]:
 
 def rows(target: Any) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(target.path)) as connection:
-        return sorted(connection.execute('SELECT * FROM "{}"'.format(target.table.replace('"', '""'))))
+        return sorted(connection.execute("SELECT * FROM {}".format('"' + target.table.replace('"', '""') + '"')))
 
 
 def test_changes_are_applied_once_and_twice(spark: SparkSession, page: ModuleType, tmp_path: Path) -> None:

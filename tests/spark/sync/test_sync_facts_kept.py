@@ -106,19 +106,21 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     given = records()
     here = changes_here(spark, given, source, ChangeOptions())
     frame = spark.createDataFrame(given, RECORD_DDL).repartition(3)
-    several = changes_on_spark(frame, source, ChangeOptions(), number=given.num_rows)
-    several.rows.collect()
-    assert several.found().moved == 2
+    several = changes_on_spark(frame, source, ChangeOptions())
+    computed = several.rows.cache()
+    computed.count()
+    assert several.found(computed)[1].moved == 2
     one = changes_on_spark(
         frame.repartition(1).sortWithinPartitions("offset"),
         source,
         ChangeOptions(),
-        number=given.num_rows,
         in_one_task=True,
     )
-    found = [sorted(map(str, each.rows.toArrow().to_pylist())) for each in (here, one)]
-    assert found[0] == found[1]
-    assert (one.found().moved, one.found().rows) == (0, 5)
+    computed = one.rows.cache()
+    computed.count()
+    rows, of_one = one.found(computed)
+    assert sorted(map(str, here.rows.toArrow().to_pylist())) == sorted(map(str, rows.toArrow().to_pylist()))
+    assert (of_one.moved, of_one.rows) == (0, 5)
 
     table = DeltaTarget(str(tmp_path / "orders"))
     spark.sql(f"CREATE TABLE {table.sql_name} (id INT, name STRING, qty BIGINT) USING delta")

@@ -82,16 +82,16 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession, zone:
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         here = changes_here(spark, given, source, ChangeOptions())
-        by_spark = changes_on_spark(spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions(), number=given.num_rows)
-        rows = [without_absent_column(changes.rows) for changes in (here, by_spark)]
+        by_spark = changes_on_spark(spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions())
+        rows = [without_absent_column(changes.found(changes.rows.cache())[0]) for changes in (here, by_spark)]
         found = [sorted(map(str, each.orderBy("k").toArrow().to_pylist())) for each in rows]
-        instant = here.rows.where("k = 1.5").selectExpr("unix_seconds(at) AS seconds", "CAST(local AS STRING) AS local", "took").collect()
+        instant = rows[0].where("k = 1.5").selectExpr("unix_seconds(at) AS seconds", "CAST(local AS STRING) AS local", "took").collect()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert found[0] == found[1]
     assert rows[0].dtypes == rows[1].dtypes
     assert [row.asDict() for row in instant] == [{"seconds": 1772955000, "local": "2026-03-08 02:30:00", "took": 90_000_000_000}]
-    kinds = {(str(row["k"]), row["row_kind"], row["flag"], str(row["day"])) for row in here.rows.collect()}
+    kinds = {(str(row["k"]), row["row_kind"], row["flag"], str(row["day"])) for row in rows[0].collect()}
     day = "2026-01-02"
     assert kinds == {("1.50", "+U", False, day), ("2.00", "+U", None, day), ("3.00", "-D", None, day), ("4.00", "+U", True, day)}
 
@@ -108,10 +108,12 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
     found = []
     for changes in (
         changes_here(spark, given, source, ChangeOptions()),
-        changes_on_spark(spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions(), number=given.num_rows),
+        changes_on_spark(spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions()),
     ):
-        assert sorted((row["row_kind"], row["k"]) for row in changes.rows.collect()) == [("+U", 2), ("-D", 1)]
-        result = changes.found()
+        computed = changes.rows.cache()
+        computed.count()
+        rows, result = changes.found(computed)
+        assert sorted((row["row_kind"], row["k"]) for row in rows.collect()) == [("+U", 2), ("-D", 1)]
         found.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
     assert found == [(2, 2, (1_000, 1_004))] * 2
 
@@ -120,8 +122,10 @@ def both(spark: SparkSession, given: pa.Table, source: DecodePlan, options: Chan
     """Return the changes that are decoded on the driver, and by Spark in several tasks."""
     tasks = spark.createDataFrame(given, RECORD_DDL).repartition(3)
     found = []
-    for changes in (changes_here(spark, given, source, options), changes_on_spark(tasks, source, options, number=given.num_rows)):
-        rows = [row.asDict(recursive=True) for row in changes.rows.collect()]
+    for changes in (changes_here(spark, given, source, options), changes_on_spark(tasks, source, options)):
+        computed = changes.rows.cache()
+        computed.count()
+        rows = [row.asDict(recursive=True) for row in changes.found(computed)[0].collect()]
         found.append(sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0]))))
     return found
 

@@ -11,11 +11,11 @@ from cdc_formats import Event, Format, columns, get_format
 from cdc_formats.errors import SchemaRegistryError, TypeConversionError
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.source import DecodePlan
-from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
+from normalize.decode.targets import Blocks, TargetMaker, TypedRows
 from normalize.monitoring.counts import COLUMN
 from tests.support.both_decoders import batch_of
 
-TARGETS = (Blocks, KeyedRows, TypedRows)
+TARGETS = (Blocks, TypedRows)
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 RECORDS = [
     (b"1", b'{"op": "c", "after": {"id": 1}}'),

@@ -21,8 +21,7 @@ from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.source import DecodePlan
-from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
-from normalize.decode.where import FilterRows
+from normalize.decode.targets import Blocks, TargetMaker, TypedRows
 from tests.support.both_decoders import (
     Record,
     all_metadata,
@@ -50,10 +49,7 @@ PLANS: list[tuple[TargetMaker, bool, bool]] = [
     (Blocks, False, False),
     (Blocks, True, False),
     (Blocks, False, True),
-    (KeyedRows, False, False),
-    (KeyedRows, True, True),
-    (FilterRows, True, False),
-    (FilterRows, False, True),
+    (Blocks, True, True),
     (TypedRows, False, False),
     (TypedRows, True, False),
 ]
@@ -202,7 +198,6 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
     assert sum(map(len, found.values())) == keys
     for ignore_deletes, target in product((False, True), (Blocks, TypedRows)):
         assert not differences(replace(source, ignore_deletes=ignore_deletes), [record], target)
-    assert not any(differences(source, [record], target) for target in (KeyedRows, FilterRows))
 
 
 def kinds_and_keys(source: DecodePlan, records: Sequence[Record]) -> list[tuple[str, object, object]]:
@@ -258,7 +253,7 @@ def test_columns_that_goldengate_marks_as_missing_give_the_same(schema: str) -> 
     messages = [{"op_type": op, "before": before, "after": after} for op in "IUD" for before, after in images]
     records = [(None, json.dumps(message).encode()) for message in messages]
     source = source_of(get_format("ogg-json"), schema, ["id"])
-    for target in (Blocks, KeyedRows, TypedRows):
+    for target in (Blocks, TypedRows):
         assert not differences(source, records, target)
     updates = outcome(source, [records[len(images)]], columnar=together)
     assert any(updates.partials.values())
@@ -352,13 +347,11 @@ def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(i
     records = [(b'{"id": 2}', json.dumps(message).encode())]
     with pytest.raises(PartialImageError, match=rf"the primary key changed, and the producer left out note.*{setting}.* t\[0\]@0"):
         outcome(source, records, columnar=together)
-    for target in (Blocks, KeyedRows):
-        dropping = replace(source, mode="DROPMALFORMED")
-        found = outcome(dropping, records, columnar=together, target=target)
-        rows = [row for rows in found.changes.values() for row in rows]
-        assert not [row for row in rows if target is Blocks or "'change': b" in row]
-        assert any("'PARTIAL_IMAGE': 1" in str(each) for each in (*found.counts, *rows))
-        assert not differences(dropping, records, target)
+    dropping = replace(source, mode="DROPMALFORMED")
+    found = outcome(dropping, records, columnar=together)
+    assert not any(found.changes.values())
+    assert any("'PARTIAL_IMAGE': 1" in str(counts) for counts in found.counts)
+    assert not differences(dropping, records)
 
 
 def test_an_update_that_keeps_its_key_may_lack_columns() -> None:
@@ -428,8 +421,7 @@ def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(ident
         for record, odd in cases:
             assert odd_share(source, [record, whole])[0] == odd
             assert not differences(source, [record, whole])
-    for target in (Blocks, KeyedRows, FilterRows):
-        assert not differences(source, records, target)
+    assert not differences(source, records)
     for arguments in ({"drop_update_before": False}, {"drop_update_before": True}, {"unique_key": ()}):
         assert not differences(replace(source, **arguments), records, TypedRows)
 
@@ -580,7 +572,7 @@ def same_in_every_plan(source: DecodePlan, cases: Cases) -> None:
         records = [record for record, _ in (*part, *part)]
         odd = [place for place, (_, alone) in enumerate((*part, *part)) if alone]
         assert odd_places(source, records) == odd
-        assert not any(differences(source, records, target) for target in (Blocks, KeyedRows))
+        assert not differences(source, records)
         for drop, ignore_deletes in product((False, True), (False, True)):
             plan = replace(source, drop_update_before=drop, ignore_deletes=ignore_deletes)
             assert odd_places(plan, records, keyed=False) == odd

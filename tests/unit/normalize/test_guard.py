@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 
 from cdc_formats import columns, get_format, list_formats
@@ -70,6 +71,18 @@ def test_a_filter_that_is_set_later_excludes_its_column_from_the_comparison():
     databases = Expected(Identity(("source.database",), ("database_include",), primary_key=("id",)))
     items = SourceTable({"source.database": "shop"}, "t", "t[0]@9")
     assert check(stored, [PartitionSummary("t", 0, 0, [items])], LAYOUT, databases, 0)
+
+
+def test_another_condition_than_that_of_the_checkpoint_is_refused():
+    before, after = (Expected(NAMES, condition=condition) for condition in ("(id > 1)", ""))
+    stored = checked([seen(0, 1)], expected=before)
+    assert check(stored, [], LAYOUT, before, 0) == stored
+    text = r"where= is None, and was \(id > 1\) when the checkpoint was written: set it back, or start from a new checkpoint"
+    with pytest.raises(StateVersionError, match=text):
+        check(stored, [], LAYOUT, after, 0)
+    # Earlier releases did not store it.
+    *earlier, _ = msgspec.msgpack.decode(stored)
+    assert check(msgspec.msgpack.encode(earlier), [], LAYOUT, before, 0) == stored
 
 
 def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():

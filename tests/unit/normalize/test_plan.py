@@ -58,9 +58,9 @@ STAGE = ChangelogNormalize(order="source", where="qty > 1")
 
 def test_the_plan_explains_its_options():
     text = explain_changelog("a", format="maxwell-json", primary_key="id", normalize=STAGE)
-    normalize, exchange, condition, drop = text.splitlines()[:4]
+    condition, normalize, exchange, drop = text.splitlines()[:4]
     assert "at or before their key's position" in normalize
-    assert "Filter(qty > 1, changelogMode=[+I, +U, -D])" in condition
+    assert condition.startswith("Filter(qty > 1, changelogMode=[+I, -U, +U, -D]): ")
     assert exchange.endswith("changelogMode=[+I, +U, -D])")
     assert "DropUpdateBefore" in drop
 

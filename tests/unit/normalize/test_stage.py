@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
@@ -21,7 +22,7 @@ from normalize.core.key_group import KeyGroupResult, Stage
 from normalize.core.output import Output
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrderError
-from normalize.decode.targets import Blocks, KeyedRows, update_before_changer
+from normalize.decode.targets import Blocks, SortedBlocks, update_before_changer
 from normalize.engines.bounded import fold_pass
 from normalize.engines.key_groups import normalize
 from normalize.monitoring.counts import COLUMN
@@ -153,19 +154,23 @@ def test_one_mini_batch_emits_each_key_once(history):
     assert by_key(changelog, unified) == {key: [("+I", row)] for key, row in last_rows(history).items()}
 
 
-@given(HISTORIES, st.integers(1, 7), st.booleans())
-def test_the_bounded_engine_gives_the_rows_of_the_fold(history, batch_rows, mini_batch):
-    stage, output = stage_of(shape=OF_HISTORIES, mini_batch=mini_batch, streaming=False), Output(OF_HISTORIES.columns)
-    target = KeyedRows(output, 1, OF_HISTORIES)
-    offsets = range(len(history))
-    target.take(records(offsets, offsets), keyed(history))
-    sorted_rows = [
-        batch.take(sorted(range(batch.num_rows), key=lambda index: (keys[index], index)))
-        for batch in target.flush()
-        if (keys := batch.column("key").to_pylist()) is not None
-    ]
-    batches = [batch.slice(start, batch_rows) for batch in sorted_rows for start in range(0, batch.num_rows, batch_rows)]
-    typed = [batch.filter(batch.column(COLUMN).is_null()) for batch in fold_pass(iter(batches), stage=stage, output=output)]
+@given(HISTORIES, st.randoms(use_true_random=False), st.integers(1, 3), st.sampled_from([0, 1_000, 10_000]), st.booleans())
+def test_the_bounded_engine_gives_the_rows_of_the_fold(history, random, partitions, most_held, mini_batch):
+    shape = replace(OF_HISTORIES, offsets=True)
+    stage, output = stage_of(shape=shape, mini_batch=mini_batch, streaming=False), Output(shape.columns)
+    # Each change goes to one of the partitions; its timestamp is the order of writing.
+    places, packed = [random.randrange(partitions) for _ in history], []
+    for partition in range(partitions):
+        target, mine = SortedBlocks(output, 1, shape), [index for index, place in enumerate(places) if place == partition]
+        while mine:
+            part, mine = mine[:3], mine[3:]
+            target.take(records(part, part, partition=partition), keyed([history[at] for at in part]))
+            packed += target.flush() if random.random() < 0.3 else []
+        packed += target.flush()
+    table = pa.Table.from_batches(packed, SortedBlocks.schema)
+    batches = table.sort_by([(name, "ascending") for name in ("key_group", "stamp", "source", "offset", "seq")]).to_batches(max_chunksize=2)
+    passed = fold_pass(iter(batches), stage=stage, output=output, most_held=most_held)
+    typed = [batch.filter(batch.column(COLUMN).is_null()) for batch in passed]
     changelog = [row for batch in typed for row in typed_rows(batch, stage)]
     if mini_batch:
         assert table_of(changelog) == last_rows(history)
@@ -186,6 +191,32 @@ def test_records_with_offsets_in_any_order_give_the_rows_of_the_fold(history, ra
         blocks += [block for _, block in flushed(target)]
     normalized, _ = normalize(blocks, None, stage, 0)
     assert exact(unpacked(normalized, stage)) == exact(fold_history(history))
+
+
+@given(HISTORIES, st.randoms(use_true_random=False), SPLITS)
+def test_bounded_records_without_offsets_are_in_the_order_of_their_timestamps(history, random, cuts):
+    shape = replace(OF_HISTORIES, offsets=True)
+    stage, stamps = stage_of(1, shape, row_order="row"), list(range(len(history)))
+    random.shuffle(stamps)
+    target, blocks, start = SortedBlocks(Output(shape.columns), 1, shape), [], 0
+    for part in filter(None, split(stamps, cuts)):
+        target.take(records(range(start, start + len(part)), part, partition=start % 2), keyed([history[stamp] for stamp in part]))
+        start += len(part)
+        blocks += [block for _, block in flushed(target)]
+    result, _ = normalize(blocks, None, stage, 0)
+    assert exact(unpacked(result, stage)) == exact(fold_history(history))
+
+
+def test_bounded_records_of_a_key_with_one_timestamp_must_be_equal():
+    shape = replace(SHAPE, offsets=True)
+    stage, target = stage_of(1, shape, row_order="row"), SortedBlocks(Output(shape.columns), 1, shape)
+    first, again, other = ([KeyedChange((1,), (1, name, 0))] for name in ("a", "a", "b"))
+    target.take(records([0, 1], [5, 5]), [first, again])
+    blocks = [block for _, block in flushed(target)]
+    assert unpacked(normalize(blocks, None, stage, 0)[0], stage) == [(RowKind.INSERT, (1, "a", 0))]
+    target.take(records([2], [5]), [other])
+    with pytest.raises(RowOrderError, match="the same timestamp, or none"):
+        normalize([*blocks, *(block for _, block in flushed(target))], None, stage, 0)
 
 
 @pytest.mark.parametrize(("row_order", "text"), [("row", "the same timestamp, or none"), ("offset", "two Kafka partitions")])

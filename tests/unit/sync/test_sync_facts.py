@@ -9,16 +9,19 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.errors import SchemaError, TopicReplacedError
+from cdc_formats.errors import PartitionsAddedError, SchemaError, SeveralTablesError, TopicReplacedError
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase
+from normalize.core.guard import Expected, Identity, PartitionSummary, SourceTable
 from normalize.sinks.dialects import Dialect, MySql
 from normalize.sinks.targets import TargetError
 from normalize.sync.facts import (
+    GuardFacts,
     QueryFacts,
     TableFacts,
     checked_facts,
+    checked_guard,
     checked_topics,
     same_target,
     tables_of_topic,
@@ -275,6 +278,7 @@ def test_facts_are_in_the_file_of_the_table() -> None:
         "target": "orders",
         "source_keys": [["id"], ["id", "v"]],
         "topics": ["t"],
+        "guard": {"query": "", "batch": -1, "before": "", "after": ""},
     }
 
 
@@ -290,3 +294,31 @@ def test_file_of_an_earlier_release_has_no_facts() -> None:
     assert TableSchema.from_json(json.dumps(old), FILE) == TableSchema("t", columns("id INT NOT NULL"), ("id",))
     with pytest.raises(SyncError, match="is not the file of a table"):
         TableSchema.from_json(json.dumps(old | {"facts": {"targt": "t"}}), FILE)
+
+
+NAMED = Expected(Identity(("table",), ("",), False, ("id",)), {"t": TopicDescription("x", 2)})
+
+
+def seen(partition: int, stamp: int, table: str = "") -> PartitionSummary:
+    """What a micro-batch shows of a partition."""
+    tables = [SourceTable({"table": table}, "t", f"t[{partition}]@{stamp}")] if table else []
+    return PartitionSummary("t", partition, stamp, tables, 0)
+
+
+def test_guard_is_kept_only_when_it_changes() -> None:
+    first = checked_guard(GuardFacts(), [seen(0, 5, "a")], NAMED, query="q", batch=0)
+    assert checked_guard(first, [seen(1, 6, "a")], NAMED, query="q", batch=1) is first
+    with pytest.raises(SeveralTablesError):
+        checked_guard(first, [seen(1, 6, "b")], NAMED, query="q", batch=1)
+    # Another checkpoint may read another topic.
+    assert checked_guard(first, [seen(1, 6, "b")], NAMED, query="other", batch=0).query == "other"
+
+
+def test_repeated_micro_batch_is_compared_with_the_guard_before_it() -> None:
+    grown = Expected(Identity(), {"t": TopicDescription("x", 3)})
+    before = checked_guard(GuardFacts(), [seen(0, 5)], NAMED, query="q", batch=0)
+    both = [seen(2, 50), seen(0, 40)]
+    after = checked_guard(before, both, grown, query="q", batch=7)
+    assert checked_guard(after, both, grown, query="q", batch=7) == after
+    with pytest.raises(PartitionsAddedError, match=r"t\[2\] was added to the topic"):
+        checked_guard(after, [seen(0, 45)], grown, query="q", batch=8)

@@ -1,0 +1,205 @@
+"""`sync_table`: from a topic to a table, without a keyed stage.
+
+In each micro-batch, each task decodes its records and keeps the last change of each key. Only if there are several tasks, the changes are
+shuffled by key, and the last of each is kept again. They are stored once, compared with the facts of earlier micro-batches, and written: by
+the functions that `sync_database` uses for each of its tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.format import Format
+from normalize.arguments import names_of
+from normalize.connect import require_jvm
+from normalize.dataframe import table_columns
+from normalize.decode.check import check_records
+from normalize.kafka.dead_letter import DeadLetter
+from normalize.monitoring.explain_error import explain_error
+from normalize.sinks.databases import OneTable
+from normalize.sinks.lake import lake_target
+from normalize.sinks.soft_deletes import DELETED_AT
+from normalize.sinks.targets import TableTarget
+
+from .route import TableSummary
+from .schema_store import SchemaStore
+from .sync_database import KnownTopics, TopicReader, in_session, records_of
+from .table_options import SyncError, TableOptions
+from .table_schema import TableSchema
+from .table_sync import Part, Rules, TableSync
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+
+def sync_table(
+    spark: SparkSession,
+    topic: str | Sequence[str] | re.Pattern[str] | None = None,
+    *,
+    format: str | Format,
+    target: TableTarget | str,
+    schema_location: str,
+    options: Mapping[str, Any],
+    schema: str | StructType | None = None,
+    primary_key: str | Sequence[str] = (),
+    format_options: Mapping[str, Any] | None = None,
+    where: str | None = None,
+    deletes: Literal["hard", "soft"] = "hard",
+    deleted_column: str = DELETED_AT,
+    scd_type: Literal[1, 2] = 1,
+    on_truncate: Literal["fail", "ignore"] = "fail",
+    mode: Literal["FAILFAST", "DROPMALFORMED"] | DeadLetter = "FAILFAST",
+    check: bool = True,
+) -> DataStreamWriter:
+    """Return a writer that keeps a table equal to the source table that a topic describes.
+
+    It reads the topic and writes the table without a keyed stage: a table needs only the last change of each key.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    topic : str, sequence of str, re.Pattern or None
+        As in `from_kafka_changelog`. A record of a second table is an error.
+    format : str or Format
+        As in `from_kafka_changelog`.
+    target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
+        The table, which is created if it is missing. A string is the name of an existing Delta or Iceberg table.
+    schema_location : str
+        A folder for the table's file: its columns and key, and the facts that must stay as they are (its target, the source's primary key,
+        the tables and partitions of the topic). A restarted query reads the file, and it takes precedence over `schema` and `primary_key`:
+        edit it to change them while the query is stopped. One query needs a folder of its own.
+    options : mapping
+        Options of Spark's Kafka source; ``maxOffsetsPerTrigger`` bounds a micro-batch.
+    schema : str or StructType or None
+        The table's columns. None: inferred from a sample of the topic during this call, as in `from_kafka_changelog`.
+    primary_key : str or sequence of str
+        The columns that identify a row; required with `schema`.
+    format_options : mapping or None
+        Options of the format.
+    where : str or None
+        A SQL condition on the columns. A row for which it is not true is deleted from the table.
+    deletes, deleted_column, scd_type
+        As in `apply_changes`. The record's offset orders the changes of a history.
+    on_truncate : {"fail", "ignore"}
+        Whether a truncate of the source table fails the query. Its rows stay in the target.
+    mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
+        What happens to a record that cannot be decoded, as in `from_kafka_changelog`.
+    check : bool
+        Whether the driver tries the broker, the login, the topic and a sample of its records during this call.
+
+    Returns
+    -------
+    DataStreamWriter
+        Set its ``checkpointLocation``, then start it.
+
+    Raises
+    ------
+    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError, InferenceError, TargetError
+        During this call, when the arguments or the table cannot be used.
+    SampleError, DecodeError
+        During this call, when the topic or a sampled record cannot be read.
+    SyncError
+        While the query runs: the source has another primary key, or the table another target, than in earlier micro-batches.
+    SeveralTablesError, TopicReplacedError, PartitionsAddedError
+        While the query runs: the topic has records of another table; it was deleted and created again; or an older change of a key may be
+        read after a newer one that is in an added partition.
+
+    Notes
+    -----
+    The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp. A repeated micro-batch ends
+    in the same rows. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are repeated too:
+    `apply_changes` behind ``ChangelogNormalize(order="source")`` drops it.
+
+    A column that a message leaves out as unchanged keeps the table's value.
+
+    See Also
+    --------
+    sync_database : The same for all tables of a database, with schemas that follow the source.
+    apply_changes : Writes any changelog, also one that a query filters, joins or aggregates.
+    """
+    require_jvm(spark, "sync_table", "run this query in a classic session, or write the table with apply_changes")
+    reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
+    chosen, kafka = reader.format, reader.kafka
+    table = target if isinstance(target, TableTarget) else lake_target(spark, target)
+    database = OneTable(table, deletes, deleted_column, scd_type)
+    store, name, key = SchemaStore(spark, schema_location), database.source_table, names_of(primary_key)
+    known = store.read(name)
+    if known is None:
+        named_options = None if isinstance(format, Format) else format_options or {}
+        known = _declared(name, chosen, kafka, schema, key, named_options)
+    rules = Rules(
+        format=chosen,
+        given=frozenset(each.name for each in fields(chosen)),
+        database=database,
+        tables={name: TableOptions(name=table.sql_name, primary_key=key, where=where)},
+        store=store,
+        on_new_column="ignore",
+        on_truncate=on_truncate,
+        mode=reader.mode,
+        dead_letters=reader.dead_letters,
+    )
+    sync = TableSync(name, rules, known)
+    if check:
+        check_records(sync.source(known), kafka, keyed=True, bounded=False)
+    return reader.records(spark).writeStream.foreachBatch(SyncTable(table.session(spark), sync, KnownTopics(spark, store, kafka)))
+
+
+def _declared(
+    name: str, format: Format, kafka: Mapping[str, str], schema: Any, key: tuple[str, ...], named_options: Mapping[str, Any] | None
+) -> TableSchema:
+    """Return the schema of a table that has no file: the user's, or else what a sample of the topic shows."""
+    detected = dict[str, Any]()
+    if schema is None:
+        from normalize.kafka.infer_arguments import infer_arguments  # imports all formats, which takes time
+
+        inferred, schema, key = infer_arguments(format, kafka, named_options=named_options, primary_key=key)
+        detected = {each.name: getattr(inferred, each.name) for each in fields(inferred)}
+        detected = {option: value for option, value in detected.items() if value != getattr(format, option)}
+    if not key:
+        raise ArgumentError("primary_key is missing: pass primary_key=[...], the columns that identify a row")
+    columns = table_columns(schema)
+    lost = [each for each in key if each not in {column.name for column in columns}]
+    if lost:
+        raise ArgumentError(f"primary_key has {lost[0]!r}, which is not one of the columns: {', '.join(column.name for column in columns)}")
+    nullable = tuple(replace(column, nullable=column.name not in key) for column in columns)
+    return TableSchema(name, nullable, key, detected, ("as passed to sync_table, or inferred during the call",))
+
+
+@dataclass
+class SyncTable:
+    """Applies micro-batches to the table; for ``foreachBatch``.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        As of `SyncDatabase`.
+    sync : TableSync
+    topics : KnownTopics
+    """
+
+    spark: SparkSession
+    sync: TableSync
+    topics: KnownTopics = field(repr=False)
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply a micro-batch.
+
+        Raises
+        ------
+        SyncError
+            As of `sync_table`, and for an error of Java, of which py4j shows the whole trace.
+        """
+        from py4j.protocol import Py4JError
+
+        records = in_session(self.spark, records_of(batch))
+        try:
+            self.sync.apply(self.spark, Part(TableSummary(self.sync.table), records, None, self.topics, alone=True))
+        except Py4JError as error:
+            raise SyncError(f"{self.sync.table}: {explain_error(error)}") from None

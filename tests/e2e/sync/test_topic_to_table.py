@@ -1,0 +1,158 @@
+"""`sync_table` as a query over a topic: restarts, and topics that change."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import StreamingQueryException
+
+from normalize import ChangelogNormalize, LocalKafka, apply_changes, from_kafka_changelog, sync_table
+from normalize.local_kafka import ProducerRecord
+from normalize.monitoring.explain_error import explain_error
+from tests.support.databases import Tables, maxwell
+from tests.support.sinking import apply_stream, fails_after_repeating, forget_last_commit
+from tests.support.streams import recreate_topic
+from tests.support.syncing import Sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id"}
+
+
+class TableSync(Sync):
+    """A query from a topic to the table ``orders``."""
+
+    def writer(self, **options: Any) -> Any:
+        arguments = {
+            "format": "maxwell-json",
+            "target": self.tables.database.target("orders"),
+            "schema_location": str(self.folder / "schemas"),
+            "options": {"kafka.bootstrap.servers": self.kafka.bootstrap_servers},
+            **TABLE,
+            **options,
+        }
+        writer = sync_table(self.spark, re.compile(f"{re.escape(self.prefix)}[.].*"), **arguments)
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+
+
+def record(name: str, partition: int, timestamp: int) -> ProducerRecord:
+    """An update of the row 1."""
+    return ProducerRecord(*maxwell("orders", "update", {"id": 1, "name": name}, {"name": "a"}), partition=partition, timestamp=timestamp)
+
+
+def add_partition(kafka: LocalKafka, topic: str) -> None:
+    """Give a topic a second partition."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    client.create_partitions([NewPartitions(topic, 2)])[topic].result()
+
+
+@pytest.fixture
+def sync(spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path) -> TableSync:
+    """A query into a Delta table."""
+    return TableSync(spark, kafka, tables_of("delta"), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
+def test_table_equals_its_source_after_each_run_and_repetition(
+    spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path, kind: str
+) -> None:
+    tables: Tables = tables_of(kind)
+    sync, random, rows = TableSync(spark, kafka, tables, tmp_path), Random(5), dict[int, str]()
+    for run in range(3):
+        messages = []
+        for number in range(60):
+            key = random.randrange(12)
+            if key in rows and random.random() < 0.4:
+                messages.append(maxwell("orders", "delete", {"id": key, "name": rows.pop(key)}))
+                continue
+            old = {"name": rows[key]} if key in rows else None
+            rows[key] = f"{run}.{number}"
+            messages.append(maxwell("orders", "update" if old else "insert", {"id": key, "name": rows[key]}, old))
+        sync.produce("t", messages, partitions=2)
+        sync.run(options={"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": 25})
+        target = sync.tables.rows("orders")
+        assert target == sorted(({"id": key, "name": name} for key, name in rows.items()), key=repr)
+        # A kill between the table's commit and Spark's.
+        forget_last_commit(tmp_path / "checkpoint")
+
+
+def test_record_of_a_second_table_is_an_error_after_a_restart(sync: TableSync) -> None:
+    sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    sync.run()
+    sync.produce("t", [maxwell("items", "insert", {"id": 1, "name": "b"})])
+    assert sync.error(check=False).startswith("[SEVERAL_TABLES] the records belong to two tables, shop.orders (")
+    assert sync.rows("orders") == [{"id": 1, "name": "a"}]
+
+
+def test_topic_that_was_created_again_is_an_error(sync: TableSync) -> None:
+    topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    sync.run()
+    recreate_topic(sync.kafka, topic, [maxwell("orders", "insert", {"id": key, "name": "b"}) for key in range(3)])
+    assert sync.error().startswith("[TOPIC_REPLACED]")
+    assert sync.rows("orders") == [{"id": 1, "name": "a"}]
+
+
+def test_older_record_after_those_of_an_added_partition_is_an_error(sync: TableSync) -> None:
+    topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    sync.run()
+    add_partition(sync.kafka, topic)
+    sync.produce("t", [record("new", 1, 1_700_000_000_000)])
+    sync.run()
+    # Read after the record of the added partition, and older.
+    sync.produce("t", [record("old", 0, 1_600_000_000_000)])
+    assert sync.error().startswith("[PARTITIONS_ADDED]")
+    assert sync.rows("orders") == [{"id": 1, "name": "new"}]
+
+
+def test_micro_batch_with_an_added_partition_is_repeated(sync: TableSync) -> None:
+    topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    sync.run()
+    add_partition(sync.kafka, topic)
+    sync.produce("t", [record("old", 0, 1_600_000_000_000), record("new", 1, 1_700_000_000_000)])
+    sync.run()
+    sync.forget_last_commit()
+    sync.run()
+    assert sync.rows("orders") == [{"id": 1, "name": "new"}]
+
+
+def test_error_of_a_stream_is_raised_as_one_sentence(sync: TableSync, spark: SparkSession) -> None:
+    sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"}), (None, b"{")])
+    with pytest.raises(StreamingQueryException) as failed:
+        sync.run(check=False)
+    assert not fails_after_repeating(spark, failed.value)
+    assert explain_error(failed.value).startswith("[MALFORMED_MESSAGE]")
+
+
+def test_table_of_apply_changes_goes_on_with_sync_table(sync: TableSync, spark: SparkSession) -> None:
+    topic = sync.produce("t", [maxwell("orders", "insert", {"id": key, "name": "a"}) for key in range(3)])
+    servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
+    changes = from_kafka_changelog(spark, topic, format="maxwell-json", options=servers, **TABLE)
+    apply_stream(changes, sync.tables.database.target("orders"), sync.folder / "old", keys="id")
+    sync.produce(
+        "t", [maxwell("orders", "delete", {"id": 0, "name": "a"}), maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})]
+    )
+    sync.run()
+    assert sync.rows("orders") == [{"id": 1, "name": "b"}, {"id": 2, "name": "a"}]
+
+
+def test_apply_changes_names_sync_table_once_the_stage_has_no_options(
+    sync: TableSync, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
+    target = sync.tables.database.target("orders")
+
+    def logged(stage: ChangelogNormalize | None = None, where: str = "") -> int:
+        changes = from_kafka_changelog(spark, topic, format="maxwell-json", options=servers, normalize=stage, **TABLE)
+        with caplog.at_level("INFO", "normalize"):
+            caplog.clear()
+            apply_changes(changes.where(where) if where else changes, target, keys="id")
+        return sum("keeps the same table without the keyed stage" in message for message in caplog.messages)
+
+    assert [logged(), logged(ChangelogNormalize(ignore_columns="name")), logged(where="id > 0")] == [1, 0, 0]

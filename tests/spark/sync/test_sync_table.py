@@ -1,0 +1,172 @@
+"""`sync_table` on bounded micro-batches: the rows of the source, whatever comes in one micro-batch, and errors instead of wrong rows."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from cdc_formats import get_format
+from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.values.schema import columns
+from normalize import sync_table
+from normalize.decode.source import DecodePlan
+from normalize.monitoring.explain_error import explain_error
+from normalize.sinks.latest import computed
+from normalize.sync.route import RECORD_DDL
+from normalize.sync.table_changes import ChangeOptions, changes_on_spark
+from normalize.sync.table_sync import ROUTED_COLUMNS
+from tests.support.databases import maxwell
+from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, Story, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE: dict[str, Any] = {"schema": "id INT, name STRING, qty INT", "primary_key": "id"}
+
+
+def orders(kind: str, row: dict[str, Any], old: dict[str, Any] | None = None, **more: Any) -> Any:
+    return maxwell("orders", kind, row, old, **more)
+
+
+def error_of(sync: BoundedSync, **options: Any) -> str:
+    with pytest.raises((ChangelogError, PySparkException)) as failed:
+        sync.apply(sync.table_job(**TABLE, **options))
+    return explain_error(failed.value)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one(new_sync: NewBoundedSync, kind: str, partitions: int) -> None:
+    sync = new_sync(kind)
+    changes = [orders("insert", {"id": key, "name": "a", "qty": 1}) for key in range(4)]
+    changes += [orders("delete", {"id": 1, "name": "a", "qty": 1}), orders("insert", {"id": 1, "name": "b", "qty": 2})]
+    changes += [orders("update", {"id": 2, "name": "c", "qty": 1}, {"name": "a"}), orders("delete", {"id": 2, "name": "c", "qty": 1})]
+    sync.produce("t", changes, partitions=partitions)
+    sync.apply(sync.table_job(**TABLE))
+    rows = [{"id": 0, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 2}, {"id": 3, "name": "a", "qty": 1}]
+    assert sync.rows("orders") == rows
+    # A kill between the table's commit and Spark's.
+    sync.forget_last_commit()
+    sync.apply(sync.table_job(**TABLE))
+    assert sync.rows("orders") == rows
+    # A producer repeats all records.
+    sync.produce("t", changes, partitions=partitions)
+    sync.apply(sync.table_job(**TABLE))
+    assert sync.rows("orders") == rows
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_row_whose_key_changed_is_completed_from_its_earlier_row(sync: BoundedSync, partitions: int) -> None:
+    sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1}), orders("insert", {"id": 2, "name": "b", "qty": 2})])
+    sync.apply(sync.table_job(**TABLE, **MINIMAL))
+    moved = [orders("update", {"id": 3}, {"id": 1}), orders("update", {"id": 3, "qty": 9}, {"qty": 1})]
+    sync.produce("t", [*moved, orders("update", {"id": 2, "qty": 7}, {"qty": 2})], partitions=partitions)
+    sync.apply(sync.table_job(**TABLE, **MINIMAL))
+    assert sync.rows("orders") == [{"id": 2, "name": "b", "qty": 7}, {"id": 3, "name": "a", "qty": 9}]
+
+
+def test_partial_row_of_an_unknown_key_is_an_error(sync: BoundedSync) -> None:
+    sync.produce("t", [orders("update", {"id": 1, "qty": 7}, {"qty": 2})])
+    assert "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in error_of(sync, **MINIMAL)
+
+
+def test_record_of_a_second_table_is_an_error_before_anything_is_written(sync: BoundedSync) -> None:
+    sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1})])
+    sync.apply(sync.table_job(**TABLE))
+    both = [orders("insert", {"id": 2, "name": "b", "qty": 1}), maxwell("items", "insert", {"id": 1, "name": "x", "qty": 1})]
+    sync.produce("t", both, partitions=2)
+    assert error_of(sync).startswith("[SEVERAL_TABLES] the records belong to two tables, ")
+    assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 1}]
+
+
+def test_source_whose_primary_key_is_another_one_is_an_error(sync: BoundedSync) -> None:
+    sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1})])
+    sync.apply(sync.table_job(**TABLE))
+    wide = b'{"database": "shop", "table": "orders", "pk.id": 1, "pk.name": "b"}'
+    sync.produce("t", [(wide, orders("insert", {"id": 1, "name": "b", "qty": 1})[1])])
+    assert "the primary key of its source was (id), and its records now name (id, name)" in error_of(sync)
+    assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 1}]
+
+
+def test_null_key_is_an_error(sync: BoundedSync) -> None:
+    sync.produce("t", [(None, orders("insert", {"id": None, "name": "a", "qty": 1})[1])])
+    assert "[MISSING_FIELD]" in error_of(sync)
+
+
+def test_schema_of_the_file_is_used_after_a_restart(sync: BoundedSync) -> None:
+    sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1})])
+    sync.apply(sync.table_job(**TABLE))
+    assert sync.file("orders")["schema"] == ["id INT NOT NULL", "name STRING", "qty INT"]
+    job = sync.table_job(schema="id INT, other STRING", primary_key="other")
+    assert job.sync.schema is not None
+    assert job.sync.schema.primary_key == ("id",)
+    sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
+    sync.apply(job)
+    assert sync.rows("orders") == []
+
+
+def test_another_target_is_an_error(sync: BoundedSync) -> None:
+    sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1})])
+    sync.apply(sync.table_job(**TABLE))
+    sync.edit("orders", '"target": "', '"target": "other.')
+    sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
+    assert "and its target is now" in error_of(sync)
+
+
+def test_soft_deletes_a_condition_and_a_history(new_sync: NewBoundedSync) -> None:
+    sync = new_sync("delta")
+    sync.produce("t", [orders("insert", {"id": key, "name": "a", "qty": key}) for key in range(3)])
+    sync.apply(sync.table_job(**TABLE, where="qty > 0", deletes="soft"))
+    sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
+    sync.apply(sync.table_job(**TABLE, where="qty > 0", deletes="soft"))
+    assert [(row["id"], "deleted_at" in row) for row in sync.rows("orders")] == [(1, True), (2, False)]
+
+
+def test_history_has_every_version(sync: BoundedSync) -> None:
+    story = Story(Random(3))
+    for _ in range(3):
+        sync.produce("t", [message for message in story.messages(40) if b'"table": "orders"' in message[1]], partitions=2)  # type: ignore[operator]
+        sync.apply(sync.table_job(schema="id INT, name STRING", primary_key="id", scd_type=2))
+    assert versions(sync, "orders") == story.history("orders")
+
+
+@pytest.mark.parametrize(("tasks", "shuffles"), [(1, 0), (3, 1)])
+def test_changes_are_shuffled_only_where_several_tasks_may_have_a_key(spark: SparkSession, tasks: int, shuffles: int) -> None:
+    source = DecodePlan(
+        format=get_format("maxwell-json"), columns=columns("id INT NOT NULL"), unique_key=("id",), record_columns=ROUTED_COLUMNS
+    )
+    records = spark.createDataFrame(spark.sparkContext.parallelize([], tasks), RECORD_DDL)
+    plan: Any = changes_on_spark(records, source, ChangeOptions()).rows
+    assert plan._jdf.queryExecution().executedPlan().toString().count("Exchange hashpartitioning") == shuffles
+
+
+def test_few_stored_changes_are_broadcast_and_the_table_is_not_shuffled(spark: SparkSession) -> None:
+    # The size of these rows is not known before they are stored.
+    changes = spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id BIGINT")
+    with computed(changes) as stored:
+        plan: Any = spark.range(10**9).join(stored, "id")
+        text = plan._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" in text
+    assert "hashpartitioning" not in text
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("delta", "none"), ("iceberg", "auto")])
+def test_delta_does_not_store_the_changes_again(new_sync: NewBoundedSync, kind: str, setting: str) -> None:
+    sync, name = new_sync(kind), "spark.databricks.delta.merge.materializeSource"
+    jobs = sync.table_job(**TABLE), sync.job()
+    assert [job.spark.conf.get(name, "auto") for job in jobs] == [setting, setting]
+    # The user's own MERGEs are as before.
+    assert sync.spark.conf.get(name, "auto") == "auto"
+
+
+def test_arguments_that_cannot_be_used(sync: BoundedSync) -> None:
+    with pytest.raises(ArgumentError, match="primary_key is missing"):
+        sync.table_job(schema="id INT")
+    with pytest.raises(ArgumentError, match="primary_key has 'no', which is not one of the columns: id"):
+        sync.table_job(schema="id INT", primary_key="no")
+    with pytest.raises(ArgumentError, match="mode is 'PERMISSIVE'"):
+        sync.table_job(**TABLE, mode="PERMISSIVE")
+    assert sync_table.__doc__ is not None
