@@ -157,7 +157,10 @@ class Topic:
                     "brokers, or raise --timeout"
                 )
             yield batch
-            progress.show(left.done(batch))
+            if batch:
+                progress.show(left.done(batch))
+            else:  # the last offsets of a compacted topic may have no record
+                progress.remove()
 
     def _say_that_it_waits(self) -> None:
         if self._lost:
