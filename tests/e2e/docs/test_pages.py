@@ -78,7 +78,7 @@ def provided(spark: Any, broker: Any) -> dict[str, Any]:
         "arguments": {name: value for name, value in reading.items() if name != "schema"},
         "changes": from_kafka_changelog(spark, "products", **reading),
         "bounded_changes": from_kafka_changelog(spark, "products", **reading, bounded=True),
-        "write": lambda batch, number: None,
+        "write": lambda batch, number: batch.collect(),
     }
 
 
@@ -87,6 +87,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which a page runs; it has the repository's recordings."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").symlink_to(REPOSITORY / "demo")
+    (tmp_path / "data").mkdir()
     return tmp_path
 
 
@@ -105,6 +106,7 @@ def namespace(spark: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> Itera
             value.stop()
 
 
+@pytest.mark.slow(10)
 @pytest.mark.usefixtures("no_other_formats")
 @pytest.mark.parametrize("page", [page for page, sources in RUN.items() if sources and page not in (*FIRST, "docs/index.md")])
 def test_a_page_runs_block_by_block(spark: Any, broker: Any, page: str, folder: Path, namespace: dict[str, Any]) -> None:
