@@ -11,7 +11,7 @@ from normalize.core.arrow import slices
 from normalize.core.moves import FollowedRow, UnknownRowError, follow_moves, in_order
 from normalize.core.row_order import RowOrder
 
-from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row
+from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row, without_redeliveries
 
 MOVED, BASE = "moved", "base"
 """The column with the earlier key of a partial row whose key changed, and the one with the key whose
@@ -35,8 +35,9 @@ class ChangesWithMoves:
         if not self.tables:
             return
         changes = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
+        changes = without_redeliveries(changes, ("key",), ("stamp", "source", "offset"))
         unmoved = LastOfKeys()
-        if MOVED in changes.schema.names:
+        if MOVED in changes.schema.names and changes.column(MOVED).null_count < changes.num_rows:
             keys, moved = changes.column("key"), changes.column(MOVED)
             involved = pc.is_in(
                 keys,
