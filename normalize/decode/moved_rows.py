@@ -35,16 +35,17 @@ class ChangesWithMoves:
         if not self.tables:
             return
         changes = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
-        changes = without_redeliveries(changes, ("key",), ("stamp", "source", "offset"))
         unmoved = LastOfKeys()
-        if MOVED in changes.schema.names and changes.column(MOVED).null_count < changes.num_rows:
+        if MOVED in changes.schema.names:
+            changes = without_redeliveries(changes, ("key",), ("stamp", "source", "offset"))
             keys, moved = changes.column("key"), changes.column(MOVED)
             involved = pc.is_in(
                 keys,
                 value_set=pa.chunked_array([*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()),
             )
-            for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
-                yield from slices(batch)
+            if moved.null_count < len(moved):  # otherwise all were redeliveries
+                for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
+                    yield from slices(batch)
             changes = changes.filter(pc.invert(involved)).drop_columns([MOVED])
         unmoved.add(changes)
         yield from unmoved.finish(row_order)
