@@ -1,4 +1,4 @@
-"""Debezium's messages of a table whose events have places in the log of MySQL, and the rows that they make."""
+"""Debezium's messages of a table whose events have places in the log of a database, and the rows that they make."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ from tests.support.databases import Message
 UNAVAILABLE = "__debezium_unavailable_value"
 
 
-def event(op: str, key: int, name: str | None, number: int, *, server: int = 1, clock: int | None = None, **columns: Any) -> Message:
-    """The event of the table ``orders`` with a number in the log of a server: ``c``, ``u`` or ``d``."""
-    source = {"connector": "mysql", "server_id": server, "file": "binlog.000001", "pos": number, "row": 0, "db": "shop", "table": "orders"}
-    row = {"id": key, "name": name, **columns}
+def event(op: str, key: int, name: str | None, number: int, *, server: int = 1, clock: int | None = None) -> Message:
+    """The event of MySQL's table ``orders`` with a number in the log of a server: ``c``, ``u`` or ``d``."""
+    place = {"server_id": server, "file": "binlog.000001", "pos": number, "row": 0}
+    return _message(op, {"id": key, "name": name}, {**place, "connector": "mysql", "ts_ms": clock or number})
+
+
+def postgresql_event(op: str, key: int, name: str | None, number: int, note: str | None = None) -> Message:
+    """The event of PostgreSQL's table ``orders`` with a number in its log; an update without `note` did not change it."""
+    row = {"id": key, "name": name, "note": note or UNAVAILABLE}
+    return _message(op, row, {"connector": "postgresql", "name": "db", "schema": "public", "lsn": number, "ts_ms": number})
+
+
+def _message(op: str, row: dict[str, Any], source: dict[str, Any]) -> Message:
     images = {"before": row if op == "d" else None, "after": None if op == "d" else row}
-    return json.dumps({"id": key}).encode(), json.dumps({**images, "source": {**source, "ts_ms": clock or number}, "op": op}).encode()
+    value = {**images, "source": {**source, "db": "shop", "table": "orders"}, "op": op}
+    return json.dumps({"id": row["id"]}).encode(), json.dumps(value).encode()
 
 
 class Log:

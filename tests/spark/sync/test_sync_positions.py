@@ -12,7 +12,7 @@ from normalize import DeltaDatabase
 from normalize.monitoring.explain_error import explain_error
 from normalize.sync.table_options import TableOptions
 from tests.support.databases import Message, canal
-from tests.support.positions import UNAVAILABLE, Log, event, live_rows
+from tests.support.positions import Log, event, live_rows, postgresql_event
 from tests.support.syncing import BoundedSync, NewBoundedSync
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id", "format": "debezium-json"}
@@ -78,18 +78,19 @@ def test_positions_of_another_log_are_not_compared(sync: BoundedSync) -> None:
 
 
 def test_partial_rows_complete_only_the_row_before_them(sync: BoundedSync) -> None:
-    wide = {"schema": "id INT, name STRING, note STRING"}
-    update = event("u", 1, "b", 2, note=UNAVAILABLE)
-    apply(sync, [event("c", 1, "a", 1, note="long")], **wide)
-    apply(sync, [update], **wide)
-    assert [(row["name"], row["note"]) for row in sync.rows("orders")] == [("b", "long")]
-    apply(sync, [event("u", 1, "c", 3, note="longer")], **wide)
-    apply(sync, [update], **wide)
-    assert [(row["name"], row["note"]) for row in sync.rows("orders")] == [("c", "longer")]
-    apply(sync, [event("d", 1, "c", 4)], **wide)
-    assert apply(sync, [update], **wide) == {}
+    def applied(*messages: Message) -> list[tuple[str, str]]:
+        apply(sync, list(messages), schema="id INT, name STRING, note STRING")
+        return [(row["name"], row["note"]) for row in sync.rows("orders") if "deleted_at" not in row]
+
+    update = postgresql_event("u", 1, "b", 2)
+    assert applied(postgresql_event("c", 1, "a", 1, "long")) == [("a", "long")]
+    assert applied(update) == [("b", "long")]
+    assert applied(postgresql_event("u", 1, "c", 3, "longer")) == [("c", "longer")]
+    assert applied(update) == [("c", "longer")]
+    assert applied(update, postgresql_event("d", 1, "c", 4)) == []
+    assert applied(update) == []
     with pytest.raises((ChangelogError, PySparkException)) as failed:
-        apply(sync, [event("u", 1, "d", 5, note=UNAVAILABLE)], **wide)
+        applied(postgresql_event("u", 1, "d", 5))
     assert explain_error(failed.value).startswith("orders: [PARTIAL_IMAGE] the row lacks unchanged columns")
 
 
