@@ -39,8 +39,8 @@ def stored_position(position: Position | None) -> bytes | None:
 
     Examples
     --------
-    >>> stored_position(Position("db", 1, 2, 3)).hex(" ", -8)
-    '01 0000000000000001 0000000000000002 0000000000000003 6462'
+    >>> stored_position(Position("db", 1, 2, 3)).hex()
+    '010000000000000001000000000000000200000000000000036462'
     """
     if position is None or not is_ordered(position):
         return None
