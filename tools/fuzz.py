@@ -73,6 +73,8 @@ VARIATIONS: tuple[Mapping[str, Any], ...] = (
     {"json_null": "delete"},
     {"keyless": True},
     {"include_null_and_empty": True, "before_image_prefix": "BI_"},
+    {"missing_columns": "null"},
+    {"missing_columns": "unchanged"},
 )
 """Sets of options; each is used with the formats that have all of its options."""
 

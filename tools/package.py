@@ -11,6 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ REPOSITORY = Path(__file__).parents[1]
 DIST, SBOM = REPOSITORY / "dist", REPOSITORY / "build" / "sbom.json"
 PACKAGES = ("capture", "cdc_cli", "cdc_formats", "normalize")
 EXTRAS = "avro,capture,cli,kafka,metrics,run,spark,validate"
+PAGES = {"Source": "", "Documentation": "/tree/main/docs", "Changelog": "/blob/main/CHANGELOG.md", "Issues": "/issues"}
 LONGEST_SECONDS = 1800
 """The time after which a program is stopped."""
 PYTHON_HOMES = ["~/.pyenv/versions/*/bin", "~/.local/share/uv/python/*/bin"]
@@ -60,10 +62,50 @@ def build() -> Path:
     for old in [*DIST.glob("*.whl"), *DIST.glob("*.tar.gz")]:
         old.unlink()
     with tempfile.TemporaryDirectory() as folder:
-        python = environment(Path(folder), sys.executable, *release_tools())
-        run(python, "-m", "build", "--outdir", DIST, REPOSITORY, capture=True)
+        python = environment(Path(folder) / "tools", sys.executable, *release_tools())
+        run(python, "-m", "build", "--outdir", DIST, published(Path(folder) / "source"), capture=True)
         run(python, "-m", "twine", "check", "--strict", *DIST.glob("*.whl"), *DIST.glob("*.tar.gz"))
     return next(DIST.glob("*.whl"))
+
+
+def published(folder: Path) -> Path:
+    """Copy the files that git has, with links that work outside of the repository; return the copy's folder."""
+    for name in output_of(["git", "-C", str(REPOSITORY), "ls-files"]).splitlines():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, folder / name)
+    readme, settings = folder / "README.md", folder / "setup.cfg"
+    readme.write_text(absolute_links(readme.read_text("utf-8"), repository(), f"v{version()}"), "utf-8")
+    settings.write_text(with_links(settings.read_text("utf-8"), repository()), "utf-8")
+    return folder
+
+
+def repository() -> str:
+    """Return the repository's address, "" if the owner has not set it."""
+    settings = ConfigParser()
+    settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+    return settings["project"]["repository"].rstrip("/")
+
+
+def version() -> str:
+    """Return `cdc_formats.__version__`, without importing it."""
+    return re.findall('^__version__ = "(.+)"$', (REPOSITORY / "cdc_formats" / "__init__.py").read_text("utf-8"), re.M)[0]
+
+
+def absolute_links(markdown: str, address: str, tag: str) -> str:
+    """Return a page of the repository whose links lead to the files at a tag; without an address, the page itself."""
+    if not address:
+        return markdown
+    return re.sub(
+        r"(!?)(\[[^\]]*\])\((?![a-z]+:|#)([^)]+)\)",
+        lambda link: f"{link[1]}{link[2]}({address}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})",
+        markdown,
+    )
+
+
+def with_links(settings: str, address: str) -> str:
+    """Return setup.cfg with the project's links; without an address, as it is."""
+    links = "".join(f"    {title} = {address}{path}\n" for title, path in PAGES.items())
+    return settings.replace("[metadata]\n", f"[metadata]\nproject_urls =\n{links}", 1) if address else settings
 
 
 def try_wheel(wheel: Path, python: str) -> None:

@@ -13,7 +13,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from setup import repository, version
+from tools.package import repository, version
 
 REPOSITORY = Path(__file__).parents[1]
 CHANGELOG = REPOSITORY / "CHANGELOG.md"

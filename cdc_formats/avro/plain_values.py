@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from cdc_formats.decoding.frames import SchemaId
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers
 from cdc_formats.values.handling import Converter, null_or
 
 from .reader import AvroSchema, plain
-from .schema_registry import Registry, SchemaId, schema_id
+from .schema_registry import Registry, schema_id
 
 
 def plain_value(registry: Registry, part: str, data: bytes, headers: Headers = ()) -> Any:

@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
-from uuid import UUID
 
+from cdc_formats.decoding.frames import SchemaId, read_id
+from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingDependencyError, SchemaRegistryError, WriterSchemaError
 from cdc_formats.events import Headers
 
@@ -30,10 +31,6 @@ from .reader import AvroSchema
 from .registry_options import RegistryOptions
 
 T = TypeVar("T")
-SchemaId = int | UUID
-
-FRAME_SIZE = 5
-"""The size of a 0x00 and a schema id."""
 VALUE_HEADER = "__value_schema_id"
 
 _FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two requests
@@ -66,28 +63,14 @@ def schema_id(part: str, data: bytes, headers: Headers = ()) -> tuple[SchemaId, 
     """
     for name, value in headers:
         if name == f"__{part}_schema_id" and value is not None:
-            identified = _read_id(bytes(value))
+            identified = read_id(bytes(value))
             if identified is None or identified[1] != len(value):
                 raise MalformedMessageError(f"the header {name} is not a schema id: expected 0x01 and 16 bytes, or 0x00 and 4 bytes")
             return identified[0], 0
-    identified = _read_id(data)
+    identified = read_id(data)
     if identified is None:
         raise MalformedMessageError("not in a schema registry's framing: it does not begin with 0x00 and a schema id of 4 bytes")
     return identified
-
-
-def _read_id(data: bytes) -> tuple[SchemaId, int] | None:
-    number = number_of(data[:FRAME_SIZE])
-    if number is not None:
-        return number, FRAME_SIZE
-    if len(data) >= 17 and data[0] == 1:
-        return UUID(bytes=data[1:17]), 17
-    return None
-
-
-def number_of(frame: bytes) -> int | None:
-    """Return the schema id in the first `FRAME_SIZE` bytes of a value; None if they are no such frame."""
-    return int.from_bytes(frame[1:], "big") if len(frame) == FRAME_SIZE and frame[0] == 0 else None
 
 
 def framed(number: int, avro: bytes) -> bytes:
@@ -202,6 +185,20 @@ class RegistryClient:
                 raise WriterSchemaError(f"schema {name}: {error.reason}") from None
         return schema
 
+    def json_schema(self, name: SchemaId) -> Any:
+        """Return the parsed JSON Schema with an id, None if it is a schema of another type or the registry does not have it.
+
+        Raises
+        ------
+        SchemaRegistryError
+            As `schema`.
+        """
+        answer = self._ask(f"schema {name}", lambda: self._get(name))
+        try:
+            return json.loads(answer.schema_str) if answer is not None and answer.schema_type == "JSON" else None
+        except (ValueError, TypeError, RecursionError):
+            return None
+
     def newest(self, subject: str) -> AvroSchema | None:
         """Return the newest schema of a subject, or None if the registry does not have the subject.
 
@@ -217,6 +214,8 @@ class RegistryClient:
         return self.confluent.get_schema(name) if isinstance(name, int) else self.confluent.get_schema_by_guid(str(name))
 
     def _parsed(self, written: Any) -> AvroSchema:
+        if written.schema_type == "PROTOBUF":
+            raise WriterSchemaError(PROTOBUF)
         if (written.schema_type or "AVRO") != "AVRO":
             raise WriterSchemaError(f"it is a {written.schema_type} schema, not an Avro schema")
         texts = [written.schema_str, *self._references(written)]

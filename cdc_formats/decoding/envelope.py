@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import product
 from operator import or_
-from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -24,6 +23,7 @@ from cdc_formats.values.types import canonical_type
 
 from .images import ABSENT
 from .json_reader import BatchReader
+from .message_shape import message_shape, narrowed
 from .rows import RowConverter
 from .tables import Path
 
@@ -64,13 +64,17 @@ class Envelope:
         Called with each `Event`, the text of its message, its index there, and whether only keys of rows before updates are used. It
         changes the event, or raises a DecodeError. Messages of such events have to be decoded alone.
     after : str
-        The field with the row after the change. Empty: the message itself is the row.
+        The field with the row after the change, ``outer.inner`` if it is within another. Empty: the message itself is the row.
     before : str
         The field with the row before an update; empty if the format has none. Unless a plan needs whole rows, only its key is read.
+    before_prefix : str
+        The prefix of the columns of the row before an update, if they are next to those of the row after; only without `before`.
     before_has : {"all columns", "changed columns", "some columns"}
         The columns of the row before an update: all of the table, or only those that changed, or others, which are no row.
     deleted : str
         The field with the row of a delete, `after` or `before`.
+    deleted_in_either : bool
+        Whether a delete without the field `deleted` has its row in `before`.
     remedy : str
         How a producer is configured to write the row of a delete, if that is `before`.
     rows : {"one", "array", "array of one"}
@@ -85,7 +89,7 @@ class Envelope:
     needs_before : bool
         Whether an update without `before` is decoded alone.
     names : mapping
-        The names of the fields `after` and `before` in the message where they differ.
+        The names of the fields `after` and `before` in the message where they differ, if `fields` does not declare them.
     together : bool
         Whether messages can be decoded together.
     block : tuple of str
@@ -135,7 +139,9 @@ class Envelope:
     after: str = ""
     before: str = ""
     before_has: Literal["all columns", "changed columns", "some columns"] = "all columns"
+    before_prefix: str = ""
     deleted: str = ""
+    deleted_in_either: bool = False
     remedy: str = ""
     rows: Literal["one", "array", "array of one"] = "one"
     missing_is_null: bool = False
@@ -165,8 +171,8 @@ class Envelope:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each message is a JSON object with one operation and a field of its row, so that `scalar_reader` reads it whole."""
-        return bool(self.after) and len(self.operation) == 1 and not (self.block or self.frame or self.key is not None)
+        """Whether each message is a JSON object with one operation, so that `scalar_reader` reads it whole."""
+        return len(self.operation) == 1 and not (self.block or self.frame or self.key is not None)
 
     @cached_property
     def strict_fields(self) -> type[msgspec.Struct]:
@@ -177,7 +183,7 @@ class Envelope:
         types: dict[str, Any] = {name: _type_of(values) for name, values in zip(self.operation, zip(*keys, strict=True), strict=True)}
         types |= {name: _type_of(values) for name, values in self.plain.items()}
         types |= {name: str | None for name, convert in self.attributes.values() if convert is None}
-        return _narrowed(self.fields, types)
+        return narrowed(self.fields, types)
 
     @cached_property
     def deciding_fields(self) -> tuple[str, ...]:
@@ -200,6 +206,11 @@ class Envelope:
             struct = each.type
         return tuple(path)
 
+    def place(self, name: str) -> Path:
+        """Return the path in the message of a field with rows."""
+        declared = any(field.name == name.partition(".")[0] for field in msgspec.structs.fields(self.fields))
+        return self.path(name) if declared else (self.names.get(name, name),)
+
     def can_hold(self, rows: RowConverter) -> bool:
         """Whether no column has the name of a field of the message, if the message itself is the row."""
         fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.strict_fields)]
@@ -219,14 +230,18 @@ class Envelope:
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
-        if not self.after:
-            return image
-        fields: list[Any] = [(self.after, self._many(image), None)]
+        images = {self.after: self._many(image)} if self.after else {}
         if self.before:
             whole = whole or self.before_has == "changed columns"
             indices = range(len(rows.columns)) if whole else rows.key_indices
-            fields.append((self.before, self._many(image_shape(rows, indices, rows.names, ABSENT, missing_mark=self.missing_mark)), None))
-        return msgspec.defstruct("Message", fields, bases=(self.strict_fields,), rename=dict(self.names), gc=False)
+            images[self.before] = self._many(image_shape(rows, indices, rows.names, ABSENT, missing_mark=self.missing_mark))
+        return message_shape(image if not self.after else self.strict_fields, images, self.names)
+
+    def prefixed_shape(self, rows: RowConverter, *, whole: bool) -> Any:
+        """Return the msgspec struct of a message, whose row is the one before an update: columns with a prefix next to those after."""
+        indices = range(len(rows.columns)) if whole else rows.key_indices
+        image = image_shape(rows, indices, [self.before_prefix + name for name in rows.names], ABSENT)
+        return message_shape(self.strict_fields, {self.after: image | None}, self.names) if self.after else image
 
     def _many(self, of: Any) -> Any:
         return of | None if self.rows == "one" else list[of] | None
@@ -235,28 +250,6 @@ class Envelope:
 def _type_of(values: Sequence[Any]) -> Any:
     """Return the type of a field that has one of these values, or none."""
     return reduce(or_, {type(value) for value in values}, None)
-
-
-def _narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """Return a struct with other types of some fields, by their names; a field within another is ``outer.inner``."""
-    by_field: dict[str, dict[str, Any]] = {}
-    for name, of in types.items():
-        outer, _, inner = name.partition(".")
-        by_field.setdefault(outer, {})[inner] = of
-    fields: list[Any] = []
-    renamed = {}
-    for each in msgspec.structs.fields(struct):
-        if each.name in by_field:
-            own = by_field[each.name]
-            nested = None if "" in own else _narrowed(_struct_of(each.type), own)
-            fields.append((each.name, own[""], None) if nested is None else (each.name, nested, msgspec.field(default_factory=nested)))
-            renamed[each.name] = each.encode_name
-    return msgspec.defstruct(struct.__name__, fields, bases=(struct,), rename=renamed, gc=False)
-
-
-def _struct_of(type: Any) -> Any:
-    """Return the struct of a type that may also accept null."""
-    return next(each for each in (*get_args(type), type) if each is not NoneType)
 
 
 def image_shape(
@@ -296,4 +289,6 @@ def image_shape(
         # A mark has no value that this type accepts.
         fields += [(f"m{index}", None, None) for index in indices]
         rename |= {f"m{index}": names[index] + missing_mark for index in indices}
-    return msgspec.defstruct("Row", fields, bases=(base,), namespace=absent, rename=rename, gc=False)
+    # Required fields cannot follow the optional ones of the base by position.
+    required = missing is msgspec.NODEFAULT
+    return msgspec.defstruct("Row", fields, bases=(base,), namespace=absent, rename=rename, gc=False, kw_only=required)

@@ -3,7 +3,7 @@
 Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost. A reader of STRING columns
 gets a `NumberWithText` if ``str`` would not return a number's original text. The reader is strict where Flink's (Jackson) is lenient:
 bytes after the document, unescaped control characters, lone surrogates and encodings other than UTF-8 are errors here; a byte order mark
-is skipped by both.
+is skipped by both. The frame of a schema registry is skipped, too (`frames`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ import msgspec
 
 from cdc_formats.errors import MalformedMessageError
 
+from .frames import without_frame
+
 T = TypeVar("T")
 BatchReader = Callable[[Sequence[Any]], tuple[list[Any], list[int]]]
 """From many messages to the values of those that it reads, and the indexes of all others."""
 MOST_DIGITS = 4_300
 """The most digits of an integer: as many as Python reads by default."""
+_FRAMES = (b"\0", b"\1")
+"""The first bytes of frames."""
 _BOM = b"\xef\xbb\xbf"
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -85,6 +89,8 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
     def read(text: bytes) -> T:
         data = memoryview(text)
         try:
+            if data[:1] in _FRAMES:
+                data = memoryview(without_frame(bytes(data)))
             return decode(data[3:] if data[:3] == _BOM else data)
         except _FAILURES as error:
             raise _malformed(error) from None
@@ -111,13 +117,18 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
     def read(texts: Sequence[bytes | None]) -> tuple[list[T], list[int]]:
         values: list[T] = []
         unread: list[int] = []
-        decoded = map(decode, texts)  # type: ignore[arg-type]
+        decoded, framed = map(decode, texts), False  # type: ignore[arg-type]
         while True:
             try:
                 values.extend(decoded)
                 return values, unread
             except (*_FAILURES, TypeError):  # TypeError: None is no text
-                unread.append(len(values) + len(unread))
+                index = len(values) + len(unread)
+                if not framed and (texts[index] or b"")[:1] in _FRAMES:
+                    # The messages that follow probably are in frames, too.
+                    decoded, framed = map(decode, [text and without_frame(text) for text in texts[index:]]), True  # type: ignore[arg-type]
+                else:
+                    unread.append(index)
 
     return read
 

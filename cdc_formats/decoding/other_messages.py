@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cdc_formats.errors import DecodeError, MalformedMessageError
+from cdc_formats.errors import DecodeError, MalformedMessageError, WriterSchemaError
 
+from .frames import FRAME_SIZE
 from .json_reader import read_json
+from .protobuf import SENTENCE as PROTOBUF, is_framed_protobuf, is_protobuf
 
-_FRAME = 5
 _LENGTH = 8
 
 
@@ -50,7 +51,11 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         lambda message: message.get("op_type") == "K" and "table" in message,
         "GoldenGate writes this update of a primary key as op_type K, which no format reads: set its pkUpdateHandling=delete-insert",
     ),
-    (_is_goldengate_row, "GoldenGate wrote the message in row mode, which no format reads: set its format to json (operation mode)"),
+    (
+        _is_goldengate_row,
+        "GoldenGate wrote the message in row mode, which this format does not read: set its format to json (operation mode), or read it "
+        "as op-json with op_field='op_type'",
+    ),
     (
         _is_seatunnel_maxwell,
         "the message is of SeaTunnel's maxwell_json, which differs from Maxwell's: set its sink's format to debezium_json or canal_json",
@@ -61,10 +66,7 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
 )
 """Whether a JSON object is another message, and the sentence about it."""
-_FRAMED = (
-    "the message is JSON behind a schema registry's frame (JSON Schema), which no format reads: write it without the frame "
-    "(org.apache.kafka.connect.json.JsonConverter), or in Avro"
-)
+_PROTOBUF = f"the message looks like Protobuf. {PROTOBUF}"
 _OPEN_PROTOCOL = "the message is a batch of TiCDC's open protocol, which no format reads: set the changefeed's protocol=canal-json"
 
 
@@ -85,7 +87,12 @@ def other_message(value: bytes | None) -> str:
     data = bytes(value)
     if data[0] == 0:
         return _behind_bytes(data)
-    message = _json(data)
+    if is_protobuf(data):
+        return _PROTOBUF
+    return _of_json(_json(data))
+
+
+def _of_json(message: Any) -> str:
     return next((sentence for is_other, sentence in _OBJECTS if is_other(message)), "") if isinstance(message, dict) else ""
 
 
@@ -93,7 +100,7 @@ def _behind_bytes(data: bytes) -> str:
     size = int.from_bytes(data[:_LENGTH], "big")
     if 0 < size <= len(data) - _LENGTH and isinstance(_json(data[_LENGTH : _LENGTH + size]), dict):
         return _OPEN_PROTOCOL
-    return _FRAMED if data[_FRAME : _FRAME + 1] in (b"{", b"[") and _json(data[_FRAME:]) is not None else ""
+    return _PROTOBUF if is_framed_protobuf(data, FRAME_SIZE) else _of_json(_json(data))
 
 
 def _json(data: bytes) -> Any:
@@ -112,7 +119,7 @@ def named(error: DecodeError, value: bytes | None) -> DecodeError:
     value : bytes or None
     """
     sentence = other_message(value)
-    if not sentence:
+    if not sentence or isinstance(error, WriterSchemaError):  # the schema registry knows what it is
         return error
     bare = f"{sentence} ({error.bare or error.reason})"
     return type(error)(f"{sentence} ({error.reason})", error.path, error.field, error.where, error.excerpt, bare)

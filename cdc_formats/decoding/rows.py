@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from cdc_formats.values.types import converter
 
 from .images import ABSENT, complete
 from .json_reader import json_reader
+from .message_shape import message_shape
 
 Image = msgspec.Struct | Mapping[str, Any]
 """A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any format."""
@@ -224,7 +226,7 @@ def message_reader(
     base : type
         The message's other fields.
     after, before : str
-        The fields that hold images; empty `before`: there is only one.
+        The fields that hold images; one is within another if it is ``outer.inner``. Empty: there is none.
     key_before : bool
         Whether only the key of `before` is read, except where a column of `after` is unknown, which `before` may have.
     sparse : bool
@@ -241,18 +243,18 @@ def message_reader(
     """
 
     def reader(before_image: Any) -> Callable[[bytes], Any]:
-        fields = [(after, rows.shape), (before, before_image)] if before else [(after, rows.shape)]
-        typed = [(name, (list[of | None] if many else of) | None, None) for name, of in fields]  # type: ignore[valid-type]
-        return json_reader(msgspec.defstruct("Message", typed, bases=(base,), rename=names, gc=False), spelled=rows.spelled)
+        images = {name: of for name, of in ((after, rows.shape), (before, before_image)) if name}
+        typed = {name: (list[of | None] if many else of) | None for name, of in images.items()}  # type: ignore[valid-type]
+        return json_reader(message_shape(base, typed, names or {}), spelled=rows.spelled)
 
     whole = reader(rows.shape)
     if not key_before:
         return whole
-    key_only = reader(rows.key_shape)
+    key_only, row_of = reader(rows.key_shape), attrgetter(after)
 
     def read(text: bytes) -> Any:
         message = key_only(text)
-        image = getattr(message, after)
+        image = row_of(message)
         unknown = image is not None and (rows.has_placeholder(image) or (sparse and ABSENT in rows.raw(image)))
         return whole(text) if unknown else message
 

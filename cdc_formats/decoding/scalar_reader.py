@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from cdc_formats.events import Event, Headers, Ignored, Reader
 from cdc_formats.row_kind import RowKind
 
 from .envelope import Envelope
-from .rows import RowConverter, message_reader
+from .images import ABSENT
+from .json_reader import json_reader
+from .message_shape import message_shape
+from .rows import Image, RowConverter, message_reader, row_shape
 from .tables import Path, TableFilter
 
 # Member lookup on an Enum is slow up to Python 3.11.
@@ -35,7 +40,8 @@ class ScalarReader:
         self.table_paths = [envelope.path(envelope.attributes[name][0]) for name in tables.columns if name in envelope.attributes]
         self.table_outer = self.table_paths[-1][:-1] if self.table_paths else ()
         # A row before an update with some columns only shows whether the key changed.
-        self.before = envelope.before if keyed or envelope.before_has != "some columns" else ""
+        reads_before = keyed or envelope.before_has != "some columns"
+        self.before = envelope.before if reads_before else ""
         self.changed_only = envelope.before_has == "changed columns"
         self.single = _UPDATE_BEFORE in envelope.kinds.values()
         self.sparse = not envelope.missing_is_null and envelope.lacks_nulls is None
@@ -44,13 +50,18 @@ class ScalarReader:
             envelope.fields,
             envelope.after,
             self.before,
-            key_before=keyed and bool(self.before) and not self.changed_only,
+            key_before=keyed and bool(envelope.after and self.before) and not self.changed_only,
             sparse=self.sparse,
             many=envelope.rows != "one",
             names=envelope.names,
         )
+        fields = [field for field in (envelope.after, envelope.before) if field]
+        self.places, self.rows_in = {field: envelope.place(field) for field in fields}, {field: attrgetter(field) for field in fields}
+        self.row = None if envelope.after else json_reader(rows.shape, spelled=rows.spelled)
+        self.row_before = _row_before_reader(envelope, rows) if reads_before else None
         *self.outer, self.label = envelope.path(envelope.operation[0])
         self.operation = attrgetter(envelope.operation[0])
+        self.operation_types = {str, *map(type, envelope.kinds)}
 
     def guarded(self, *roots: Path) -> Reader:
         """Return this reader, which ignores other tables' messages even if they are damaged.
@@ -89,19 +100,19 @@ class ScalarReader:
             return kind
         if kind is None:
             raise self._unknown(message, root)
-        events = self._events(message, kind, operation, root, rows)
+        events = self._events(message, value, kind, operation, root, rows)
         if envelope.adjust is not None:
             for index, event in enumerate(events):
                 envelope.adjust(event, value, index, self.keyed)
         return events
 
-    def _operation(self, message: Any, root: str) -> str | None:
-        """Return the operation; None if it is no text."""
+    def _operation(self, message: Any, root: str) -> Any:
+        """Return the operation; None if no operation of the format has its type."""
         try:
             operation = self.operation(message)
         except AttributeError:
             raise MissingFieldError(f"`{self.outer[-1]}` is missing or null", _place(root, self.outer)) from None
-        return operation if isinstance(operation, str) else None
+        return operation if type(operation) in self.operation_types else None
 
     def _unknown(self, message: Any, root: str) -> DecodeError:
         operation, place = self.operation(message), _place(root, (*self.outer, self.label))
@@ -111,23 +122,28 @@ class ScalarReader:
         reason = f"is none of {', '.join(names)}{self.envelope.or_else}"
         return UnknownOperationError(f"{self.label} {str(operation)[:40]!r} {reason}", place, bare=f"{self.label} {reason}")
 
-    def _events(self, message: Any, kind: RowKind, operation: str | None, root: str, rows: RowConverter | None) -> list[Event]:
+    def _events(self, message: Any, value: bytes, kind: RowKind, operation: Any, root: str, rows: RowConverter | None) -> list[Event]:
         envelope = self.envelope
         if kind is _DELETE or kind is _UPDATE_BEFORE:
-            images = self._images(message, envelope.deleted, operation, root)
+            field = envelope.deleted
+            if envelope.deleted_in_either and self.rows_in[field](message) is None:
+                field = envelope.before
+            images = self._images(message, value, field, operation, root)
             return [Event(kind, image, None, message, path, "", rows=rows) for image, path in images]
-        images = self._images(message, envelope.after, operation, root)
+        images = self._images(message, value, envelope.after, operation, root)
         if kind is _INSERT or self.single:
             return [Event(kind, None, image, message, "", path, rows=rows, single=self.single) for image, path in images]
         return [
             Event(kind, before, after, message, before_path, path, self.changed_only, self.sparse, rows)
-            for (after, path), (before, before_path) in zip(images, self._befores(message, images, operation, root), strict=True)
+            for (after, path), (before, before_path) in zip(images, self._befores(message, value, images, operation, root), strict=True)
         ]
 
-    def _images(self, message: Any, field: str, operation: str | None, root: str) -> list[tuple[Any, str]]:
+    def _images(self, message: Any, text: bytes, field: str, operation: Any, root: str) -> list[tuple[Any, str]]:
         """Return the rows in a field and their paths."""
-        name, many = self.envelope.names.get(field, field), self.envelope.rows
-        value, path = getattr(message, field), f"{root}.{name}"
+        if self.row is not None and not field:
+            return [(self.row(text), root)]
+        place, many = self.places[field], self.envelope.rows
+        value, name, path = self.rows_in[field](message), place[-1], _place(root, place)
         if value is None and field == self.envelope.before:
             raise MissingBeforeImageError(f"`{name}` of a delete is null. {self.envelope.remedy}", path)
         if value is None:
@@ -140,18 +156,40 @@ class ScalarReader:
             raise MissingFieldError("a row is null", f"{path}[{value.index(None)}]")
         return [(row, f"{path}[{index}]") for index, row in enumerate(value)]
 
-    def _befores(self, message: Any, images: list[tuple[Any, str]], operation: str | None, root: str) -> list[tuple[Any, str]]:
+    def _befores(self, message: Any, text: bytes, images: list[tuple[Any, str]], operation: Any, root: str) -> list[tuple[Any, str]]:
         """Return the rows before updates and their paths; without a field of them, the path of the row after."""
+        if self.row_before is not None:
+            return [(self.row_before(text), path) for _, path in images]
         if not self.before:
             return [(None, path) for _, path in images]
-        name = self.envelope.names.get(self.before, self.before)
+        befores, name, path = self.rows_in[self.before](message), self.places[self.before][-1], _place(root, self.places[self.before])
         if self.envelope.rows == "one":
-            return [(getattr(message, self.before), f"{root}.{name}")]
-        befores = getattr(message, self.before)
+            return [(befores, path)]
         if befores is None or len(befores) != len(images):
             reason = f"`{name}` must have an element for each of `{self.envelope.after}` when {self.label} is {operation!r}"
-            raise MissingFieldError(reason, f"{root}.{name}")
-        return self._images(message, self.before, operation, root)
+            raise MissingFieldError(reason, path)
+        return self._images(message, text, self.before, operation, root)
+
+
+def _row_before_reader(envelope: Envelope, rows: RowConverter) -> Callable[[bytes], Image | None] | None:
+    """Return the function from a message to the row before an update, whose columns have a prefix; None without a prefix.
+
+    It returns None for a message without such a column.
+    """
+    if not envelope.before_prefix:
+        return None
+    prefix, shape = envelope.before_prefix, row_shape([envelope.before_prefix + name for name in rows.names])
+    shape = message_shape(envelope.fields, {envelope.after: shape | None}, envelope.names) if envelope.after else shape
+    read, row_of = json_reader(shape, spelled=rows.spelled), attrgetter(envelope.after) if envelope.after else None
+
+    def row_before(text: bytes) -> Image | None:
+        image: Any = read(text) if row_of is None else row_of(read(text))
+        if isinstance(image, msgspec.Struct):
+            return None if all(value is ABSENT for value in rows.raw(image)) else image
+        # No struct has the names of these columns.
+        return {name.removeprefix(prefix): value for name, value in image.items() if name.startswith(prefix)} or None
+
+    return row_before
 
 
 def _place(root: str, path: Sequence[str]) -> str:

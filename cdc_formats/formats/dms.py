@@ -41,15 +41,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_reader, json_text, read_object
+from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
-from cdc_formats.decoding.rows import RowConverter, row_shape
+from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Format
@@ -120,7 +121,7 @@ class DmsJson(Format):
         return Handling(time="isostring", binary="hex", time_zone=self.time_zone)
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; before-images among the columns are read alone."""
+        """Return the places of the operation and the rows."""
         return Envelope(
             fields=_Message,
             operation=("metadata.operation",),
@@ -134,9 +135,9 @@ class DmsJson(Format):
             before_has="all columns" if self.before_image_column_filter == "all" else "some columns",
             deleted="data",
             names={"before": self.before_image_field} if self.before_image_field else {},
-            adjust=_BeforeImages(self, rows).adjust,
+            before_prefix=self.before_image_prefix or "",
+            adjust=partial(_without_partial_before, rows, self.include_null_and_empty),
             missing_is_null=not self.include_null_and_empty,
-            together=not self.before_image_prefix,
             attributes={"schema": ("metadata.schema_name", None), "table": ("metadata.table_name", None)},
         )
 
@@ -192,32 +193,10 @@ def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
     return Ignored.TRUNCATE if message.metadata.operation == "truncate-table" else Ignored.DDL
 
 
-class _BeforeImages:
-    """The rows before updates: in a field of their own, or with a prefix among the columns."""
-
-    def __init__(self, format: DmsJson, rows: RowConverter) -> None:
-        self.rows, self.prefix = rows, format.before_image_prefix
-        self.sparse = format.include_null_and_empty
-        # A before-image with only the key shows whether an update changed it; it is not a row.
-        self.whole = format.before_image_column_filter == "all"
-        shape: Any = msgspec.defstruct("Beside", [("data", row_shape([f"{self.prefix}{name}" for name in rows.names]))], gc=False)
-        self.read = json_reader(shape, spelled=rows.spelled)
-
-    def adjust(self, event: Event, value: bytes, index: int, keyed: bool) -> None:
-        """Give an update its before-image if that is usable: a whole row, or any columns if only keys are used."""
-        if event.kind is not RowKind.UPDATE_AFTER:
-            return
-        if self.prefix and (keyed or self.whole):
-            event.before = self._stripped(self.read(value).data)
-        if event.before is None or keyed:
-            return
-        values = self.rows.raw(event.before)
-        unknown = ABSENT in values if self.sparse else all(value is ABSENT for value in values)
-        event.before = None if unknown else event.before
-
-    def _stripped(self, image: Any) -> Any:
-        """Return a before-image next to the columns, without the prefix; a struct's fields have no prefix."""
-        if isinstance(image, msgspec.Struct):
-            return image
-        prefix = str(self.prefix)
-        return {name[len(prefix) :]: item for name, item in image.items() if name.startswith(prefix)}
+def _without_partial_before(rows: RowConverter, sparse: bool, event: Event, value: bytes, index: int, keyed: bool) -> None:
+    """Remove a before-image that is no whole row, unless only its key is used."""
+    if event.kind is not RowKind.UPDATE_AFTER or event.before is None or keyed:
+        return
+    values = rows.raw(event.before)
+    if ABSENT in values if sparse else all(value is ABSENT for value in values):
+        event.before = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from cdc_formats.decoding.frames import read_id
 from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import MalformedMessageError
@@ -14,9 +16,6 @@ JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = "JSON object", "JSON with a sch
 JSON_PAYLOAD = "JSON with a payload and no schema block"
 CONFLUENT, CONFLUENT_JSON = "Confluent framing (Avro or Protobuf)", "Confluent framing, then JSON"
 TEXT, BYTES = "text", "bytes"
-
-_ID_END = 5
-_GUID_END = 17
 
 
 class Encoded(NamedTuple):
@@ -110,21 +109,16 @@ def inspect_part(part: str, data: bytes | None, headers: Headers = ()) -> Encode
 
 def _framed(data: bytes) -> Encoded | None:
     """Return data that begins with a schema id: 0x00 and a number from 1, or 0x01 and 16 bytes."""
-    if data[0] == 0 and len(data) > _ID_END and (number := int.from_bytes(data[1:_ID_END], "big")):
-        return Encoded(CONFLUENT_JSON if _is_json(data[_ID_END:]) else CONFLUENT, schema_id=str(number))
-    if data[0] == 1 and len(data) > _GUID_END and not _is_text(data):
-        return Encoded(CONFLUENT_JSON if _is_json(data[_GUID_END:]) else CONFLUENT, schema_id=data[1:_GUID_END].hex())
-    return None
-
-
-def _is_json(data: bytes) -> bool:
-    if data[:1] not in (b"{", b"["):
-        return False
-    try:
-        read_json(data)
-    except (MalformedMessageError, RecursionError):
-        return False
-    return True
+    identified = read_id(data)
+    if identified is None or not identified[0] or len(data) == identified[1]:
+        return None
+    number, content = identified[0], data[identified[1] :]
+    name = str(number) if isinstance(number, int) else number.hex
+    if content[:1] in (b"{", b"["):
+        with suppress(MalformedMessageError, RecursionError):
+            return Encoded(CONFLUENT_JSON, read_json(content), name)
+    # Text may begin with 0x01.
+    return None if data[0] == 1 and _is_text(data) else Encoded(CONFLUENT, schema_id=name)
 
 
 def _of_json(value: Any) -> Encoded:

@@ -91,6 +91,8 @@ class Sampler:
     """The path to the operation in a message, which a profile counts; empty if there is none."""
     plain_rows: ClassVar[bool] = False
     """Whether a value is a row without an operation, so that any object can be one, and a null value is a delete of the key."""
+    fallback: ClassVar[bool] = False
+    """Whether the format describes messages of many producers, so that it is tried only if the format of no other reads the sample."""
     exact_numbers: ClassVar[bool] = True
     """Whether the producer writes decimals as JSON numbers. Otherwise a number with a fraction is a DOUBLE."""
     complete_connectors: ClassVar[Collection[str]] = ()

@@ -65,6 +65,7 @@ MESSAGES: dict[str, list[Any]] = {
     "ogg-json": [
         {"op_type": "U", "table": "shop.products", "before": ROW, "after": ROW, "pos": "1", "op_ts": "2024-01-02 03:04:05.000000"}
     ],
+    "op-json": [{"op": "U", **ROW}, {"op": "D", **ROW}],
     "ticdc-canal-json": [{"type": "UPDATE", "data": [ROW], "old": [{"name": "x"}], "mysqlType": {"id": "int"}, "_tidb": {"commitTs": 1}}],
     "upsert-kafka": [ROW],
 }

@@ -55,9 +55,10 @@ import msgspec
 from cdc_formats.avro.plain_values import plain_value
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry, SchemaId, framed, number_of, schema_id
+from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, schema_id
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.frames import FRAME_SIZE, SchemaId, number_of
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter

@@ -116,6 +116,10 @@ class DebeziumFlatJson(DebeziumJson):
         text that no row contains for them.
     database_include, table_include : str or None
         Regular expressions that the added fields ``db`` and ``table`` must match in full. A null value has neither field and is an error.
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password
+        As of `DebeziumJson`.
+    properties, retry_seconds
+        As of `DebeziumJson`.
     """
 
     identifier = "debezium-flat-json"

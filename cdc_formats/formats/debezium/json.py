@@ -46,12 +46,13 @@ Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeser
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
+from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.decoding.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, read_object
@@ -81,11 +82,14 @@ from .envelope import (
 from .kafka_key import KafkaKey
 from .position import Source, position_of, position_of_fields
 
+if TYPE_CHECKING:
+    from cdc_formats.avro.schema_registry import Registry
+
 _SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumJson(RowEnvelope):
+class DebeziumJson(RowEnvelope, RegistryOptions):
     """Debezium's envelope in JSON.
 
     Parameters
@@ -114,6 +118,10 @@ class DebeziumJson(RowEnvelope):
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
         Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password
+        The schema registry of messages in its frame, as in `registry_options.RegistryOptions`. Only inference reads its JSON Schemas.
+    properties, retry_seconds
+        As in `registry_options.RegistryOptions`.
     """
 
     identifier = "debezium-json"
@@ -139,6 +147,19 @@ class DebeziumJson(RowEnvelope):
         "source.schema": "",
         "source.table": "table_include",
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        RegistryOptions.__post_init__(self)
+
+    @property
+    def registry(self) -> Registry | None:
+        """The registry of the options, None if they name none."""
+        if not self.url:
+            return None
+        from cdc_formats.avro.schema_registry import Registry
+
+        return Registry(**{option.name: getattr(self, option.name) for option in fields(Registry)})
 
     @property
     def encodings(self) -> Handling:

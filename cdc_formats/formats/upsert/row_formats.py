@@ -47,7 +47,7 @@ from .options import ROW_FORMAT_NAMES, UpsertOptions
 
 if TYPE_CHECKING:
     from cdc_formats.avro.reader import AvroSchema
-    from cdc_formats.avro.schema_registry import SchemaId
+    from cdc_formats.decoding.frames import SchemaId
 
 
 Row = tuple[Any, ...]

@@ -7,6 +7,7 @@ ranked by:
 2. the number of values that the format understands
 3. the number of values with a field that only this format writes (``_tidb``, ``__op``)
 
+A *fallback* describes the messages of many producers by its options (op-json). It is tried only if no specific format reads the sample.
 The reason lists formats that rank equal to the chosen one. Formats of other packages are tried like the built-in ones.
 """
 
@@ -18,9 +19,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cdc_formats.decoding.other_messages import other_message
-from cdc_formats.errors import FormatOptionError, SchemaRegistryError
+from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF, SENTENCE
+from cdc_formats.errors import FormatOptionError, MissingDependencyError, SchemaRegistryError
 from cdc_formats.events import Ignored
-from cdc_formats.format import Format, option_name
+from cdc_formats.format import Format, nearest_options, option_name
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
 from cdc_formats.topics.encodings import CONFLUENT, Encoded, InspectedRecord
 from cdc_formats.topics.inference.reading import AnyColumns
@@ -109,11 +111,15 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     """
     values = {option_name(name): value for name, value in options.items()}
     formats = {name: _known(name) for name in list_formats()}
-    unknown = sorted(set(values) - {option for format in formats.values() if isinstance(format, Format) for option in _names(format)})
-    if unknown:
-        raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
+    known = {option for format in formats.values() if isinstance(format, Format) for option in _names(format)}
+    if unknown := sorted(set(values) - known):
+        raise FormatOptionError(f"no format has an option {', '.join(unknown)}{nearest_options(unknown, sorted(known))}")
     present = [each for each in records if each.record.value]
-    return sorted((_tried(name, format, present, values) for name, format in formats.items()), key=_rank)
+    fallbacks = {name for name, format in formats.items() if isinstance(format, Format) and sampler_class(type(format)).fallback}
+    tried = [_tried(name, format, present, values) for name, format in formats.items() if name not in fallbacks]
+    if not any(map(_is_specific, tried)):
+        tried += [_tried(name, formats[name], present, values) for name in sorted(fallbacks)]
+    return sorted(tried, key=_rank)
 
 
 def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
@@ -157,46 +163,57 @@ def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tu
 
 def _not_understood(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> str:
     """Return why no format was chosen for a sample that has values."""
+    count = tried[0].values
+    if any(PROTOBUF in each.error for each in tried):  # the schema registry says so
+        return f"no format reads most of the {count} values: they are Protobuf, as the schema registry says. {SENTENCE}"
+    other = next((sentence for each in records if (sentence := other_message(each.record.value))), "")
     if waiting := next((each.requirement for each in tried if each.requirement), ""):
-        return f"the format cannot be detected yet: {waiting}"
-    if other := next((sentence for each in records if (sentence := other_message(each.record.value))), ""):
-        return f"no format reads most of the {tried[0].values} values: {other}"
+        return f"the format cannot be detected yet: {waiting}{f'; {other}' if other else ''}"
+    if other:
+        return f"no format reads most of the {count} values: {other}"
     nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
     return f"no format reads most of the {nearest.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
 
 
-def _rank(each: Candidate) -> tuple[Any, ...]:
+def _is_specific(each: Candidate) -> bool:
+    """Whether a format refuses what no CDC tool writes, and reads a share of the sample."""
     # Several formats read a null payload as a tombstone, so that it does not count as evidence.
     telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
-    specific = each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
+    return each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
+
+
+def _rank(each: Candidate) -> tuple[Any, ...]:
     built_in = each.identifier in BUILT_IN
     plain_rows = each.format is not None and sampler_class(type(each.format)).plain_rows
     order = (not plain_rows, not built_in, each.identifier if built_in else "")
-    return not specific, -each.understood, -each.distinctive, order
+    return not _is_specific(each), -each.understood, -each.distinctive, order
 
 
 def _as_good(other: Candidate, best: Candidate) -> bool:
     return (other.specific, other.understood, other.distinctive) == (best.specific, best.understood, best.distinctive)
 
 
-def _known(identifier: str) -> Format | str:
-    """Return a format with its defaults, or why it failed to load: a format of another package may raise anything."""
+def _known(identifier: str) -> Format | Exception:
+    """Return a format with its defaults, or the error with which it failed to load: a format of another package may raise anything."""
     try:
         format = get_format(identifier)
         sampler_of(format)
         return format
     except Exception as error:
-        return f"it cannot be tried: {error}"
+        return error
 
 
 def _names(format: Format) -> set[str]:
     return {option.name for option in fields(format)}
 
 
-def _tried(identifier: str, default: Format | str, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
+def _tried(identifier: str, default: Format | Exception, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
     """Try a format, or say why it failed to load, on the records that have a value; `values` has the options of all formats."""
-    if isinstance(default, str):
-        return Candidate(identifier, values=len(records), requirement=default)
+    if isinstance(default, Exception):
+        # Of the built-in formats, those in Avro have requirements: they are listed if the bytes may be Avro.
+        is_avro = identifier in BUILT_IN and isinstance(default, MissingDependencyError)
+        may_be_its = not is_avro or any(each.value.encoding == CONFLUENT for each in records)
+        return Candidate(identifier, values=len(records), requirement=f"it cannot be tried: {default}" if may_be_its else "")
     own = {name: value for name, value in values.items() if name in _names(default)}
     try:
         format = type(default).from_options({**sampler_class(type(default)).detected_options(records, values), **own})

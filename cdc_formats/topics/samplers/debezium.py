@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdc_formats.decoding.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.decoding.metadata import member
@@ -11,11 +11,15 @@ from cdc_formats.decoding.wrappers import message_fields
 from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.envelope import COMPLETE_CONNECTORS
+from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.topics.encodings import JSON_BLOCK
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import MYSQL_CONNECTORS, connect_columns, row_schema
 from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Evidence, InspectedRecord, SampleCounts, Sampler
 from cdc_formats.values.schema import Column
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.schema_registry import Registry
 
 SCHEMA_BLOCK = "schema block"
 """The source of columns that a schema block declares."""
@@ -62,6 +66,7 @@ class EnvelopeSampler(Sampler):
 class DebeziumSampler(EnvelopeSampler):
     """The hooks of ``debezium-json``."""
 
+    format: DebeziumJson
     marks: ClassVar[tuple[str, ...]] = ("before", "after", "op", "source", "ddl", "ts_ms")
     exact_numbers = False
 
@@ -69,8 +74,22 @@ class DebeziumSampler(EnvelopeSampler):
         """Return the columns of a schema block, and the primary key of the Kafka key."""
         message, primary_key = message_fields(value), tuple(self.key_columns(key))
         if not has_block(message):
-            return Declaration(primary_key=primary_key)
+            return self._of_registry(value, headers, str(self._connector_in(message) or ""), primary_key)
         return Declaration(SCHEMA_BLOCK, block_columns(message["schema"], self._connector_in(message["payload"])), primary_key)
+
+    def _of_registry(self, value: bytes, headers: Headers, connector: str, primary_key: tuple[str, ...]) -> Declaration:
+        """Return the columns of the value's JSON Schema, if the options name a registry that has it."""
+        if self.registry is None:
+            return Declaration(primary_key=primary_key)
+        from .registry_schema import REGISTRY_SCHEMA, json_columns
+
+        columns = json_columns(self.registry, bytes(value), headers, connector)
+        return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
+
+    @property
+    def registry(self) -> Registry | None:
+        """The registry of the options, None if they name none."""
+        return self.format.registry
 
     def _connector_in(self, payload: Any) -> Any:
         return member(member(payload, "source"), "connector")
@@ -85,7 +104,7 @@ class DebeziumSampler(EnvelopeSampler):
 
     def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
         """Return the connector's options that the schema blocks show."""
-        return {**unsigned_option(sample), **(dict(block_options(sample)) if sample.sources[SCHEMA_BLOCK] else {})}
+        return {**unsigned_option(sample), **(dict(block_options(sample)) if sample.sources.keys() - {""} else {})}
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block, and whether it is a schema change, which only this format has."""
@@ -127,16 +146,20 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
     """Return the options that the schema blocks of a sample show, each with its value and the reason for it."""
     source_types = {each.source_type for declared in sample.declared.values() for each in declared}
     names = {text.partition(",")[0].rpartition(".")[2] for text in source_types}
-    if sample.sources[SCHEMA_BLOCK] == sample.messages:
+    blocks = sample.sources[SCHEMA_BLOCK]
+    schema = "the schema block" if blocks else "the registry's schema"
+    if blocks == sample.messages:
         yield "schema_include", (True, f"all {sample.messages} messages have a schema block")
     if _any_starts(source_types, CONNECT + "Decimal"):
-        yield "decimal_handling_mode", ("precise", "the schema block has Connect's Decimal")
+        yield "decimal_handling_mode", ("precise", f"{schema} has Connect's Decimal")
     if _any_starts(source_types, CONNECT + "Time"):
-        yield "time_precision_mode", ("connect", "the schema block has Connect's Time or Timestamp")
+        yield "time_precision_mode", ("connect", f"{schema} has Connect's Time or Timestamp")
     elif _any_starts(names, "Iso"):
-        yield "time_precision_mode", ("isostring", "the schema block has Debezium's Iso types")
+        yield "time_precision_mode", ("isostring", f"{schema} has Debezium's Iso types")
     elif DEBEZIUM_TIME + "Time" in source_types:
-        yield "time_precision_mode", ("adaptive", "the schema block has io.debezium.time.Time")
+        yield "time_precision_mode", ("adaptive", f"{schema} has io.debezium.time.Time")
+    elif not blocks and names & {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}:
+        yield "time_precision_mode", ("adaptive_time_microseconds", f"{schema} has io.debezium.time's epochs")
 
 
 def _any_starts(names: Iterable[str], prefix: str) -> bool:

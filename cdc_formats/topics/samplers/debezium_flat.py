@@ -24,7 +24,7 @@ class DebeziumFlatSampler(DebeziumSampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of a schema block without the added fields, and the primary key of the Kafka key."""
-        declaration = super().declaration(key, value)
+        declaration = super().declaration(key, value, headers)
         return declaration._replace(columns=[each for each in declaration.columns if not self.format.is_added(each.column.name)])
 
     def _connector_in(self, payload: Any) -> Any:

@@ -14,6 +14,7 @@ from cdc_formats.events import Headers
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
 from cdc_formats.topics.encodings import (
     CONFLUENT,
+    CONFLUENT_JSON,
     JSON_BLOCK,
     JSON_NULL,
     JSON_OBJECT,
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
 
 _REGISTRY = [option.name for option in fields(RegistryOptions)]
+_URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
-_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT: "avro-confluent"}
+_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT_JSON: "json", CONFLUENT: "avro-confluent"}
 
 
 class UpsertKafkaSampler(Sampler):
@@ -45,11 +47,15 @@ class UpsertKafkaSampler(Sampler):
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the registry schemas of value and key, and the primary key of the Kafka key."""
         primary_key = tuple(self.key_columns(key, headers))
-        if self.format.value_format != "avro-confluent":
+        has_registry = self.format.value_format == "avro-confluent" or getattr(self.format, _URL)
+        if not has_registry or self.format.value_format not in ("avro-confluent", "json"):
             return Declaration(primary_key=primary_key)
-        from .registry_schema import REGISTRY_SCHEMA, record_columns
+        from .registry_schema import REGISTRY_SCHEMA, json_columns, record_columns
 
         registry = self.format.registry
+        if self.format.value_format == "json":
+            declared = json_columns(registry, bytes(value), headers)
+            return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         columns = record_columns(registry, "value", value, headers)
         names = {each.column.name for each in columns}
         in_key = record_columns(registry, "key", key, headers) if key and primary_key and self.format.key_format == "avro-confluent" else ()
@@ -72,7 +78,8 @@ class UpsertKafkaSampler(Sampler):
     def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the formats of key and value; registry options without a prefix apply to both."""
         key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
-        detected = {f"avro_confluent_{name}": options[name] for name in _REGISTRY if name in options and CONFLUENT in (key, value)}
+        named = _REGISTRY if {CONFLUENT, CONFLUENT_JSON} & {key, value} else []
+        detected = {f"avro_confluent_{name}": options[name] for name in named if name in options}
         detected["key_format"] = "json" if key is None else _KEY_FORMATS.get(key) or _plain_key(records)
         detected["value_format"] = "avro-confluent" if value == CONFLUENT else "json"
         detected["value_fields_include"] = "EXCEPT_KEY" if _key_apart(records) else "ALL"

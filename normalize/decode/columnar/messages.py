@@ -130,6 +130,8 @@ class Encoding:
             self.read = _avro_reader(schema, shape, fewest)
         else:
             self.read = envelope.row_reader(image) if envelope.row_reader is not None else batch_reader(shape, spelled=rows.spelled)
+        prefixed = envelope.prefixed_shape(rows, whole=whole) if envelope.before_prefix else None
+        self.read_befores = None if prefixed is None else batch_reader(prefixed, spelled=rows.spelled)
         # Rows that lack columns are rare: looking for them among all rows would slow those that are whole.
         lenient = envelope.lacks_nulls is not None and not envelope.missing_is_null
         lacking = envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole) if lenient else None

@@ -110,6 +110,9 @@ class RowSelector:
         """Return the rows of messages, the number of ignored records by reason, and the records that have to be decoded alone."""
         rows = self._rows(records, part)
         unknown = rows.places_where(kind is None for kind in rows.kinds) if None in rows.kinds else set[int]()
+        if part.encoding.read_befores is not None:
+            rows, unread = self._with_befores(part.encoding.read_befores, records, rows)
+            unknown |= unread
         rows, excluded, undecided = self._of_this_table(rows.without(unknown))
         rows, without_rows, handled = self._with_rows(rows)
         rows, uneven = self._exploded(rows)
@@ -131,6 +134,16 @@ class RowSelector:
             texts = records.values
             messages = [self.envelope.message(message, texts[place]) for message, place in zip(messages, part.places, strict=True)]
         return Rows(part.places, messages, kinds, images, befores)
+
+    def _with_befores(self, read: BatchReader, records: Records, rows: Rows) -> tuple[Rows, set[int]]:
+        """Return rows with those before updates, whose columns are next to those of the rows after, and the records without either."""
+        updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER]
+        images, failed = read([records.values[rows.places[row]] for row in updates])
+        unread = {updates[index] for index in failed}
+        befores: list[Any] = [None] * len(rows.places)
+        for row, image in zip([row for row in updates if row not in unread], images, strict=True):
+            befores[row] = image if self.after is None else self.after(image)
+        return rows._replace(befores=befores), {rows.places[row] for row in unread}
 
     def _of_this_table(self, rows: Rows) -> tuple[Rows, Counter[str], set[int]]:
         """Return the rows of messages of the tables that the format's filter includes."""

@@ -16,8 +16,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
+_NUMBERS = count(1)
 TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -38,6 +40,8 @@ class RegistryFront:
         The folder with ``server.pem``, a certificate and its key, and ``authority.pem``, which signs clients; enables TLS.
     client_certificate : bool
         Whether to require a client certificate.
+    schema_type : str
+        The type of all `schemas`, ``JSON`` or ``PROTOBUF``; empty: Avro.
     """
 
     def __init__(
@@ -50,11 +54,13 @@ class RegistryFront:
         answers: tuple[tuple[int, bytes], ...] = (),
         certificate: Path | None = None,
         client_certificate: bool = False,
+        schema_type: str = "",
     ) -> None:
         self.behind, self.schemas, self.answers = behind, dict(schemas or {}), list(answers)
         self.wanted = None if basic is None else "Basic " + base64.b64encode(basic.encode()).decode()
         self.wanted = self.wanted if bearer is None else f"Bearer {bearer}"
         self.certificate, self.client_certificate = certificate, client_certificate
+        self.schema_type = {"schemaType": schema_type} if schema_type else {}
         self.requests = 0
 
     def __enter__(self) -> RegistryFront:
@@ -68,7 +74,7 @@ class RegistryFront:
                 self.reply(self.rfile.read(int(self.headers["Content-Length"])))
 
             def reply(self, body: bytes | None) -> None:
-                status, answer = front.answer(self.path, body, self.headers.get("Authorization"))
+                status, answer = front.answer(self.path.removeprefix(front.root), body, self.headers.get("Authorization"))
                 self.send_response(status)
                 self.send_header("Content-Type", TYPE)
                 self.send_header("Content-Length", str(len(answer)))
@@ -87,7 +93,9 @@ class RegistryFront:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(self.certificate / "authority.pem")
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.server.server_address[1]}"
+        # A client caches schemas by the address, and a port is used again.
+        self.root = f"/{next(_NUMBERS)}"
+        self.url = f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.server.server_address[1]}{self.root}"
         # The server notices its shutdown after an interval, which is half a second by default.
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
@@ -114,7 +122,7 @@ class RegistryFront:
             return 200, json.dumps({"id": number}).encode()
         requested = path.partition("?")[0].rpartition("/")[2]
         if path.startswith("/schemas/ids/") and int(requested) in self.schemas:
-            return 200, json.dumps({"schema": self.schemas[int(requested)]}).encode()
+            return 200, json.dumps({"schema": self.schemas[int(requested)], **self.schema_type}).encode()
         return 404, b'{"error_code": 40403, "message": "Schema not found"}'
 
 

@@ -157,6 +157,7 @@ MESSAGES = {
     ],
     "maxwell-json": ['{"type": "insert", "data": {"id": "%s"}}', '{"type": "%s", "data": {}}', '{"type": "insert", "data": {"%s": 1}}'],
     "ogg-json": ['{"op_type": "I", "after": {"id": "%s"}}', '{"op_type": "%s"}', '{"op_type": "I", "after": {"%s": 1}, "pos": "1"}'],
+    "op-json": ['{"op": "I", "id": "%s"}', '{"op": "%s", "id": 1}', '{"op": "I", "%s": 1}', '{"op": "U", "id": 1, "before": {"id": "%s"}}'],
     "ticdc-canal-json": [
         '{"type": "INSERT", "data": [{"id": "%s"}]}',
         '{"type": "%s", "data": []}',

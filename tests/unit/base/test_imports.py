@@ -168,7 +168,7 @@ itself exports names of all of them, and a folder within a room belongs to it. T
 are in no folder."""
 LAYERS = (
     ("errors", "printable", "row_kind", "changelog_mode"),
-    ("decoding.json_reader", "decoding.images", "decoding.wrappers"),
+    ("decoding.frames", "decoding.json_reader", "decoding.images", "decoding.wrappers"),
     ("position", "values"),
     ("decoding", "avro", "events", "fold"),
     ("message_format",),

@@ -113,6 +113,11 @@ def test_an_omitted_column_is_unknown_when_nulls_are_written() -> None:
     assert decoder.decode(None, message("insert", {"id": 1, "weight": None})) == [Change(RowKind.INSERT, (1, None, None))]
 
 
+def test_an_omitted_column_is_unknown_without_any_column_of_a_before_image() -> None:
+    decoder = get_format("dms-json", **PREFIX, include_null_and_empty=True).decoder(COLUMNS, unique_key=["id"])
+    assert decoder.upserts(None, message("update", {"id": 1, "weight": None})) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
+
+
 def test_a_delete_of_a_source_that_logs_the_key_has_the_key() -> None:
     assert get_format("dms-json").decoder(COLUMNS).decode(None, message("delete", {"id": 1})) == [Change(RowKind.DELETE, (1, None, None))]
 

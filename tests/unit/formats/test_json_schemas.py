@@ -24,7 +24,7 @@ from tests.support.scenarios import FORMATS, OURS
 PACKAGE = Path(sys.modules["cdc_formats"].__file__ or "").parent
 
 WITH_SCHEMA = [name for name in OURS if FORMATS[name].json_schema() is not None]
-WITHOUT = {"upsert-kafka": "a value is the table's row, with nothing around it"}
+WITHOUT = {"op-json": "the options name its fields", "upsert-kafka": "a value is the table's row, with nothing around it"}
 
 
 def check(identifier: str, message: Any) -> None:

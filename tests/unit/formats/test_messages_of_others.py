@@ -86,6 +86,8 @@ GOLDENGATE = {
 }
 SIMPLE = {"version": 1, "database": "shop", "table": "parts", "commitTs": 447984084414103554, "buildTs": 1708923662983, "schemaVersion": 4}
 ROW = {"id": "1", "name": "Bob"}
+PROTOBUF = b"\x08\x01\x12\x04bike\x1a\x02\x08\x05"
+"""A number, text and a message."""
 OTHERS = [
     ("debezium-json", CLOUD_EVENT, "a CloudEvent around Debezium's"),
     ("maxwell-json", CLOUD_EVENT, "a CloudEvent around Debezium's"),
@@ -102,8 +104,9 @@ OTHERS = [
     ("maxwell-json", {"data": ROW, "type": "INSERT"}, "SeaTunnel's maxwell_json"),
     ("canal-json", {"data": ROW, "type": "DELETE"}, "SeaTunnel's maxwell_json"),
     ("ogg-json", {"before": None, "after": ROW, "op_type": "D", "table": "shop.parts", "op_ts": None}, "SeaTunnel's ogg_json"),
-    ("debezium-json", b'\0\0\0\0\7{"op":"c","after":{"id":1}}', "JSON behind a schema registry's frame"),
-    ("upsert-kafka", b'\0\0\0\0\7{"id":1}', "JSON behind a schema registry's frame"),
+    ("debezium-json", PROTOBUF, "the message looks like Protobuf. Protobuf is not read"),
+    ("maxwell-json", b"\0\0\0\0\7\0" + PROTOBUF, "the message looks like Protobuf. Protobuf is not read"),
+    ("upsert-kafka", b"\0\0\0\0\7\4\2\0" + PROTOBUF, "the message looks like Protobuf. Protobuf is not read"),
 ]
 
 

@@ -24,15 +24,19 @@ FORMATS = [
     ("upsert-kafka", {}, "wieght"),
     ("upsert-kafka", {"value_fields_include": "EXCEPT_KEY"}, "wieght"),
     ("dms-json", {**BEFORE_IMAGES, "include_null_and_empty": True}, "wieght"),
+    ("op-json", {}, "wieght"),
+    ("op-json", {"before_prefix": "old_", "missing_columns": "unchanged"}, "wieght"),
     # Columns that are NULL are left out.
     ("dms-json", BEFORE_IMAGES, None),
 ]
 
 
 def record_of(format: str, options: dict, kind: RowKind, row: tuple, before: tuple | None = None):
-    if format != "dms-json":
+    if format not in ("dms-json", "op-json"):
         return get_format(format, **options).encoder(WRITTEN, unique_key=["id"]).encode(kind, row, before)
     names, operations = ("id", "name", "weight"), {RowKind.INSERT: "insert", RowKind.UPDATE_AFTER: "update", RowKind.DELETE: "delete"}
+    if format == "op-json":
+        return None, json.dumps({"op": operations[kind][0].upper(), **dict(zip(names, row, strict=True))}).encode()
     data = {**dict(zip(names, row, strict=True)), **dict(zip((f"BI_{name}" for name in names), before or (), strict=bool(before)))}
     return None, json.dumps({"data": data, "metadata": {"operation": operations[kind]}}).encode()
 

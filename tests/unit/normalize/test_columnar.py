@@ -736,8 +736,10 @@ def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> No
 @pytest.mark.parametrize("identifier", FORMATS[:-1])
 def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: str) -> None:
     format, columns = get_format(identifier), f"`{name}` INT NOT NULL, v STRING"
-    if identifier == "dms-json":
-        messages = [{"data": {name: 1, "v": "a"}, "metadata": {"operation": operation}} for operation in ("insert", "delete")]
+    if identifier in ("dms-json", "op-json"):
+        row = {name: 1, "v": "a"}
+        messages = [{"data": row, "metadata": {"operation": operation}} for operation in ("insert", "delete")]
+        messages = [{"op": op, **row} for op in "ID"] if identifier == "op-json" else messages
         records = [(None, json.dumps(message).encode()) for message in messages]
     else:
         encoder = format.encoder(columns, unique_key=[name])

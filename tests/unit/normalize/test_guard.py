@@ -91,7 +91,7 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
     for format in named.values():
         assert set(format.table_identity) <= set(format.metadata)
         assert {option for option in format.table_identity.values() if option} <= set(format.__dataclass_fields__)
-    assert [name for name, format in named.items() if not format.table_identity] == ["changelog-json", "upsert-kafka"]
+    assert [name for name, format in named.items() if not format.table_identity] == ["changelog-json", "op-json", "upsert-kafka"]
 
 
 @pytest.mark.parametrize(

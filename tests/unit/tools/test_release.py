@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from datetime import date
 
 import pytest
 from ruamel.yaml import YAML
 
 import cdc_formats
-from setup import absolute_links, links, version
 from tests.support.paths import REPOSITORY
-from tools.package import installed_pythons, spark_example
+from tools.package import absolute_links, installed_pythons, spark_example, version, with_links
 from tools.release import prepared, problem, sections
 
 CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
@@ -26,7 +26,7 @@ FORMS = sorted((REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("*.yaml"))
 # ---------------------------------------------------------------------------------------------------------- the version
 
 
-def test_setup_reads_the_version_without_an_import():
+def test_the_version_is_read_without_an_import():
     assert version() == cdc_formats.__version__
 
 
@@ -90,8 +90,13 @@ def test_the_readme_of_the_package_has_no_relative_link():
 
 
 def test_the_projects_links_come_from_one_setting():
-    assert links("") == {}
-    assert all(link.startswith(ADDRESS) for link in links(ADDRESS).values())
+    settings = (REPOSITORY / "setup.cfg").read_text("utf-8")
+    assert with_links(settings, "") == settings
+    linked = ConfigParser()
+    linked.read_string(with_links(settings, ADDRESS))
+    links = linked["metadata"]["project_urls"].split("\n")[1:]
+    assert [link.partition(" = ")[0] for link in links] == ["Source", "Documentation", "Changelog", "Issues"]
+    assert all(link.partition(" = ")[2].startswith(ADDRESS) for link in links)
 
 
 # -------------------------------------------------------------------------------------------------- the package, the workflows
