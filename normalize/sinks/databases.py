@@ -160,6 +160,10 @@ class OneTable:
 
     def __post_init__(self) -> None:
         soft_delete_column(self.deletes, self.deleted_column)
+        if self.scd_type == 2 and not self.of.histories:
+            raise ArgumentError(
+                f"scd_type=2 is not supported for {self.of.__name__}: write the history to a DeltaTarget or an IcebergTarget"
+            )
 
     @property
     def of(self) -> type[TableTarget]:

@@ -22,6 +22,7 @@ from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import OneTable
 from normalize.sinks.lake import lake_target
+from normalize.sinks.merge_every import require_merged
 from normalize.sinks.soft_deletes import DELETED_AT
 from normalize.sinks.targets import TableTarget
 
@@ -69,8 +70,9 @@ def sync_table(
         As in `from_kafka_changelog`. A record of a second table is an error.
     format : str or Format
         As in `from_kafka_changelog`.
-    target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
+    target : DeltaTarget, IcebergTarget, JdbcTarget, MergeEvery, another TableTarget, or str
         The table, which is created if it is missing. A string is the name of an existing Delta or Iceberg table.
+        ``MergeEvery(DeltaTarget(...), "10 minutes")`` of `normalize.sinks.merge_every` appends changes at once, and merges them later.
     schema_location : str
         A folder for the table's file: its columns and key, and the facts that must stay as they are (its target, the source's primary key,
         the tables and partitions of the topic). A restarted query reads the file, and it takes precedence over `schema` and `primary_key`:
@@ -129,6 +131,7 @@ def sync_table(
     chosen, kafka = reader.format, reader.kafka
     table = target if isinstance(target, TableTarget) else lake_target(spark, target)
     database = OneTable(table, deletes, deleted_column, scd_type)
+    require_merged(spark, table)
     store, name, key = SchemaStore(spark, schema_location), database.source_table, names_of(primary_key)
     known = store.read(name)
     if known is None:
