@@ -70,9 +70,9 @@ def sync_table(
         As in `from_kafka_changelog`. A record of a second table is an error.
     format : str or Format
         As in `from_kafka_changelog`.
-    target : DeltaTarget, IcebergTarget, JdbcTarget, MergeEvery, another TableTarget, or str
+    target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table, which is created if it is missing. A string is the name of an existing Delta or Iceberg table.
-        ``MergeEvery(DeltaTarget(...), "10 minutes")`` of `normalize.sinks.merge_every` appends changes at once, and merges them later.
+        `MergedDeltaTarget` of `normalize.sinks.merge_every` appends changes at once, and merges them at an interval.
     schema_location : str
         A folder for the table's file: its columns and key, and the facts that must stay as they are (its target, the source's primary key,
         the tables and partitions of the topic). A restarted query reads the file, and it takes precedence over `schema` and `primary_key`:

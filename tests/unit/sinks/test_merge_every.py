@@ -1,28 +1,36 @@
-"""The arguments and the statement of `MergeEvery`."""
+"""The arguments of `MergedDeltaTarget`, and the statement of its changes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeltaTarget, IcebergTarget, JdbcTarget
+from normalize import DeltaTarget
 from normalize.sinks.databases import OneTable
-from normalize.sinks.merge_every import MergeEvery
-from normalize.sinks.targets import TableTarget
+from normalize.sinks.merge_every import ChangesSink, MergedDeltaTarget
+from normalize.sinks.table_spec import TableSpec
 
 
 @pytest.mark.parametrize("interval", ["10", "10 min", "ten minutes", "-1 minutes", ""])
 def test_an_interval_that_cannot_be_read_is_refused(interval: str) -> None:
-    with pytest.raises(ArgumentError, match=f"the interval is '{interval}': write a number of seconds"):
-        MergeEvery(DeltaTarget("/lake/t"), interval)
-
-
-@pytest.mark.parametrize("target", [IcebergTarget("lake.db.t"), JdbcTarget("jdbc:postgresql://db/shop", "t")])
-def test_another_kind_of_table_is_refused(target: TableTarget) -> None:
-    with pytest.raises(ArgumentError, match="MergeEvery is for Delta tables, got"):
-        MergeEvery(target, "10 minutes")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=f"merge_every is '{interval}': pass a number of seconds"):
+        MergedDeltaTarget("/lake/t", interval)
 
 
 def test_a_history_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="scd_type=2 is not supported for MergeEvery: write the history to a DeltaTarget"):
-        OneTable(MergeEvery(DeltaTarget("/lake/t"), "10 minutes"), "hard", "deleted_at", 2)
+    with pytest.raises(ArgumentError, match="scd_type=2 is not supported for MergedDeltaTarget: write the history to a DeltaTarget"):
+        OneTable(MergedDeltaTarget("/lake/t", "10 minutes"), "hard", "deleted_at", 2)
+
+
+def test_the_changes_are_partitioned_by_their_micro_batch() -> None:
+    from pyspark.sql.types import IntegerType, StringType, StructField, TimestampType
+
+    fields = StructField("id", IntegerType()), StructField("a`b", StringType()), StructField("gone", TimestampType())
+    sink: Any = ChangesSink(None, DeltaTarget("t_unmerged"))  # type: ignore[arg-type]
+    assert sink.create_statement(TableSpec(fields, ("id",), create=True, on_new_column="add", deleted_column="gone")) == (
+        "CREATE OR REPLACE TABLE `t_unmerged` (query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING, `key` STRUCT<`id`: int>, "
+        "`row` STRUCT<`id`: int, `a``b`: string>, `deleted` STRUCT<`gone`: timestamp>) USING delta PARTITIONED BY (query, batch) "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.dataSkippingNumIndexedCols' = '0')"
+    )
