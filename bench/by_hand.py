@@ -1,12 +1,13 @@
 """Measures what a user of PySpark would write without this library, for debezium-json on the benchmark's topic.
 
 - `merge`: ``from_json``, a window for the newest row of each key of the micro-batch, and MERGE into a Delta table in ``foreachBatch``.
-  Spark has no window for a stream. The result is a table and no changelog. This library writes the same table with `apply_changes`.
+  Spark has no window for a stream. The result is a table and no changelog. This library writes the same table with `sync_table`, and with
+  `apply_changes` behind the stage.
 - `by_key`: ``from_json`` and ``applyInPandasWithState`` with one group for each key. It returns the changelog of all row kinds. Each group
   costs milliseconds of CPU, so it is measured on fewer messages, with as many messages of a key in a micro-batch.
 
 Both order a key's events by Kafka's offset, and their results are compared with the expected ones. Neither has more of this library's
-checks than that: a message that does not fit the schema is a row of NULLs.
+checks than that: a message that does not fit the schema is a row of NULLs. The recipes run in turn, first all of them to warm up.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from normalize import DeltaTarget, apply_changes
+from normalize import DeltaTarget, apply_changes, sync_table
 
 from .history import NAMES, SCHEMA, Expected
 from .settings import changes_of
 from .steady import KindCounter, Run, Side, require_counts, run_steadily, side_of
-from .topics import Topic
+from .topics import Topic, producer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,14 +49,12 @@ def by_hand(spark: SparkSession, options: argparse.Namespace, topic: Topic, topi
     fewer = topic_of(FORMAT, messages, max(1, options.keys * small.batch // options.batch))
     recipes = {
         "from_json, row_number, MERGE into Delta": lambda: merge(spark, options, topic),
-        "this library, apply_changes into Delta": lambda: library(spark, options, topic),
+        "this library, sync_table into Delta": lambda: synced(spark, options, topic),
+        "this library, apply_changes into Delta": lambda: applied(spark, options, topic),
         "from_json, applyInPandasWithState by key": lambda: by_key(spark, small, fewer),
     }
-    measured = []
-    for name, run in recipes.items():
-        runs = [run() for _ in range(options.warm_up + options.runs)][options.warm_up :]
-        measured.append(Recipe(name, runs[0].messages, side_of(name, runs)))
-    return measured
+    rounds = [[run() for run in recipes.values()] for _ in range(options.warm_up + options.runs)][options.warm_up :]
+    return [Recipe(name, runs[0].messages, side_of(name, runs)) for name, runs in zip(recipes, zip(*rounds, strict=True), strict=True)]
 
 
 def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
@@ -86,8 +85,27 @@ def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run
         return run
 
 
-def library(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
-    """Write the rows into a Delta table by this library."""
+def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+    """Write the rows into a Delta table by this library, without a stage."""
+    with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
+        writer = sync_table(
+            spark,
+            topic.name,
+            format=FORMAT,
+            format_options=producer_of(FORMAT).options,
+            target=DeltaTarget(f"{folder}/table"),
+            schema_location=f"{folder}/schema",
+            options=topic.reader_options(options.batch),
+            schema=SCHEMA,
+            primary_key="id",
+        )
+        run = run_steadily(writer)
+        require_table("this library's", spark, f"delta.`{folder}/table`", topic.expected["arrival"])
+        return run
+
+
+def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+    """Write the rows into a Delta table by this library, behind the stage."""
     with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
         run = run_steadily(apply_changes(changes_of(spark, options, FORMAT, topic), DeltaTarget(f"{folder}/table"), keys="id"))
         require_table("this library's", spark, f"delta.`{folder}/table`", topic.expected["arrival"])

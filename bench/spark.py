@@ -17,6 +17,8 @@ SETTINGS = {
     "spark.driver.memory": "4g",
     # Otherwise Spark computes a batch's size after each row that it writes for Python.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # Otherwise Spark compiles the classes of many tables' MERGEs again and again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # Otherwise Spark keeps the progress of 100 micro-batches.
     "spark.sql.streaming.numRecentProgressUpdates": "10000",
     "spark.ui.enabled": "false",

@@ -28,6 +28,8 @@ _log = logging.getLogger("normalize")
 _SETTINGS = {
     "spark.master": "local[*]",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -36,6 +38,7 @@ _SINK_SETTINGS = {
     "delta": {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
     },
     "iceberg": {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
 }
@@ -60,7 +63,11 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     - the jars of Spark's Kafka source for the installed PySpark. The first call fetches them into the user's cache folder, from Maven
       Central or from the repository that the environment variable ``DEFAULT_ARTIFACT_REPOSITORY`` names. Later calls need no network.
     - Python workers run this interpreter, which has this package. The environment variable ``PYSPARK_PYTHON`` is set to it.
-    - ``spark.sql.shuffle.partitions`` is 2: Spark's default of 200 starts 200 tasks in each micro-batch.
+    - ``spark.sql.shuffle.partitions`` is 2: Spark's default of 200 starts 200 tasks in each micro-batch. So does
+      ``spark.databricks.delta.snapshotPartitions``, by default 50, with each commit.
+    - ``spark.sql.execution.arrow.maxBytesPerBatch`` is 2147483647: otherwise Spark computes a batch's size after each row that it writes for
+      Python.
+    - ``spark.sql.codegen.cache.maxEntries`` is 1000: with the default of 100, Spark compiles the MERGEs of many tables again and again.
     - ``spark.driver.host`` is ``localhost``: no other machine can connect.
     - Spark logs errors only, and shows no progress bar.
 
@@ -71,7 +78,7 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     app_name : str
     packages : sequence of str
         Further jars: kinds of tables as in `spark_packages` (``"delta"``), or Maven coordinates (``"group:artifact:version"``).
-        ``"delta"`` and ``"iceberg"`` also set Spark's extensions.
+        ``"delta"`` and ``"iceberg"`` also set what their documentation requires: Spark's extensions and, for Delta, the catalog.
     **conf
         Settings of Spark, such as ``**{"spark.driver.memory": "4g"}``.
 

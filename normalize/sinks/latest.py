@@ -138,10 +138,15 @@ def computed(df: DataFrame) -> Iterator[DataFrame]:
 
 
 def _rows_of(stored: DataFrame) -> DataFrame:
-    """Return stored rows without the plan that computed them: ``MERGE`` refuses a source with a plan that is not deterministic."""
+    """Return stored rows without the plan that computed them: ``MERGE`` refuses a source with a plan that is not deterministic.
+
+    The new plan keeps their size, so that Spark broadcasts few changes and does not shuffle the table.
+    """
     from pyspark.sql.classic.dataframe import DataFrame
 
     session: Any = stored.sparkSession
-    plan: Any = stored
-    rows = session._jsparkSession.internalCreateDataFrame(plan._jdf.queryExecution().toRdd(), plan._jdf.schema(), False)
-    return DataFrame(rows, session)
+    dataset: Any = stored
+    java = session._jvm.org.apache.spark.sql
+    of_rows = getattr(getattr(java.execution, "LogicalRDD$"), "MODULE$")
+    plan = of_rows.fromDataset(dataset._jdf.queryExecution().toRdd(), dataset._jdf, False)
+    return DataFrame(java.classic.Dataset.ofRows(session._jsparkSession, plan), session)

@@ -14,6 +14,7 @@ from cdc_formats.values.schema import columns
 from normalize import sync_table
 from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
+from normalize.sinks.latest import computed
 from normalize.sync.route import RECORD_DDL
 from normalize.sync.table_changes import ChangeOptions, changes_on_spark
 from normalize.sync.table_sync import ROUTED_COLUMNS
@@ -140,6 +141,16 @@ def test_changes_are_shuffled_only_where_several_tasks_may_have_a_key(spark: Spa
     records = spark.createDataFrame(spark.sparkContext.parallelize([], tasks), RECORD_DDL)
     plan: Any = changes_on_spark(records, source, ChangeOptions()).rows
     assert plan._jdf.queryExecution().executedPlan().toString().count("Exchange hashpartitioning") == shuffles
+
+
+def test_few_stored_changes_are_broadcast_and_the_table_is_not_shuffled(spark: SparkSession) -> None:
+    # The size of these rows is not known before they are stored.
+    changes = spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id BIGINT")
+    with computed(changes) as stored:
+        plan: Any = spark.range(10**9).join(stored, "id")
+        text = plan._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" in text
+    assert "hashpartitioning" not in text
 
 
 @pytest.mark.parametrize(("kind", "setting"), [("delta", "none"), ("iceberg", "auto")])
