@@ -30,7 +30,7 @@ def test_the_changes_are_partitioned_by_their_micro_batch() -> None:
     fields = StructField("id", IntegerType()), StructField("a`b", StringType()), StructField("gone", TimestampType())
     sink: Any = ChangesSink(None, DeltaTarget("t_unmerged"))  # type: ignore[arg-type]
     assert sink.create_statement(TableSpec(fields, ("id",), create=True, on_new_column="add", deleted_column="gone")) == (
-        "CREATE OR REPLACE TABLE `t_unmerged` (query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING, `key` STRUCT<`id`: int>, "
-        "`row` STRUCT<`id`: int, `a``b`: string>, `deleted` STRUCT<`gone`: timestamp>) USING delta PARTITIONED BY (query, batch) "
+        "CREATE OR REPLACE TABLE `t_unmerged` (query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING, `key` struct<`id`: int>, "
+        "`row` struct<`id`: int, `a``b`: string>, `deleted` struct<`gone`: timestamp>) USING delta PARTITIONED BY (query, batch) "
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.dataSkippingNumIndexedCols' = '0')"
     )
