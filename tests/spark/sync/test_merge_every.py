@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from normalize import DeltaTarget
 from normalize.sinks.merge_every import ChangesSink, MergedDeltaTarget, changes_table, fresh_rows, merge_changes
+from normalize.sinks.table_spec import Batch
 from normalize.sinks.targets import TargetError
 from tests.support.databases import Message, maxwell
 from tests.support.syncing import MINIMAL, BoundedSync, Story, fresh_names
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id"}
-_OF_QUERY = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 class Merged:
@@ -30,6 +26,7 @@ class Merged:
         self.target = DeltaTarget(str(sync.folder / "lake" / "orders"))
         self.changes = ChangesSink(sync.spark, changes_table(self.target))
         patch.setattr("normalize.sinks.merge_every.time", SimpleNamespace(time=lambda: self.now))
+        patch.setattr("normalize.sinks.merge_every.running_batch", lambda _: Batch(self.query, sync.number))
         self.start()
 
     def start(self, **options: Any) -> None:
@@ -40,8 +37,6 @@ class Merged:
         """Apply a micro-batch, of random changes unless there are others or a micro-batch failed."""
         if not self.sync.planned:
             self.sync.produce("t", self.story.messages_of("orders", 25) if messages is None else messages, partitions=2)
-        for name, value in zip(_OF_QUERY, (self.query, str(self.sync.number)), strict=True):
-            self.spark.sparkContext.setLocalProperty(name, value)
         self.sync.apply(self.job)
 
     def state(self) -> tuple[bool, bool, int]:
@@ -55,11 +50,9 @@ class Merged:
 
 
 @pytest.fixture
-def merged(spark: SparkSession, sync: BoundedSync, monkeypatch: pytest.MonkeyPatch) -> Iterator[Merged]:
+def merged(sync: BoundedSync, monkeypatch: pytest.MonkeyPatch) -> Merged:
     """A query into a Delta table that is merged every 10 minutes."""
-    yield Merged(sync, monkeypatch)
-    for name in _OF_QUERY:
-        spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
+    return Merged(sync, monkeypatch)
 
 
 def test_fresh_rows_equal_the_source_after_each_micro_batch_and_the_table_after_each_merge(merged: Merged) -> None:
@@ -95,9 +88,11 @@ def test_changes_of_a_checkpoint_that_was_set_back_or_replaced_are_merged_first(
 
 
 def test_columns_that_the_changes_or_only_the_table_have(merged: Merged) -> None:
-    merged.spark.conf.set("spark.databricks.delta.properties.defaults.columnMapping.mode", "name")
+    mapping = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+    merged.spark.conf.set(mapping, "name")
+    merged.start()
+    merged.spark.conf.unset(mapping)
     merged.apply([maxwell("orders", "insert", {"id": 1, "name": "a"}), maxwell("orders", "insert", {"id": 2, "name": "b"})])
-    merged.spark.conf.unset("spark.databricks.delta.properties.defaults.columnMapping.mode")
     merged.sync.edit("orders", '"name STRING"', '"name STRING", "`x,y` INT"')
     merged.start()
     merged.apply([maxwell("orders", "update", {"id": 1, "name": "a", "x,y": 5}, {"x,y": None})])
