@@ -20,7 +20,7 @@ ROOMS := normalize/sinks/*,normalize/sync/*,normalize/verify/*
 ROOMS_COVERED := 70
 
 BIN := $(VENV)/bin
-JAVA_GOALS := demo test connect cross-section matrix fetch notebooks bench bench-flink bench-capture soak growth kafka
+JAVA_GOALS := package stranger demo test connect cross-section matrix fetch notebooks bench bench-flink bench-capture soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # Spark's Python workers must use this environment's Python, and Spark must be the one inside this PySpark.
@@ -29,7 +29,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test connect cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture soak growth kafka format clean prerequisites
+.PHONY: help demo check test connect cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture soak growth kafka format package audit stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,8 +81,9 @@ lint: $(VENV)/installed ## check rules and format with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/installed ## check types with mypy
+types: $(VENV)/installed ## check types with mypy, and those of the public functions with pyright
 	$(BIN)/mypy
+	$(BIN)/pyright --project tests/typing --pythonpath $(BIN)/python
 
 unit: $(VENV)/installed ## run the unit tests and doctests: no Java, no servers
 	$(BIN)/python -m pytest $(UNIT) --numprocesses $(JOBS) --quiet
@@ -121,6 +122,21 @@ kafka: $(VENV)/installed ## run a local Kafka until Ctrl-C (PORT=9092)
 format: $(VENV)/installed ## reformat the code as `make lint` requires
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+package: prerequisites ## build the wheel and the sdist into dist/, and try them on the oldest and the newest Python of this machine
+	$(PYTHON) -m tools.package check
+
+audit: prerequisites ## report known vulnerabilities of what the wheel in dist/ requires, and write build/sbom.json
+	$(PYTHON) -m tools.package audit
+
+stranger: prerequisites ## clone the last commit into a new home folder, and do what the README and the documentation say, in their order
+	$(PYTHON) -m tools.stranger
+
+release: prerequisites ## set the version, and date the changelog (VERSION=0.2.0)
+	$(PYTHON) -m tools.release prepare $(VERSION)
+
+release-notes: ## print what the changelog says about a tag, or why the tag is not a release (TAG=v0.2.0)
+	@$(PYTHON) -m tools.release check $(TAG)
 
 clean: ## remove the environment and the files that the commands created
 	rm -rf .venv .venv-4.* *.egg-info build dist site .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache

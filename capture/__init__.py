@@ -32,6 +32,10 @@ SOURCE = {
 def register(spark: SparkSession) -> None:
     """Register the format ``mysql-changelog`` for ``spark.readStream``.
 
+    Parameters
+    ----------
+    spark : SparkSession
+
     Raises
     ------
     MissingDependencyError

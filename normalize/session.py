@@ -65,8 +65,8 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     - Python workers run this interpreter, which has this package. The environment variable ``PYSPARK_PYTHON`` is set to it.
     - ``spark.sql.shuffle.partitions`` is 2: Spark's default of 200 starts 200 tasks in each micro-batch. So does
       ``spark.databricks.delta.snapshotPartitions``, by default 50, with each commit.
-    - ``spark.sql.execution.arrow.maxBytesPerBatch`` is 2147483647: otherwise Spark computes a batch's size after each row that it writes for
-      Python.
+    - ``spark.sql.execution.arrow.maxBytesPerBatch`` is 2147483647: otherwise Spark computes a batch's size after each row that Python
+      reads.
     - ``spark.sql.codegen.cache.maxEntries`` is 1000: with the default of 100, Spark compiles the MERGEs of many tables again and again.
     - ``spark.driver.host`` is ``localhost``: no other machine can connect.
     - Spark logs errors only, and shows no progress bar.

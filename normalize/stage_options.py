@@ -45,6 +45,8 @@ _REFUSED_BY_NATIVE = {
 class NativeEngine:
     """The native engine of ChangelogNormalize, with its option: ``ChangelogNormalize(engine=NativeEngine(repartition=True))``.
 
+    Unstable: a minor release may change it without a deprecation.
+
     Parameters
     ----------
     repartition : bool or None

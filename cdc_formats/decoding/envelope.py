@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 class Envelope:
     """The places of the operation and of the rows in a format's messages.
 
+    Unstable: a minor release may change it without a deprecation.
+
     Parameters
     ----------
     fields : type

@@ -159,7 +159,17 @@ def read_json(text: bytes) -> Any:
 
 
 def read_object(text: bytes) -> dict[str, Any]:
-    """Read one JSON object.
+    """Return one JSON object.
+
+    Parameters
+    ----------
+    text : bytes, bytearray or memoryview
+        As of `read_json`.
+
+    Returns
+    -------
+    dict
+        Its values are those of `read_json`.
 
     Raises
     ------

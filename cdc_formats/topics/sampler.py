@@ -78,6 +78,8 @@ class SampleCounts:
 class Sampler:
     """The hooks for samples of a format, each with a default.
 
+    Unstable: a minor release may change it without a deprecation.
+
     Parameters
     ----------
     format : Format

@@ -47,7 +47,16 @@ class SqlType:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, type, and whether it may be NULL."""
+    """A column of a table.
+
+    Parameters
+    ----------
+    name : str
+        Any text, without quotes.
+    type : SqlType
+    nullable : bool
+        Whether it may be NULL.
+    """
 
     name: str
     type: SqlType
@@ -159,7 +168,17 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
 
 
 def to_ddl(schema: Iterable[Column]) -> str:
-    """Return columns as DDL text (`columns` reads it back)."""
+    """Return columns as DDL text, which `columns` reads.
+
+    Parameters
+    ----------
+    schema : iterable of Column
+
+    Returns
+    -------
+    str
+        Such as ``id INT NOT NULL, name STRING``. Names that need backquotes have them.
+    """
     return ", ".join(map(str, schema))
 
 

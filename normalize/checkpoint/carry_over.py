@@ -43,6 +43,8 @@ def carry_over(
     The old query ran on key groups, or on the native engine with other columns or another number of shuffle partitions. No row is lost,
     and none is emitted twice. The next batch has the next number, and the query keeps its id.
 
+    Unstable: a minor release may change it without a deprecation.
+
     Parameters
     ----------
     changes : DataFrame

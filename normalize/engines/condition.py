@@ -36,6 +36,8 @@ from normalize.worker import worker
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
 
+_MATCHES = "matches"
+
 
 def require_condition(spark: SparkSession, where: str | SparkColumn, columns: Sequence[Column], ignored: Sequence[int]) -> str:
     """Return a condition as text: equal for equal conditions, whether SQL or a Column.
@@ -101,7 +103,8 @@ def _condition(where: str | SparkColumn) -> SparkColumn:
 def _matches(where: str | SparkColumn) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    return F.coalesce(_condition(where).cast("boolean"), F.lit(False))
+    # Spark cannot look up a column by a generated name with backquotes.
+    return F.coalesce(_condition(where).cast("boolean"), F.lit(False)).alias(_MATCHES)
 
 
 def filter_pass(batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, update_before: bool) -> Iterator[pa.RecordBatch]:

@@ -46,7 +46,10 @@ class ConflictError(TargetError):
 
 
 class TableTarget(ABC):
-    """The description of a table: its name and connection."""
+    """The description of a table: its name and connection.
+
+    Unstable: a minor release may change it without a deprecation.
+    """
 
     histories: ClassVar[bool] = False
     """Whether the table can keep versions of rows (``scd_type=2``)."""
@@ -68,6 +71,8 @@ class TableTarget(ABC):
 
 class Sink(ABC):
     """Writes one table in a session.
+
+    Unstable: a minor release may change it without a deprecation.
 
     All methods that write may be called again with the same changes: Spark repeats a micro-batch after a failure.
     """

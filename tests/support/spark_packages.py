@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from demo import recordings
 from normalize import LocalKafka
 from normalize.session import package_jars
-from normalize.spark_versions import KINDS, has_package, spark_packages
+from normalize.spark_versions import KINDS, has_package, installed_version, spark_packages
 from tests.support import quick_java
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ EXTENSIONS = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 }
+
+
+_INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": False}
+"""Spark interprets its plans: for a few rows, generating and compiling classes takes a fifth of the CPU."""
+_COMPILING = ("4.0", "4.1")
+"""The versions of Spark on which the tests run compiled plans, as users do."""
 
 
 def jars(*kinds: str) -> str:
@@ -49,6 +55,7 @@ def settings(folder: Path) -> dict[str, object]:
         "spark.sql.shuffle.partitions": 2,
         # Spark keeps 100 compiled classes by default. A MERGE of one table needs some 50, which each test would compile again.
         "spark.sql.codegen.cache.maxEntries": 1000,
+        **({} if installed_version().startswith(_COMPILING) else _INTERPRETED),
         "spark.sql.session.timeZone": "UTC",
         # Each broadcast table, however small, takes two pages, of 32 MB each by default.
         "spark.buffer.pageSize": "1m",

@@ -48,7 +48,7 @@ def test_a_job_without_readable_records_logs_it_once(spark, kafka, tmp_path, cap
     refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "20 of 20: UNKNOWN_OPERATION 20"
     assert f"every record that a task read is bad ({refused})" in notice
     assert (
-        f"The first error: [UNKNOWN_OPERATION] op 'no such' is none of c, d, m, r, t, u - at `$.op` of the value in {topic}[0]@0" in notice
+        f"The first error: [UNKNOWN_OPERATION] op 'no such' is none of c, d, r, u, t, m - at `$.op` of the value in {topic}[0]@0" in notice
     )
     assert rows == 0
 

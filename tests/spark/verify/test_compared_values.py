@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.verify.canonical import compared_column, hashed
+from normalize.verify.canonical import ROW, compared_column, hashed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,9 @@ def are_equal(spark: SparkSession, source: str, target: str, *, is_json: bool = 
         compared_column(*(part for side, kind in zip(names, kinds, strict=True) for part in (side, kind[side.lower()])), is_json=is_json)
         for names in (("id", "ID"), ("a.b", "A.b"))
     ]
-    hashes = [hashed(side, columns, ["id"], of_target=bool(number), detailed=True).first() for number, side in enumerate(rows)]
+    sides = [hashed(side, columns, ["id"], of_target=bool(number), detailed=True) for number, side in enumerate(rows)]
+    # Python has no timestamps after the year 9999, which a row may have.
+    hashes = [side.drop(ROW).first() for side in sides]
     assert hashes[0].key_hash == hashes[1].key_hash
     assert hashes[0].k0 == hashes[1].k0 == "1"
     assert (hashes[0].hashes == hashes[1].hashes) == (hashes[0].row_hash == hashes[1].row_hash)
