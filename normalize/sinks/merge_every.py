@@ -120,12 +120,16 @@ class ChangesSink(LakeSink):
         parts = [column_definition(StructField(name, StructType(fields)), self.table) for name, fields in _parts(spec).items()]
         return ", ".join(["query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING", *parts])
 
-    def create_statement(self, spec: TableSpec) -> str:
-        """Return the statement that creates the table, or replaces an empty one that has other columns."""
-        # Names of columns come from messages. No query reads the statistics.
-        properties = "'delta.columnMapping.mode' = 'name', 'delta.dataSkippingNumIndexedCols' = '0'"
-        table = f"{self.table.sql_name} ({self.layout(spec)}) USING delta PARTITIONED BY (query, batch)"
-        return f"CREATE OR REPLACE TABLE {table} TBLPROPERTIES ({properties})"
+    def create(self, spec: TableSpec) -> None:
+        """Create the table, or replace an empty one that has other columns."""
+        # CREATE OR REPLACE cannot replace the columns of a path. Names of columns come from messages. No query reads the statistics.
+        options = {"overwriteSchema": "true", "delta.columnMapping.mode": "name", "delta.dataSkippingNumIndexedCols": "0"}
+        empty = self.spark.createDataFrame([], self.layout(spec))
+        writer = empty.write.format("delta").mode("overwrite").options(**options).partitionBy("query", "batch")
+        if is_path(self.table.name):
+            writer.save(self.table.name)
+        else:
+            writer.saveAsTable(self.table.sql_name)
 
     def spec(self) -> TableSpec | None:
         """Return the columns and key of the changes; None without the table.
@@ -202,7 +206,7 @@ class MergedSink(LakeSink):
             self.merge_changes(waiting.batches)
             waiting = waiting._replace(batches={})
         if layout != waiting.layout:
-            self.spark.sql(self.changes.create_statement(spec))
+            self.changes.create(spec)
         self.changes.put(latest, spec, batch, now)
         waiting = Waiting({batch.query: batch.number}, waiting.since if waiting.batches else now, layout)
         if now - waiting.since < self.table.seconds * 1000:

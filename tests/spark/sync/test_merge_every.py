@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from normalize import DeltaTarget
 from normalize.sinks.merge_every import ChangesSink, MergedDeltaTarget, changes_table, fresh_rows, merge_changes
-from normalize.sinks.table_spec import Batch
+from normalize.sinks.table_spec import Batch, TableSpec
 from normalize.sinks.targets import TargetError
 from tests.support.databases import Message, maxwell
+from tests.support.sinking import changelog, table_name
 from tests.support.syncing import MINIMAL, BoundedSync, Story, fresh_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id"}
 
@@ -129,3 +133,16 @@ def test_a_table_of_somebody_else_is_not_replaced(merged: Merged) -> None:
     merged.spark.sql(f"CREATE TABLE {merged.changes.table.sql_name} (id INT) USING delta")
     with pytest.raises(TargetError, match="which has other columns: rename it"):
         merged.apply()
+
+
+def test_changes_of_a_table_of_the_catalog(spark: SparkSession) -> None:
+    changes = ChangesSink(spark, changes_table(DeltaTarget(table_name())))
+    for schema, rows in (("id INT", [("+I", 1), ("+I", 2)]), ("id INT, v INT", [("-D", 1, None)])):
+        latest = changelog(spark, schema, rows)
+        spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), create=True, on_new_column="add")
+        changes.create(spec)
+        for now in (5, 6):
+            changes.put(latest, spec, Batch("q", 1), now)
+        assert (changes.waiting(), changes.rows().count()) == (({"q": 1}, 6, changes.layout(spec)), len(rows))
+        changes.remove({"q": 1})
+    spark.sql(f"DROP TABLE {changes.table.sql_name}")

@@ -1,4 +1,4 @@
-"""The arguments of `MergedDeltaTarget`, and the statement of its changes."""
+"""The arguments of `MergedDeltaTarget`, and the columns of its changes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def test_a_history_is_refused() -> None:
         OneTable(MergedDeltaTarget("/lake/t", "10 minutes"), "hard", "deleted_at", 2)
 
 
-def test_the_changes_are_partitioned_by_their_micro_batch() -> None:
+def test_the_changes_have_the_key_the_row_and_the_time_of_a_delete() -> None:
     from pyspark.sql.types import IntegerType, StringType, StructField, TimestampType
 
     fields = StructField("id", IntegerType()), StructField("a`b", StringType()), StructField("gone", TimestampType())
     sink: Any = ChangesSink(None, DeltaTarget("t_unmerged"))  # type: ignore[arg-type]
-    assert sink.create_statement(TableSpec(fields, ("id",), create=True, on_new_column="add", deleted_column="gone")) == (
-        "CREATE OR REPLACE TABLE `t_unmerged` (query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING, `key` struct<`id`: int>, "
-        "`row` struct<`id`: int, `a``b`: string>, `deleted` struct<`gone`: timestamp>) USING delta PARTITIONED BY (query, batch) "
-        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.dataSkippingNumIndexedCols' = '0')"
+    assert sink.layout(TableSpec(fields, ("id",), create=True, on_new_column="add", deleted_column="gone")) == (
+        "query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING, `key` struct<`id`: int>, "
+        "`row` struct<`id`: int, `a``b`: string>, `deleted` struct<`gone`: timestamp>"
     )
