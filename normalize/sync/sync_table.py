@@ -22,6 +22,7 @@ from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import OneTable
 from normalize.sinks.lake import lake_target
+from normalize.sinks.merge_every import require_merged
 from normalize.sinks.targets import TableTarget
 
 from .route import TableSummary
@@ -67,6 +68,7 @@ def sync_table(
         As in `from_kafka_changelog`.
     target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table, which is created if it is missing. A string is the name of an existing Delta or Iceberg table.
+        `MergedDeltaTarget` of `normalize.sinks.merge_every` appends changes at once, and merges them at an interval.
     schema_location : str
         A folder for the table's file: its columns and key, and the facts that must stay as they are (its target, the source's primary key,
         the tables and partitions of the topic). A restarted query reads the file, and it takes precedence over `schema` and `primary_key`:
@@ -125,6 +127,7 @@ def sync_table(
     chosen, kafka = reader.format, reader.kafka
     of_table = target if isinstance(target, TableTarget) else lake_target(spark, target)
     database = OneTable(of_table)
+    require_merged(spark, of_table)
     store, name, key = SchemaStore(spark, schema_location), database.source_table, names_of(primary_key)
     known = store.read(name)
     if known is None:

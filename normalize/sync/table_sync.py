@@ -111,8 +111,8 @@ class Rules:
         kind = self.options(table).scd_type or self.database.scd_type
         require_scd_type(kind, self.options(table).deletes or self.database.deletes)
         if kind == 2 and not self.database.of.histories:
-            of = type(self.database).__name__
-            raise ArgumentError(f"scd_type=2 is not supported for {of}: write the history to a DeltaDatabase or an IcebergDatabase")
+            of = self.database.of.__name__
+            raise ArgumentError(f"scd_type=2 is not supported for {of}: write the history to Delta or Iceberg")
         return kind
 
     def deleted_column(self, table: str) -> str | None:
