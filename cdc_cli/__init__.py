@@ -17,11 +17,27 @@ reader of a pipe has closed it. ``cdc verify`` differs as ``cmp`` does: 1 if the
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, distribution
+
 
 def main() -> None:
     """Run the command in ``sys.argv``; the entry point ``cdc``."""
+    if problem := name_conflict():
+        raise SystemExit(f"error: {problem}")
     try:
         from .app import app
     except ImportError as error:
         raise SystemExit(f"error: the command line requires {error.name}: pip install 'pyspark-kafka-changelog[cli]'") from None
     app(prog_name="cdc")
+
+
+def name_conflict() -> str:
+    """Return what to do about PyPI's package ``normalize``, whose files take the place of this distribution's; empty if it is absent."""
+    try:
+        version = distribution("normalize").version
+    except PackageNotFoundError:
+        return ""
+    return (
+        f"the package normalize {version} of PyPI is installed, and overwrites the folder normalize of pyspark-kafka-changelog: "
+        "pip uninstall normalize, then pip install --force-reinstall --no-deps pyspark-kafka-changelog"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -70,10 +69,6 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
     values = {name: _value(identifier, name, types.get(name, str), text) for name, text in texts.items()}
     try:
         return get_format(identifier, **values)
-    except FormatOptionError as error:
-        near = [(name, get_close_matches(name, types, 1)) for name in sorted(set(texts) - set(types))]
-        hints = [f". Did you mean {names[0]} for {name}?" for name, names in near if names]
-        raise FormatOptionError(str(error.args[0]) + "".join(hints)) from None
     except TypeError as error:
         raise FormatOptionError(f"{identifier}: {error}") from None
 

@@ -31,6 +31,9 @@ Row = tuple[Any, ...]
 Rows = list[tuple[RowKind, Row]]
 Decode = Callable[[SampledRecord], "Rows | Ignored"]
 
+_NOT_SHOWN = (Ignored.OTHER_TABLE, Ignored.TOMBSTONE)
+"""The user left other tables out with the format's options, and a tombstone follows each delete: they are only counted."""
+
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
 """Errors that no record causes (all of this package's but `DecodeError`)."""
 
@@ -124,7 +127,7 @@ class Changelog:
 
     def _ignore(self, reason: Ignored, record: SampledRecord) -> None:
         self.counts[f"ignored ({reason.value})"] += 1
-        if self.show_ignored and reason is not Ignored.OTHER_TABLE:  # the user left these out with the format's options
+        if self.show_ignored and reason not in _NOT_SHOWN:
             self._print_message(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:

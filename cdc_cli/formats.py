@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -18,10 +18,15 @@ from cdc_formats.printable import printable
 from cdc_formats.registry import format_class, get_format, list_formats
 
 from .arguments import complete_format
+from .manual import hanging, manual, without_marks
 from .options import Json, WhichColor
 from .terminal import Color, console, interactive_json, is_interactive, print_message
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _HEADS = ("identifier", "rows", "Kafka key", "null value", "positions", "written")
+_NARROW = 100  # a table of options has no room for their descriptions below this width
 _AFTER_THE_RULES = ("Differs from Flink", "Source:")
 
 
@@ -128,16 +133,36 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
     from rich.text import Text
 
     out = console(color)
-    out.print(Text("\n".join(map(printable, described["description"].splitlines()))))
-    out.print(Text(f"\n{described['identifier']}: {' '.join(described['changelog_mode'])}; class {described['class']}", "bold"))
+    out.print(Text("\n".join(map(printable, manual(described["description"], out.width)))))
+    out.print(
+        Text(f"\n{described['identifier']}: {' '.join(described['changelog_mode'])}; class {described['class']}", "bold"), soft_wrap=False
+    )
     if described["metadata"]:
-        out.print(Text(f"metadata: {', '.join(described['metadata'])}"))
+        out.print(Text("\n".join(hanging(f"metadata: {', '.join(described['metadata'])}", out.width))))
     out.print()
     rows = [
-        [option["name"], option["type"], "required" if option["required"] else repr(option["default"]), option["description"]]
+        [
+            option["name"],
+            option["type"],
+            "required" if option["required"] else repr(option["default"]),
+            without_marks(option["description"]),
+        ]
         for option in described["options"]
     ]
-    _show_table(("option", "type", "default", ""), rows, color)
+    if is_interactive(color) and out.width < _NARROW:
+        _show_paragraphs(rows, out)
+    else:
+        _show_table(("option", "type", "default", ""), rows, color)
+
+
+def _show_paragraphs(rows: Sequence[Sequence[str]], out: Console) -> None:
+    """Show options as a manual page does: a line for the name, type and default, and the indented description below."""
+    from rich.text import Text
+
+    for name, kind, default, description in rows:
+        head = default if default == "required" else f"default {default}"
+        out.print(Text.assemble((printable(name), "cyan"), printable(f"  {kind}, {head}")), soft_wrap=False)
+        out.print(Text("\n".join([*hanging(printable(description), out.width, indent=4), ""])))
 
 
 def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:

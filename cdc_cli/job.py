@@ -114,6 +114,7 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
         "# The options are those of normalize.sync_database. A text env:NAME is the value of an environment variable.",
         f"topic: {json.dumps([each.topic for each in profiles])}",
         f"format: {profiles[0].format}",
+        *_format_options(profiles),
         "options:",
         f"  kafka.bootstrap.servers: {json.dumps(profiles[0].servers)}",
         "  maxOffsetsPerTrigger: 100000",
@@ -128,6 +129,13 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
     ]
     tables = [line for each in profiles for line in _tables(each)]
     return "\n".join([*lines, *(["tables:", *tables] if tables else [])]) + "\n"
+
+
+def _format_options(profiles: Sequence[TopicProfile]) -> list[str]:
+    """Return the entry of the format's options that the samples show, the same for each table."""
+    shown = [table.options for each in profiles for table in each.tables if table.schema is not None]
+    common = [(name, value) for name, value in (shown[0] if shown else {}).items() if all(each.get(name) == value for each in shown)]
+    return ["format_options:", *(f"  {name}: {json.dumps(value)}" for name, value in common)] if common else []
 
 
 def _tables(profile: TopicProfile) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.reader import TopicReader
 
 from .connection import Connection
-from .terminal import print_message
+from .terminal import ReadProgress, print_message
 
 _REMEDY = "check -b and the connection properties; -v prints details"
 
@@ -144,6 +144,8 @@ class Topic:
         if self.connection.verbose:
             print_message("reading " + ", ".join(f"{self.name}[{partition}]@{offset}" for partition, offset in begins.items()))
         waited_since = time.monotonic()
+        left = _Left(begins, ends)
+        progress = ReadProgress(self.name, left.total)
         for batch in self._reader.batches(self.name, begins, None if follow else ends):
             if batch:
                 waited_since = time.monotonic()
@@ -155,6 +157,10 @@ class Topic:
                     "brokers, or raise --timeout"
                 )
             yield batch
+            if batch:
+                progress.show(left.done(batch))
+            else:  # the last offsets of a compacted topic may have no record
+                progress.remove()
 
     def _say_that_it_waits(self) -> None:
         if self._lost:
@@ -166,6 +172,23 @@ class Topic:
             return {partition: start.among(low, high) for partition, (low, high) in self.ranges.items()}
         offsets = self._reader.offsets_at(self.name, self.ranges, start.timestamp_ms, self.connection.timeout_seconds)
         return {partition: offsets.get(partition, high) for partition, (_, high) in self.ranges.items()}
+
+
+class _Left:
+    """Counts the offsets that a read has passed on its way to the ends that a topic had at the start."""
+
+    def __init__(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        self._at = {partition: min(begin, ends[partition]) for partition, begin in begins.items()}
+        self._ends = ends
+        self.total = self._left()
+
+    def done(self, batch: Sequence[SampledRecord]) -> int:
+        """Return the number of offsets passed when a batch is read."""
+        self._at |= {each.partition: min(each.offset + 1, self._ends[each.partition]) for each in batch}
+        return self.total - self._left()
+
+    def _left(self) -> int:
+        return sum(self._ends[partition] - offset for partition, offset in self._at.items())
 
 
 def check_topic(connection: Connection, topic: str) -> None:

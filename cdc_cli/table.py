@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values.schema import Column, columns as to_columns, quote
 
 from .arguments import names
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
 
 SAMPLE = 1000
 """The default sample size, in records."""
-
-Sampled = tuple["bytes | None", "bytes | None", Any]
-"""The key, the value and the headers of a record."""
 
 
 class TableSchema(NamedTuple):
@@ -42,7 +41,7 @@ class TableSchema(NamedTuple):
 
 
 def table_of(
-    format: Format, named_options: Iterable[str], *, schema: str, primary_key: str, sample: Callable[[], Sequence[Sampled]]
+    format: Format, named_options: Iterable[str], *, schema: str, primary_key: str, sample: Callable[[], list[SampledRecord]]
 ) -> TableSchema:
     """Return the declared table, or infer it from a sample and print it on standard error.
 
@@ -67,21 +66,50 @@ def table_of(
     if schema:
         return TableSchema(format, to_columns(schema), names(primary_key))
     from cdc_formats.topics.inference import infer_schema  # importing it takes a tenth of a second
+    from cdc_formats.topics.kafka import key_values
 
     with status_line("inferring the columns from a sample"):
-        sampled = infer_schema(sample(), format=format, primary_key=names(primary_key))
+        sampled = infer_schema(key_values(sample()), format=format, primary_key=names(primary_key))
     inferred = sampled.options_besides(named_options)
     print_message(_pasteable(sampled, inferred), "dim")
     return TableSchema(replace(format, **inferred), sampled.columns, sampled.primary_key)
 
 
-def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[Sampled]:
-    """Return a sample of a topic's records, oldest first."""
-    from cdc_formats.topics.kafka import key_values, sample_topic
+def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[SampledRecord]:
+    """Return a sample of a topic's records."""
+    from cdc_formats.topics.kafka import sample_topic
 
     check_topic(broker, topic)
-    records = sample_topic(broker.servers, topic, sample=sample, config=broker.client_config(), timeout_seconds=broker.timeout_seconds)
-    return list(key_values(records))
+    return sample_topic(broker.servers, topic, sample=sample, config=broker.client_config(), timeout_seconds=broker.timeout_seconds)
+
+
+def detected_format(topic: str, records: Sequence[SampledRecord], options: Mapping[str, str]) -> Format:
+    """Return the format that a sample shows, and print it on standard error.
+
+    Parameters
+    ----------
+    topic : str
+        For the error.
+    records : sequence of SampledRecord
+    options : mapping
+        Format options by name; each tried format gets those that it has.
+
+    Raises
+    ------
+    ArgumentError
+        When no format reads most of the sample.
+    FormatOptionError, SchemaRegistryError
+    """
+    from cdc_formats.topics.profile.detect import candidates, choose
+    from cdc_formats.topics.profile.read import inspect_all
+
+    with status_line("detecting the format from a sample"):
+        inspected = inspect_all(records)
+        best, reason = choose(candidates(inspected, options), inspected)
+    if best is None or best.format is None:
+        raise ArgumentError(f"the format of {topic} is not known: {reason}. Pass -f, or see `cdc profile {topic}`")
+    print_message(f"detected -f {best.identifier}: {reason}", "dim")
+    return best.format
 
 
 def _pasteable(schema: InferredSchema, format_options: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -14,8 +15,8 @@ from .changelog import Changelog, Errors, Row, print_summary_at_end
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
 from .options import FormatOption, Json, Normalize, OnErrors, PrimaryKey, Sample, Schema, Topic as TopicName, WhichColor, format_option
 from .reading import Start, Topic
-from .table import SAMPLE, TableSchema, sample_of_topic, table_of
-from .terminal import Color, print_message
+from .table import SAMPLE, TableSchema, detected_format, sample_of_topic, table_of
+from .terminal import Color, ReadProgress, print_message
 from .view import Shown, View, text_of, view_of
 
 _LAST, _ALL = "-10", "beginning"
@@ -33,6 +34,10 @@ From = Annotated[
 ]
 Partitions = Annotated[list[int] | None, typer.Option(min=0, help="Read only this partition. Can be repeated.")]
 Most = Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many rows.", show_default=False)]
+Expanded = Annotated[
+    bool,
+    typer.Option("--expanded", "-x", help="Show each column of a row on a line of its own, as is done if the terminal is too narrow."),
+]
 Follow = Annotated[bool, typer.Option(help="Continue at the end of the topic, or stop where it ended at the start.")]
 WhereKey = Annotated[
     list[str] | None,
@@ -44,7 +49,7 @@ def tail(
     topic: TopicName,
     servers: Servers = "",
     *,
-    format: Annotated[str, format_option("The format of the messages; cdc formats lists them.")],
+    format: Annotated[str, format_option("The format of the messages; cdc formats lists them. By default, detected from a sample.")] = "",
     option: FormatOption = None,
     schema: Schema = "",
     primary_key: PrimaryKey = "",
@@ -57,6 +62,7 @@ def tail(
     normalize: Normalize = False,
     errors: OnErrors = Errors.SHOW,
     json: Json = False,
+    expanded: Expanded = False,
     color: WhichColor = Color.AUTO,
     config: Config = None,
     properties: Properties = None,
@@ -71,14 +77,17 @@ def tail(
     """
     broker = connection(servers, config, properties, timeout, verbose)
     begin = Start.parse(start or (_ALL if normalize else _LAST))
+    options = pairs(option or (), "--option")
+    sampled = cache(lambda: sample_of_topic(broker, topic, sample))
     table = table_of(
-        make_format(format, options := pairs(option or (), "--option")),
+        make_format(format, options) if format else detected_format(topic, sampled(), options),
         options,
         schema=schema,
         primary_key=primary_key,
-        sample=lambda: sample_of_topic(broker, topic, sample),
+        sample=sampled,
     )
-    shown = RowPrinter(view_of(table.columns, json=json, color=color), _has_key(table, pairs(where_key or (), "--where-key")), most)
+    view = view_of(table.columns, json=json, color=color, expanded=expanded)
+    shown = RowPrinter(view, _has_key(table, pairs(where_key or (), "--where-key")), most)
     changelog = Changelog(
         table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, print_message=shown.print_message
     )
@@ -124,6 +133,8 @@ class RowPrinter:
 
     def _flush(self) -> None:
         shown, self.pending = self.pending, []
+        if shown:
+            ReadProgress.remove()
         self.view.show(shown)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import typer
 
@@ -17,6 +18,12 @@ from cdc_formats.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_LONG_READ = 10_000
+"""Records; fewer take less than a second."""
+_REDRAWN_AFTER = 0.2
+"""Seconds."""
 
 
 class Color(str, Enum):
@@ -78,6 +85,7 @@ def print_message(text: str, style: str = "") -> None:
         A rich style for the whole text.
     """
     sys.stdout.flush()  # so that earlier output appears first
+    ReadProgress.remove()
     lines = "\n".join(map(printable, text.split("\n")))
     if not sys.stderr.isatty():
         print(lines, file=sys.stderr, flush=True)
@@ -102,6 +110,46 @@ def status_line(text: str) -> Iterator[None]:
 
     with _stderr().status(Text(printable(text))):
         yield
+
+
+class ReadProgress:
+    """A line on standard error, rewritten in place, with the progress of a long read; other output replaces it.
+
+    Parameters
+    ----------
+    title : str
+    total : int
+        The number of records to read. A short read, or one without a terminal, shows nothing.
+    """
+
+    shown: ClassVar[bool] = False
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title, self.total = printable(title), total
+        self.active = total >= _LONG_READ and sys.stderr.isatty() and not _stderr().is_dumb_terminal
+        self.begun = self.next = time.monotonic()
+
+    def show(self, done: int) -> None:
+        """Show how many records are read, how many a second, and how many are left; remove the line when none is."""
+        now = time.monotonic()
+        if done >= self.total:
+            self.remove()
+            self.active = False
+        if self.active and now >= self.next and now > self.begun:
+            rate = done / (now - self.begun)
+            text = f"{self.title}: {done:,} of {self.total:,} records, {rate:,.0f}/s, {self.total - done:,} behind"
+            self.remove()
+            sys.stderr.write(text[: _stderr().width - 1])
+            sys.stderr.flush()
+            ReadProgress.shown, self.next = True, now + _REDRAWN_AFTER
+
+    @classmethod
+    def remove(cls) -> None:
+        """Remove the line, so that other output can take its place."""
+        if cls.shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            cls.shown = False
 
 
 def print_error(error: Exception) -> None:

@@ -31,7 +31,7 @@ Shown = tuple[SampledRecord, RowKind, Row]
 NULL = "<NULL>"  # as in Flink's SQL client
 _STYLES = {RowKind.INSERT: "green", RowKind.UPDATE_BEFORE: "yellow", RowKind.UPDATE_AFTER: "bright_yellow", RowKind.DELETE: "red"}
 _WIDEST = 30  # as Flink's display.max-column-width
-_NARROWEST, _NARROW_TEXT = 4, 10
+_NARROW_TEXT = 10
 _WIDTHS = {
     "BOOLEAN": 5,
     "TINYINT": 4,
@@ -58,8 +58,8 @@ class View(ABC):
         """Show the end of the rows."""
 
 
-def view_of(columns: Sequence[Column], *, json: bool, color: Color) -> View:
-    """Return the view: JSON if requested, a table for a person, otherwise tab-separated lines.
+def view_of(columns: Sequence[Column], *, json: bool, color: Color, expanded: bool = False) -> View:
+    """Return the view: JSON if requested, a table for a person (expanded: a line for each column), otherwise tab-separated lines.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def view_of(columns: Sequence[Column], *, json: bool, color: Color) -> View:
     """
     if json:
         return JsonView(columns)
-    return TableView(columns, console(color)) if is_interactive(color) else TextView(columns)
+    return TableView(columns, console(color), expanded=expanded) if is_interactive(color) else TextView(columns)
 
 
 # ------------------------------------------------------------------------------------------------------------ values
@@ -150,11 +150,12 @@ class JsonView(View):
 class TableView(View):
     """Prints a table as wide as the terminal, with a colour for each row kind.
 
-    The first rows determine the widths; they are chosen again when the terminal's width changes. Longer texts are cut.
+    The first rows determine the widths; they are chosen again when the terminal's width changes. Longer texts are cut. If the terminal is
+    too narrow for all columns, or on request, each column of a row is a line, and nothing is cut.
     """
 
-    def __init__(self, columns: Sequence[Column], console: Console) -> None:
-        self.texts, self.console = RowTexts(columns), console
+    def __init__(self, columns: Sequence[Column], console: Console, *, expanded: bool = False) -> None:
+        self.texts, self.console, self.expanded = RowTexts(columns), console, expanded
         self.full_widths = [max(len(name), _least(column)) for name, column in zip(self.texts.names, columns, strict=True)]
         self.widths: list[int] = []
         self.fitted_to = 0
@@ -164,9 +165,13 @@ class TableView(View):
         cells = [self.texts(row) for _, _, row in rows]
         if rows and self.console.width != self.fitted_to:
             self._fit(cells)
-            self._header()
+            if self.widths:
+                self._header()
         for (_, kind, _), texts in zip(rows, cells, strict=True):
-            self._print(self._line([SHORT_STRINGS[kind], *texts], _STYLES[kind]))
+            if self.widths:
+                self._print(self._line([SHORT_STRINGS[kind], *texts], _STYLES[kind]))
+            else:
+                self._print_expanded(kind, texts)
 
     def end(self) -> None:
         """Close the table."""
@@ -180,16 +185,25 @@ class TableView(View):
         for texts in cells:
             pairs = zip(self.full_widths, texts, strict=True)
             self.full_widths = [max(width, min(cell_len(text), _WIDEST)) for width, text in pairs]
-        self.widths = [2, *fit_widths(self.full_widths, self.fitted_to - len("| op |"), self.texts.fixed)]
+        fitting = [] if self.expanded else fit_widths(self.full_widths, self.fitted_to - len("| op |"), self.texts.fixed)
+        self.widths = [2, *fitting] if fitting else []
+
+    def _print_expanded(self, kind: RowKind, texts: Sequence[str]) -> None:
+        """Print a row as psql does in its expanded display: its kind, and a line for each column."""
+        from rich.table import Table
+        from rich.text import Text
+
+        style = _STYLES[kind]
+        self._print(Text(f"-[ {SHORT_STRINGS[kind]} ]".ljust(min(self.console.width, 40), "-"), style))
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(max_width=max(self.console.width // 3, 1), overflow="fold")
+        grid.add_column()
+        grid.add_column(overflow="fold")
+        for name, text in zip(self.texts.names, texts, strict=True):
+            grid.add_row(Text(name, "bold"), Text("|", "dim"), Text(text, f"{style} dim" if text == NULL else style))
+        self.console.print(grid, soft_wrap=False)
 
     def _header(self) -> None:
-        from .terminal import print_message
-
-        shown = len(self.widths) - 1
-        if shown < len(self.full_widths):
-            print_message(
-                f"the terminal is too narrow for {', '.join(self.texts.names[shown:])}: widen it, or declare fewer columns with --schema"
-            )
         self._print(self._rule())
         self._print(self._line(["op", *self.texts.names], "bold"))
         self._print(self._rule())
@@ -205,7 +219,7 @@ class TableView(View):
         right = [False, *(column.type.name in _RIGHT for column in self.texts.columns)]
         line = Text()
         line.append("|", "dim")
-        for text, width, to_right in zip(texts, self.widths, right, strict=False):  # not all columns may fit
+        for text, width, to_right in zip(texts, self.widths, right, strict=True):
             line.append(f" {_cut(text, width, to_right)} ", f"{style} dim" if text == NULL else style).append("|", "dim")
         return line
 
@@ -228,8 +242,8 @@ def _cut(text: str, width: int, to_right: bool) -> str:
     return " " * (width - size) + text if to_right else text + " " * (width - size)
 
 
-def fit_widths(full_widths: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int]:
-    """Return widths that fit: the widest columns shrink first, text before numbers and times; then the last columns are dropped.
+def fit_widths(full_widths: Sequence[int], room: int, fixed: Sequence[bool]) -> list[int]:
+    """Return widths that fit: text columns shrink, the widest first. Empty: they would shrink to less than a reader can use.
 
     Parameters
     ----------
@@ -241,19 +255,14 @@ def fit_widths(full_widths: Sequence[int], room: int, fixed: Sequence[bool] = ()
 
     Examples
     --------
-    >>> [fit_widths([8, 30, 24], room) for room in (80, 50, 16)], fit_widths([8, 30, 24], 55, [True, False, True])
-    ([[8, 30, 24], [8, 17, 16], [5, 5]], [8, 14, 24])
+    >>> [fit_widths([8, 30, 24], room, [True, False, False]) for room in (80, 50, 16)]
+    [[8, 30, 24], [8, 17, 16], []]
     """
     widths = list(full_widths)
-    while widths and sum(min(width, _NARROWEST) + 3 for width in widths) > room:
-        widths.pop()
-    excess = sum(widths) + 3 * len(widths) - room
-    text = [index for index, is_fixed in zip(range(len(widths)), fixed, strict=False) if not is_fixed]
-    for indices, least in ((text, _NARROW_TEXT), (range(len(widths)), _NARROWEST)):
-        while excess > 0 and indices:
-            widest = max(indices, key=lambda index: (widths[index], index))
-            if widths[widest] <= least:
-                break
-            widths[widest] -= 1
-            excess -= 1
+    text = [index for index, is_fixed in enumerate(fixed) if not is_fixed]
+    for _ in range(sum(widths) + 3 * len(widths) - room):
+        widest = max(text, key=lambda index: (widths[index], index), default=None)
+        if widest is None or widths[widest] <= _NARROW_TEXT:
+            return []
+        widths[widest] -= 1
     return widths

@@ -7,8 +7,9 @@ on the driver; each worker compiles a decoder from it once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
 from .decoder import Decoder
@@ -150,15 +151,28 @@ class Format(MessageFormat):
         Raises
         ------
         FormatOptionError
-            When an option does not exist (the text lists the existing ones), or its value cannot be used.
+            When an option does not exist (the text lists the existing ones and names the nearest), or its value cannot be used.
         """
         types = {field.name: field.type for field in fields(cls)}
         values = {option_name(name): value for name, value in options.items()}
         unknown = sorted(set(values) - set(types))
         if unknown:
-            hint = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
+            elsewhere = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
+            hint = elsewhere + nearest_options([name for name in unknown if name not in _FLINK_OPTIONS_ELSEWHERE], types)
             raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(types))}{hint}")
         return cls(**{name: as_boolean(value) if types[name] in ("bool", bool) else value for name, value in values.items()})
+
+
+def nearest_options(unknown: Iterable[str], options: Iterable[str]) -> str:
+    """Return a question for each unknown option that is spelled like an existing one, to end an error with.
+
+    Examples
+    --------
+    >>> nearest_options(["tabel_include", "x"], ["table_include", "time_zone"])
+    '. Did you mean table_include for tabel_include?'
+    """
+    near = {name: get_close_matches(name, list(options), 1) for name in unknown}
+    return "".join(f". Did you mean {match[0]} for {name}?" for name, match in near.items() if match)
 
 
 def option_name(name: str) -> str:

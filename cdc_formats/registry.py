@@ -39,6 +39,9 @@ BUILT_IN: Mapping[str, str] = {
     "upsert-kafka": "cdc_formats.formats.upsert.upsert_kafka:UpsertKafka",
 }
 
+_EXTRAS = {"fastavro": "avro"}
+"""The extra of this distribution that installs a module which a built-in format imports."""
+
 registered: dict[str, type[Format]] = {}
 """The formats of `register_format`, by name."""
 
@@ -187,7 +190,8 @@ def load_class(what: str, path: str, base: type[C]) -> type[C]:
         cls = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
-        raise MissingDependencyError(f"{what} ({path}) needs {missing}: pip install {missing}") from error
+        install = f"'pyspark-kafka-changelog[{_EXTRAS[missing]}]'" if missing in _EXTRAS else missing
+        raise MissingDependencyError(f"{what} ({path}) needs {missing}: pip install {install}") from error
     except AttributeError as error:
         raise UnknownFormatError(f"{what} is registered as {path}, and this class does not exist: {error}") from error
     if not (isinstance(cls, type) and issubclass(cls, base)):

@@ -595,7 +595,7 @@ def _run_guard(scratch: str, command: list[str]) -> int:
 
 
 def broker_jars() -> Path:
-    """Return the folder of Kafka's jars, fetching them (progress on stderr) if the user's cache has none.
+    """Return the folder of Kafka's jars, fetching them if the user's cache has none (`fetch_jars`).
 
     They come from Maven Central, or from the repository that ``DEFAULT_ARTIFACT_REPOSITORY`` names, as for Spark.
 
@@ -604,11 +604,13 @@ def broker_jars() -> Path:
     LocalKafkaError
         PySpark or Java is missing, or a jar cannot be fetched.
     """
-    return fetch_jars(f"kafka-{KAFKA_VERSION}", IVY_MODULE, f"Kafka {KAFKA_VERSION}", "about 45 jars, 45 MB, once")
+    return fetch_jars(f"kafka-{KAFKA_VERSION}", IVY_MODULE, f"Kafka {KAFKA_VERSION}", "about 45 MB, once")
 
 
 def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
-    """Return a folder of the user's cache with the jars of an Ivy module, fetching them (progress on stderr) if there is none.
+    """Return a folder of the user's cache with the jars of an Ivy module, fetching them if there is none.
+
+    The progress is one line: rewritten in place in a terminal and in a notebook, written once at the end to a log.
 
     Parameters
     ----------
@@ -629,19 +631,22 @@ def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
     if not jars.is_dir():
         ivy = [find_java(), "-jar", str(find_ivy())]
         cache.mkdir(parents=True, exist_ok=True)
-        print(f"Fetching {name} ({size}) into {jars}", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
-            resolve_jars(ivy, Path(work), ivy_module, name)
+        with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work, _ProgressLine() as line:
+            begun = time.monotonic()
+            line.show(f"Fetching {name} ({size})")
+            resolve_jars(ivy, Path(work), ivy_module, name, line)
+            files, megabytes = _amount(Path(work) / "jars")
             # Renamed when complete, so that a partial download is never used.
             with contextlib.suppress(OSError):
                 (Path(work) / "jars").rename(jars)
+            line.end(f"Fetched {name}: {files} files, {megabytes}, in {time.monotonic() - begun:.0f} s, into {jars}")
         if not jars.is_dir():  # another process may have renamed first
             raise LocalKafkaError(f"cannot create {jars}")
     return jars
 
 
-def resolve_jars(ivy: list[str], work: Path, ivy_module: str, name: str) -> None:
-    """Resolve the jars with Ivy into ``work/jars``."""
+def resolve_jars(ivy: list[str], work: Path, ivy_module: str, name: str, line: _ProgressLine) -> None:
+    """Resolve the jars with Ivy into ``work/jars``, and show the progress."""
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     (work / "settings.xml").write_text(IVY_SETTINGS.format(root=f"root={quoteattr(repository)}" if repository else ""))
     (work / "ivy.xml").write_text(ivy_module)
@@ -650,25 +655,69 @@ def resolve_jars(ivy: list[str], work: Path, ivy_module: str, name: str) -> None
     command = [*ivy, *files, "-retrieve", pattern]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        problems = _report_progress(process.stdout)
+        problems = _show_progress(process.stdout, f"Fetching {name}: ", work / "cache", line)
     if process.returncode != 0:
         raise LocalKafkaError(f"cannot fetch {name}:\n{problems}")
 
 
-def _report_progress(lines: Iterable[str]) -> str:
-    """Print a line for each module found and each jar fetched; return Ivy's problem summary."""
-    resolved = fetched = 0
+def _show_progress(output: Iterable[str], title: str, cache: Path, line: _ProgressLine) -> str:
+    """Show the jars that Ivy has found and fetched; return Ivy's problem summary."""
+    resolved = 0
     problems: list[str] = []
-    for line in lines:
-        if match := re.match(r"\s*found \S+#(\S+) in", line):
+    for text in output:
+        if re.match(r"\s*found \S+#\S+ in", text):
             resolved += 1
-            print(f"  {resolved} found: {match[1].replace(';', ' ')}", file=sys.stderr, flush=True)
-        elif match := re.match(r"\s*\[SUCCESSFUL \] \S+!(\S+)", line):
-            fetched += 1
-            print(f"  {fetched}/{resolved} fetched: {match[1]}", file=sys.stderr, flush=True)
-        elif problems or ":: problems summary" in line:
-            problems.append(line)
-    return "".join(line for line in problems[1:] if line.strip())
+            line.show(f"{title}{resolved} found")
+        elif match := re.match(r"\s*\[SUCCESSFUL \] \S+!(\S+)", text):
+            files, megabytes = _amount(cache)
+            line.show(f"{title}{files} of {resolved} files, {megabytes}: {match[1]}")
+        elif problems or ":: problems summary" in text:
+            problems.append(text)
+    return "".join(text for text in problems[1:] if text.strip())
+
+
+_FETCHED = (".jar", ".zip", ".gz", ".tgz", ".xz", ".txz")
+
+
+def _amount(folder: Path) -> tuple[int, str]:
+    """Return the number of fetched files in a folder, and their size; Ivy's cache has descriptions beside them."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.suffix in _FETCHED]
+    return len(sizes), f"{sum(sizes) / 1e6:,.0f} MB"
+
+
+class _ProgressLine:
+    """A line that is rewritten in place in a terminal and in a notebook; a log gets only its end."""
+
+    def __init__(self) -> None:
+        is_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+        # A notebook shows standard error in a red box, like an error.
+        self._file = sys.stdout if is_notebook else sys.stderr
+        self._is_live = is_notebook or sys.stderr.isatty()
+        self._columns = 100 if is_notebook else shutil.get_terminal_size().columns - 1
+        self._shown = 0
+
+    def __enter__(self) -> _ProgressLine:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Remove what is shown, so that an error stands alone."""
+        if self._shown:
+            self.show("")
+            print(end="\r", file=self._file, flush=True)
+
+    def show(self, text: str) -> None:
+        """Replace the line, where somebody watches it."""
+        if self._is_live:
+            shown = text[: self._columns]
+            # Blanks, since a notebook does not know the escape sequence that erases a line.
+            print(f"\r{shown:{self._shown}}", end="", file=self._file, flush=True)
+            self._shown = len(shown)
+
+    def end(self, text: str) -> None:
+        """Replace the line by a last one, which stays."""
+        self.show("")
+        self._shown = 0
+        print(f"\r{text}" if self._is_live else text, file=self._file, flush=True)
 
 
 def find_ivy() -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cdc_cli import name_conflict
 from normalize.spark_versions import has_package
 from tests.support import quick_java
 from tests.support.examples import examples
@@ -38,6 +39,12 @@ settings.register_profile("dev", deadline=None)
 settings.register_profile("check", deadline=None, max_examples=examples(100))
 settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to run where another package has this one's name."""
+    if problem := name_conflict():
+        raise pytest.UsageError(problem)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # so that -m selects by these markers

@@ -11,9 +11,10 @@ FAILFAST: a bad record, on which the query would fail       the same error; a wa
                                                             them
 other modes: all records are bad                            a warning
 declared columns in no record, undeclared columns           warnings, as while the query runs
+a column that a schema block or registry spells otherwise   an error with that name
 no record has a row, and a filter or another format is why  a warning
 connection options that only Java's clients understand      a warning: no check
-confluent-kafka is not installed                            no check
+confluent-kafka is not installed                            a warning: no check
 ==========================================================  ============================================================
 """
 
@@ -25,13 +26,23 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, ChangelogError, DecodeError, MissingDependencyError, TlsError
+from cdc_formats.errors import (
+    DECODE_CONDITIONS,
+    ArgumentError,
+    ChangelogError,
+    DecodeError,
+    MissingDependencyError,
+    SchemaError,
+    TlsError,
+)
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
+from cdc_formats.values.schema import backquoted
 from normalize.kafka.client_options import librdkafka_options
 from normalize.kafka.topics import selected_topics
 from normalize.monitoring.counts import COLUMN as COUNTS
@@ -42,12 +53,14 @@ from .source import DecodePlan, needed_columns
 from .targets import Blocks, Target, TypedRows
 
 if TYPE_CHECKING:
+    from cdc_formats.decoder import NameDifference
     from cdc_formats.topics.encodings import SampledRecord
     from cdc_formats.topics.kafka import TopicEnds
 
 _log = logging.getLogger("normalize")
 
 _SAMPLE = 50
+_NEAR = 0.7  # of `get_close_matches`: status and state are near, created and updated are not
 _TIMEOUT_SECONDS = 8.0
 _SKIPPED = "broker, login, topic and records are not checked before the query starts: %s"
 _TIMES = ("startingTimestamp", "startingOffsetsByTimestamp", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -90,7 +103,7 @@ def check_records(source: DecodePlan, options: Mapping[str, str], *, keyed: bool
     try:
         _check(source, options, keyed=keyed, bounded=bounded)
     except MissingDependencyError as error:
-        _log.info(_SKIPPED, error)
+        _log.warning(_SKIPPED, error)
     except ChangelogError as error:
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_HINT)
@@ -121,7 +134,7 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
             except DecodeError as error:
                 raise error.at(where=f"{record.topic}[{record.partition}]@{record.offset}") from None
     except MissingDependencyError as error:
-        _log.info(_SKIPPED, error)
+        _log.warning(_SKIPPED, error)
     except ChangelogError as error:
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_HINT)
@@ -144,6 +157,34 @@ def _check(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bound
     elif first := _error_in(source, target, records):
         newest = first if bounded else _error_in(source, target, ends.newest)
         _fail(source.format, records, first, newest)
+    _check_names(source, records)
+
+
+def _check_names(source: DecodePlan, records: Sequence[SampledRecord]) -> None:
+    """Raise an error for a column that no sampled declaration has, if one has a column with nearly this name.
+
+    Other columns that are missing are a warning (`watch`): the source may get them later, or may have dropped them.
+    """
+    from cdc_formats.topics.sampler import sampler_of
+
+    decoder, sampler = source.decoder(), sampler_of(source.format)
+    differences: list[tuple[NameDifference, str]] = []
+    for record in records:
+        try:
+            difference = decoder.compare_names(record.key, record.value, record.headers)
+            declared_by = sampler.declaration(record.key, record.value or b"", record.headers).source if difference else ""
+        except ChangelogError:  # a bad record, of which the mode decides
+            continue
+        if difference is not None and declared_by:
+            differences.append((difference, f"the {declared_by} of {record.where}"))
+    if not differences:
+        return
+    absent = set.intersection(*(set(difference.absent) for difference, _ in differences))
+    others = {name.casefold(): (name, place) for difference, place in differences for name in difference.unknown}
+    for name in sorted(absent):
+        for near in get_close_matches(name.casefold(), others, 1, _NEAR):
+            other, place = others[near]
+            raise SchemaError(f"schema has the column {backquoted(name)}, and {place} has {backquoted(other)}: did you mean this one?")
 
 
 def _impatient(format: Format) -> Format:

@@ -33,12 +33,13 @@ from cdc_formats.values.schema import Column, SqlType
 from normalize.core import added_partitions
 from normalize.core.added_partitions import FirstRecord
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
-from normalize.core.changes import ChangeBuilder, ChangeColumns, Partial, Shape
+from normalize.core.changes import ChangeBatch, ChangeBuilder, ChangeColumns, Partial, Shape
 from normalize.core.guard import PartitionSummary
 from normalize.core.last import METADATA, completed, last_in_partitions, last_in_records, last_of_keys, since_last_whole, table_fact
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
+from normalize.core.stored_position import first_deliveries, stored_position
 from normalize.worker import worker
 
 from .targets import Target
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 ABSENT = "absent"
 """The column with the missing columns of a partial row, as text: ``010`` for the second of three; NULL for a whole row."""
+POSITION = "position"
+"""The column with the position in the source's log (`stored_position`), if positions are requested."""
 _MOST_HELD = 65_536
 
 
@@ -93,10 +96,10 @@ class HeldChanges(Target):
             raise partial_row(self.partial_remedy, builder.partials[0].record.where)
         if builder.keys:
             changes = builder.changes()
-            self._hold(records.source, builder.offsets, changes.batch, changes.partials)
+            self._hold(records.source, builder.offsets, _with_positions(changes), changes.partials)
 
     def take_columns(self, records: Records, changes: ChangeColumns) -> None:
-        self._hold(records.source, records.offsets[changes.places], changes.changes.batch)
+        self._hold(records.source, records.offsets[changes.places], _with_positions(changes.changes))
 
     def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
         """Add changes of one Kafka partition, in any order."""
@@ -123,6 +126,13 @@ class HeldChanges(Target):
     @abstractmethod
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Return changes with the target's schema."""
+
+
+def _with_positions(changes: ChangeBatch) -> pa.RecordBatch:
+    """Return changes with the column `POSITION`, if they have positions."""
+    if not changes.positions:
+        return changes.batch
+    return changes.batch.append_column(POSITION, pa.array([stored_position(position) for _, position in changes.positions], pa.binary()))
 
 
 def partial_row(remedy: str, where: str) -> PartialImageError:
@@ -308,6 +318,7 @@ class LastOfKeys:
             return
         table = self._compacted()
         if row_order is not None:
+            table = without_redeliveries(table, ("key",), ("stamp", "source", "offset"))
             keys, sources, stamps = numbers_of(table, "key", "source", "stamp")
             if _has_partials(table):
                 table = _with_completed_rows(table, keys, sources, stamps)
@@ -318,6 +329,7 @@ class LastOfKeys:
 
     def _compacted(self) -> pa.Table:
         table = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
+        table = without_redeliveries(table, ("key", "source"), ("offset",))
         numbers = numbers_of(table, "key", "source", "offset", "stamp")
         if _has_partials(table):
             places, stamps = since_last_whole(*numbers, partial=table.column(ABSENT).is_valid().to_numpy())
@@ -328,6 +340,25 @@ class LastOfKeys:
 
 def _has_partials(changes: pa.Table) -> bool:
     return ABSENT in changes.schema.names and changes.column(ABSENT).null_count < changes.num_rows
+
+
+def without_redeliveries(changes: pa.Table, groups: Sequence[str], order: Sequence[str]) -> pa.Table:
+    """Return changes without those that were delivered before another one of their group, by `POSITION`.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+        Without the column, all are returned.
+    groups, order : sequence of str
+        The columns that identify a group, and those of the order of arrival.
+    """
+    if POSITION not in changes.schema.names:
+        return changes
+    numbers = numbers_of(changes, *groups)
+    arrival = np.lexsort(tuple(reversed(numbers_of(changes, *order))))
+    keys = zip(*(number[arrival].tolist() for number in numbers), strict=True)
+    first = first_deliveries(keys, changes.column(POSITION).take(pa.array(arrival)).to_pylist())
+    return changes if all(first) else changes.take(pa.array(np.sort(arrival[first])))
 
 
 def _with_completed_rows(changes: pa.Table, keys: Any, sources: Any, stamps: Any) -> pa.Table:

@@ -11,7 +11,7 @@ from normalize.core.arrow import slices
 from normalize.core.moves import FollowedRow, UnknownRowError, follow_moves, in_order
 from normalize.core.row_order import RowOrder
 
-from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row
+from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row, without_redeliveries
 
 MOVED, BASE = "moved", "base"
 """The column with the earlier key of a partial row whose key changed, and the one with the key whose
@@ -37,13 +37,15 @@ class ChangesWithMoves:
         changes = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
         unmoved = LastOfKeys()
         if MOVED in changes.schema.names:
+            changes = without_redeliveries(changes, ("key",), ("stamp", "source", "offset"))
             keys, moved = changes.column("key"), changes.column(MOVED)
             involved = pc.is_in(
                 keys,
                 value_set=pa.chunked_array([*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()),
             )
-            for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
-                yield from slices(batch)
+            if moved.null_count < len(moved):  # otherwise all were redeliveries
+                for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
+                    yield from slices(batch)
             changes = changes.filter(pc.invert(involved)).drop_columns([MOVED])
         unmoved.add(changes)
         yield from unmoved.finish(row_order)

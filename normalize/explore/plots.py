@@ -87,9 +87,7 @@ def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrive
     ArgumentError, MissingDependencyError
         As `plot_operations`.
     """
-    require_bounded(changes)
-    require_columns(changes, [event_time, arrived])
-    dates, bucket, _ = _buckets(changes, arrived)
+    dates, bucket, _ = _buckets(changes, arrived, event_time)
     both = changes.where(F.col(backquoted(event_time)).isNotNull() & F.col(backquoted(arrived)).isNotNull())
     lag = F.percentile_approx((_micros(arrived) - _micros(event_time)) / _SECOND, [0.5, 0.95]).alias("lag")
     rows = sorted(both.groupBy(bucket).agg(lag).collect(), key=lambda row: row.bucket)
@@ -155,10 +153,20 @@ def _micros(name: str) -> Column:
     return F.unix_micros(F.col(backquoted(name)).cast("timestamp"))
 
 
-def _buckets(changes: DataFrame, time: str) -> tuple[list[float], Column, int]:
-    """Return the start of each bucket (in matplotlib's days since 1970), each row's bucket, and a bucket's length (in microseconds)."""
+def _require_times(changes: DataFrame, times: Sequence[str]) -> None:
+    """Raise an error for a stream, and for times that are not columns: most are metadata, which a changelog has on request only."""
     require_bounded(changes)
-    require_columns(changes, [time])
+    missing = [time for time in times if time not in changes.columns]
+    if missing:
+        raise ArgumentError(
+            f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}: read it with "
+            f"metadata={list(times)}, or name a column of times"
+        )
+
+
+def _buckets(changes: DataFrame, time: str, *others: str) -> tuple[list[float], Column, int]:
+    """Return the start of each bucket (in matplotlib's days since 1970), each row's bucket, and a bucket's length (in microseconds)."""
+    _require_times(changes, [time, *others])
     [(first, last)] = changes.agg(F.min(_micros(time)), F.max(_micros(time))).collect()
     if first is None:
         raise ArgumentError(f"the changelog has no row with a value in {time}: choose another column of times")

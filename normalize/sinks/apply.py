@@ -23,6 +23,7 @@ from .arrival import require_arrival_order
 from .change_feed import to_change_feed
 from .lake import lake_target
 from .latest import check, computed, last_changes
+from .merge_every import require_merged
 from .scd2 import ApplyVersions, version_fields
 from .soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from .table_spec import (
@@ -165,6 +166,7 @@ def apply_changes(
         create,
     )
     sink = _apply(stream, target, options)
+    require_merged(stream.sparkSession, sink.table)
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
         mark = f"change_feed_{uuid4().hex}"
         stream, sink = stream.alias(mark), replace(sink, mark=mark)

@@ -153,13 +153,11 @@ class OneTable:
     """The database of a single table."""
 
     of_table: TableTarget
-    deletes: Literal["hard", "soft"]
-    deleted_column: str
-    scd_type: Literal[1, 2]
-    table: str = "{table}"
-
-    def __post_init__(self) -> None:
-        soft_delete_column(self.deletes, self.deleted_column)
+    table: ClassVar[str] = "{table}"
+    deletes: ClassVar[Literal["hard"]] = "hard"
+    deleted_column: ClassVar[str] = DELETED_AT
+    scd_type: ClassVar[Literal[1]] = 1
+    """`TableOptions` has others."""
 
     @property
     def of(self) -> type[TableTarget]:

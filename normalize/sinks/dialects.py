@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
+from normalize.core.stored_position import redelivery_condition
 
 from .latest import ADDS
 from .partial_rows import ABSENT_COLUMN, is_absent
@@ -166,6 +167,31 @@ class Dialect:
             f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS} AND t.{name} IS NULL"
         )
 
+    def redelivered(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
+        """Return the statement that drops staged changes which are not after their row, by its position in the two tables."""
+        return (
+            f"DELETE FROM {self.table(staging)} AS s USING {self.table(table)} AS t "
+            f"WHERE {self.equal(primary_key)} AND {self.is_redelivered(position)}"
+        )
+
+    def is_redelivered(self, position: tuple[str, str]) -> str:
+        """Return the condition that a staged change is not after its row."""
+        return redelivery_condition(f"s.{position[1]}", f"t.{self.name(position[0])}")
+
+    def place_deletes(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
+        """Return the statement that gives deleted rows the position of their last delete."""
+        return (
+            f"UPDATE {self.table(table)} AS t SET {self.name(position[0])} = s.{position[1]} FROM {self.table(staging)} AS s "
+            f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS}"
+        )
+
+    def insert_deletes(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
+        """Return the statement that inserts a deleted row for each delete of a key that the table lacks."""
+        return (
+            f"{self.insert(staging, table, columns)} AS s WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS} "
+            f"AND NOT EXISTS (SELECT 1 FROM {self.table(table)} AS t WHERE {self.equal(primary_key)})"
+        )
+
     def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
         """Return the statement that inserts or updates the other rows."""
         sets = ", ".join(f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in columns)
@@ -296,6 +322,18 @@ class MySql(Dialect):
         return (
             f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON {self.equal(primary_key)} "
             f"SET t.{name} = s.{staged} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS} AND t.{name} IS NULL"
+        )
+
+    def redelivered(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
+        return (
+            f"DELETE s FROM {self.table(staging)} AS s JOIN {self.table(table)} AS t "
+            f"ON {self.equal(primary_key)} WHERE {self.is_redelivered(position)}"
+        )
+
+    def place_deletes(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
+        return (
+            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON {self.equal(primary_key)} "
+            f"SET t.{self.name(position[0])} = s.{position[1]} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
     def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:

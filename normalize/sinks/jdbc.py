@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
@@ -92,6 +92,8 @@ class JdbcTarget(JdbcTable, TableTarget):
         secrets, and so are not shown.
     """
 
+    positions: ClassVar[bool] = True
+
     @property
     def sql_name(self) -> str:
         return self.table
@@ -151,8 +153,9 @@ class DatabaseSink(Sink):
             connection.execute(drop)
             names, key = connection.staged(self.table.table, spec.names), connection.spelled(self.table.table, spec.primary_key)
             bases = {column: f"b{part}" for part, column in enumerate(key)} if BASE_COLUMN in rows.columns else {}
-            deleted = None if spec.deleted_column is None else connection.spelled(self.table.table, [spec.deleted_column])[0]
-            staged = _StagedRows(connection, self.table, name, names, {column: names[column] for column in key}, bases, deleted)
+            computed = (spec.deleted_column, spec.position_column)
+            deleted, position = (column and connection.spelled(self.table.table, [column])[0] for column in computed)
+            staged = _StagedRows(connection, self.table, name, names, {column: names[column] for column in key}, bases, deleted, position)
             try:
                 staged.fill(rows, spec)
                 yield staged
@@ -186,8 +189,8 @@ class _StagedRows:
         The columns of the staging table, by those of the table.
     key, bases : dict of str to str
         Those of the row's key, and of the key whose row has the missing columns; empty if it is the row's own.
-    deleted : str or None
-        The table's column of soft deletes.
+    deleted, position : str or None
+        The table's columns of soft deletes, and of the position of a row's last change.
     """
 
     connection: JdbcConnection
@@ -197,6 +200,7 @@ class _StagedRows:
     key: dict[str, str]
     bases: dict[str, str]
     deleted: str | None
+    position: str | None
 
     def fill(self, rows: DataFrame, spec: TableSpec) -> None:
         """Create the staging table, and write the rows into it."""
@@ -243,12 +247,18 @@ class _StagedRows:
     def merge(self, *, partial_rows: bool) -> None:
         """Apply the staged changes."""
         dialect, connection, table = self.connection.dialect, self.connection, self.table.table
+        position = None if self.position is None else (self.position, self.names[self.position])
+        if position is not None:
+            connection.execute(dialect.redelivered(self.name, table, self.key, position))
         if partial_rows:
             self._complete()
         if self.deleted is None:
             connection.execute(dialect.delete(self.name, table, self.key))
         else:
             connection.execute(dialect.soft_delete(self.name, table, self.key, (self.deleted, self.names[self.deleted])))
+        if position is not None:
+            connection.execute(dialect.place_deletes(self.name, table, self.key, position))
+            connection.execute(dialect.insert_deletes(self.name, table, self.names, self.key))
         connection.execute(dialect.upsert(self.name, table, self.names, self.key))
 
     def _complete(self) -> None:

@@ -18,6 +18,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
+from normalize.core.stored_position import redelivery_condition
 from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
 
@@ -54,6 +55,7 @@ class LakeTarget(TableTarget):
     name: str
     provider: ClassVar[str]
     histories: ClassVar[bool] = True
+    positions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
@@ -385,19 +387,26 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     if spec.versions:
         # The place of the change that made the row.
         equal.append(" = ".join(f"coalesce({of}.{backquoted(START_AT)}, {of}.{backquoted(END_AT)})" for of in "ts"))
-    deletion = "THEN DELETE"
+    deletion, matched, added = "THEN DELETE", "WHEN MATCHED", f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS}"
     if spec.deleted_column is not None:
         deleted = backquoted(spec.deleted_column)
         # The first delete counts, also if its micro-batch is repeated.
         deletion = f"AND t.{deleted} IS NULL THEN UPDATE SET t.{deleted} = s.{deleted}"
+    if spec.position_column is not None:
+        assert spec.deleted_column is not None
+        position = backquoted(spec.position_column)
+        matched += f" AND NOT coalesce({redelivery_condition(f's.{position}', f't.{position}')}, false)"
+        deletion = f"THEN UPDATE SET t.{deleted} = coalesce(t.{deleted}, s.{deleted}), t.{position} = s.{position}"
+        # Also a delete: the insert before it may be delivered again.
+        added = "WHEN NOT MATCHED"
     names, (updated, inserted) = list(map(backquoted, spec.names)), _written_values(spec)
     sets = ", ".join(f"t.{name} = {value}" for name, value in zip(names, updated, strict=True))
     return "\n".join(
         [
             f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {' AND '.join(equal)}",
-            f"WHEN MATCHED AND s.{ROW_KIND} NOT IN {ADDS} {deletion}",
-            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET {sets}",
-            f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} THEN INSERT ({', '.join(names)}) VALUES ({', '.join(inserted)})",
+            f"{matched} AND s.{ROW_KIND} NOT IN {ADDS} {deletion}",
+            f"{matched} AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET {sets}",
+            f"{added} THEN INSERT ({', '.join(names)}) VALUES ({', '.join(inserted)})",
         ]
     )
 

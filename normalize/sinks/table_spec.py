@@ -101,6 +101,9 @@ class TableSpec:
         Whether a row is a version, with ``__START_AT`` and ``__END_AT``.
     partial_rows : bool
         Whether the changes have the column of `partial_rows`.
+    position_column : str or None
+        The column with the position of the last change (`core.stored_position`): a change whose position is not after it is not applied,
+        and a delete of a key that the table lacks is stored as a deleted row. Only with a `deleted_column`.
     """
 
     fields: tuple[StructField, ...]
@@ -110,6 +113,7 @@ class TableSpec:
     deleted_column: str | None = None
     versions: bool = False
     partial_rows: bool = False
+    position_column: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -121,7 +125,7 @@ class TableSpec:
         """The columns that are never left out: the key, and those that the sink computes."""
         if not self.primary_key:
             return {CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP}
-        computed = {START_AT, END_AT} if self.versions else {self.deleted_column} if self.deleted_column else set[str]()
+        computed = {START_AT, END_AT} if self.versions else {name for name in (self.deleted_column, self.position_column) if name}
         return computed.union(self.primary_key)
 
 

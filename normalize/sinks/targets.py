@@ -53,6 +53,8 @@ class TableTarget(ABC):
 
     histories: ClassVar[bool] = False
     """Whether the table can keep versions of rows (``scd_type=2``)."""
+    positions: ClassVar[bool] = False
+    """Whether `Sink.merge` compares positions (`TableSpec.position_column`)."""
 
     @property
     def sql_name(self) -> str:

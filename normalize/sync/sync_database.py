@@ -162,7 +162,7 @@ def sync_database(
 
     In other tables, the last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
     `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
-    repeated too.
+    repeated too: ``TableOptions(deletes="soft", position_column="position")`` drops it.
     """
     require_jvm(spark, "sync_database", "run this query in a classic session, or write each table with apply_changes")
     _check_arguments(target, tables or {}, on_new_column, on_table_error, parallel)
@@ -473,7 +473,7 @@ class KnownTopics:
         TopicReplacedError
         """
         batch = running_batch(self.spark)
-        if batch is None or topics <= self._seen:
+        if batch is None or (self._seen and topics <= self._seen):
             return self.described
         kept, described = self.store.read_query(), topic_descriptions(self.kafka)
         self._seen |= topics | described.keys()

@@ -22,7 +22,7 @@ from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import OneTable
 from normalize.sinks.lake import lake_target
-from normalize.sinks.soft_deletes import DELETED_AT
+from normalize.sinks.merge_every import require_merged
 from normalize.sinks.targets import TableTarget
 
 from .route import TableSummary
@@ -49,10 +49,7 @@ def sync_table(
     schema: str | StructType | None = None,
     primary_key: str | Sequence[str] = (),
     format_options: Mapping[str, Any] | None = None,
-    where: str | None = None,
-    deletes: Literal["hard", "soft"] = "hard",
-    deleted_column: str = DELETED_AT,
-    scd_type: Literal[1, 2] = 1,
+    table: TableOptions | None = None,
     on_truncate: Literal["fail", "ignore"] = "fail",
     mode: Literal["FAILFAST", "DROPMALFORMED"] | DeadLetter = "FAILFAST",
     check: bool = True,
@@ -71,6 +68,7 @@ def sync_table(
         As in `from_kafka_changelog`.
     target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table, which is created if it is missing. A string is the name of an existing Delta or Iceberg table.
+        `MergedDeltaTarget` of `normalize.sinks.merge_every` appends changes at once, and merges them at an interval.
     schema_location : str
         A folder for the table's file: its columns and key, and the facts that must stay as they are (its target, the source's primary key,
         the tables and partitions of the topic). A restarted query reads the file, and it takes precedence over `schema` and `primary_key`:
@@ -83,10 +81,9 @@ def sync_table(
         The columns that identify a row; required with `schema`.
     format_options : mapping or None
         Options of the format.
-    where : str or None
-        A SQL condition on the columns. A row for which it is not true is deleted from the table.
-    deletes, deleted_column, scd_type
-        As in `apply_changes`. The record's offset orders the changes of a history.
+    table : TableOptions or None
+        ``TableOptions(where=..., deletes=..., deleted_column=..., scd_type=..., position_column=...)``, as in `sync_database`. Its other
+        options are refused.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of the source table fails the query. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
@@ -115,7 +112,8 @@ def sync_table(
     -----
     The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp. A repeated micro-batch ends
     in the same rows. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are repeated too:
-    `apply_changes` behind ``ChangelogNormalize(order="source")`` drops it.
+    ``TableOptions(deletes="soft", position_column="position")`` drops it, and so does `apply_changes` behind
+    ``ChangelogNormalize(order="source")``.
 
     A column that a message leaves out as unchanged keeps the table's value.
 
@@ -127,8 +125,9 @@ def sync_table(
     require_jvm(spark, "sync_table", "run this query in a classic session, or write the table with apply_changes")
     reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
     chosen, kafka = reader.format, reader.kafka
-    table = target if isinstance(target, TableTarget) else lake_target(spark, target)
-    database = OneTable(table, deletes, deleted_column, scd_type)
+    of_table = target if isinstance(target, TableTarget) else lake_target(spark, target)
+    database = OneTable(of_table)
+    require_merged(spark, of_table)
     store, name, key = SchemaStore(spark, schema_location), database.source_table, names_of(primary_key)
     known = store.read(name)
     if known is None:
@@ -138,7 +137,7 @@ def sync_table(
         format=chosen,
         given=frozenset(each.name for each in fields(chosen)),
         database=database,
-        tables={name: TableOptions(name=table.sql_name, primary_key=key, where=where)},
+        tables={name: _options(table or TableOptions(), of_table, key)},
         store=store,
         on_new_column="ignore",
         on_truncate=on_truncate,
@@ -148,7 +147,21 @@ def sync_table(
     sync = TableSync(name, rules, known)
     if check:
         check_records(sync.source(known), kafka, keyed=True, bounded=False)
-    return reader.records(spark).writeStream.foreachBatch(SyncTable(table.session(spark), sync, KnownTopics(spark, store, kafka)))
+    return reader.records(spark).writeStream.foreachBatch(SyncTable(of_table.session(spark), sync, KnownTopics(spark, store, kafka)))
+
+
+_OPTIONS = frozenset({"where", "deletes", "deleted_column", "scd_type", "position_column"})
+
+
+def _options(table: TableOptions, target: TableTarget, key: tuple[str, ...]) -> TableOptions:
+    """Return the options of the table, with its name and key; raises for one that `sync_table` does not use."""
+    unused = [each.name for each in fields(table) if each.name not in _OPTIONS and getattr(table, each.name)]
+    if unused:
+        raise ArgumentError(f"table has {unused[0]}, which sync_table does not use: {_REMEDIES.get(unused[0], 'call sync_database')}")
+    return replace(table, name=target.sql_name, primary_key=key)
+
+
+_REMEDIES = {"name": "pass target=", "schema": "pass schema= of sync_table", "primary_key": "pass primary_key= of sync_table"}
 
 
 def _declared(

@@ -33,8 +33,9 @@ from normalize.core.guard import PartitionSummary
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import encode, pack, unpack
 from normalize.core.records import Records
+from normalize.core.stored_position import kafka_position, stored_position
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge_pass
+from normalize.decode.last_changes import ABSENT, POSITION, AllChanges, HeldChanges, merge_pass
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
@@ -67,7 +68,8 @@ def _layout(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> list
     """Return the columns of `TableChanges`."""
     written = _numbered("c", _written_columns(source.columns, options.shard_column))
     bases = to_columns(f"{MOVED} BINARY") if merged else _numbered(_BASES, _key_columns(source, options))
-    return [*_ORDER, *to_columns(f"{ROW_KIND} STRING"), *written, *to_columns(f"{ABSENT} STRING, fact BINARY"), *bases]
+    position = to_columns(f"{POSITION} BINARY") if options.position_column is not None else ()
+    return [*_ORDER, *to_columns(f"{ROW_KIND} STRING"), *written, *to_columns(f"{ABSENT} STRING, fact BINARY"), *position, *bases]
 
 
 def _ddl(columns: Sequence[Column]) -> str:
@@ -141,10 +143,16 @@ class ChangeOptions(NamedTuple):
         The column with the name of the source table, after the others, if it is part of the key. The metadata are the parts of the name.
     every : bool
         Whether all changes are returned, for a history, and not only the last of each key. They have their record's place (`PLACE`).
+    position_column : str or None
+        The column with the position of each change (`stored_position`): in the source's log if `DecodePlan.positions`, else in its topic.
+    topic_ids : mapping
+        The ids of the topics that Kafka described, for positions in a topic.
     """
 
     shard_column: Column | None = None
     every: bool = False
+    position_column: str | None = None
+    topic_ids: Mapping[str, str] = {}
 
 
 class TableChanges(HeldChanges):
@@ -164,6 +172,7 @@ class TableChanges(HeldChanges):
         self.schema = pa.schema([(column.name, arrow_type(column.type)) for column in _layout(source, options, merged=merged)])
         self.key, self.by_shard, self.merged = key_indices(source.columns, source.unique_key), options.shard_column is not None, merged
         self.previous_key, self.source_key = _previous_key(source), _source_key(source)
+        self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.partitions: dict[tuple[str, int], PartitionSummary] = {}
         self.source_keys = set[tuple[str, ...]]()
         self.moved: list[bytes | None] = []
@@ -251,7 +260,17 @@ class TableChanges(HeldChanges):
         absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
         rows = map(_duration_as_integer, columns)
         no_facts = pa.nulls(changes.num_rows, pa.binary())
-        return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, absent, no_facts, *self._bases(changes)], schema=self.schema)
+        others = [absent, no_facts, *([self._positions(changes)] if self.has_position else []), *self._bases(changes)]
+        return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, *others], schema=self.schema)
+
+    def _positions(self, changes: pa.RecordBatch) -> pa.Array:
+        """Return the position of each change."""
+        if self.shape.positions:
+            return changes.column(POSITION)
+        places = zip(*(changes.column(name).to_pylist() for name in ("source", "offset", "stamp")), strict=True)
+        ids = self.topic_ids
+        positions = (kafka_position(source, ids.get(source.rpartition("[")[0], ""), offset, stamp) for source, offset, stamp in places)
+        return pa.array(map(stored_position, positions), pa.binary())
 
     def _bases(self, changes: pa.RecordBatch) -> list[pa.Array]:
         """Return the column `MOVED`, or else the parts of the key in `BASE`."""
@@ -436,6 +455,8 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
 
     columns = _written_columns(source.columns, options.shard_column)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
+    if options.position_column is not None:
+        named.append(F.col(POSITION).alias(options.position_column))
     facts = [F.col("fact").alias(FACT)] * ("fact" in changes.columns)
     if options.every:
         return changes.select(ROW_KIND, *named, F.struct(F.col("source").alias("partition"), "offset").alias(PLACE), *facts)

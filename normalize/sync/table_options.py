@@ -54,6 +54,10 @@ class TableOptions:
         The column of soft deletes; None: as of the database.
     scd_type : {1, 2} or None
         2 keeps every version of a row, as of `apply_changes`; None: as of the database.
+    position_column : str or None
+        A BINARY column for the position of each row's last change, also of its delete (`deletes` must be ``soft``). A change that was
+        delivered before it never replaces the row, in any micro-batch. The position is that in the source's log. Formats without one
+        (Canal, DMS, upsert-kafka) have the offset in the topic, which an event that the producer delivers again does not share.
     """
 
     name: str | None = None
@@ -68,6 +72,7 @@ class TableOptions:
     deletes: Literal["hard", "soft"] | None = None
     deleted_column: str | None = None
     scd_type: Literal[1, 2] | None = None
+    position_column: str | None = None
 
     def __post_init__(self) -> None:
         if self.columns and self.exclude_columns:

@@ -20,6 +20,7 @@ from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
 from normalize.arguments import names_of
+from normalize.core.counts import WITHOUT_POSITION
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND, Destination, Mode
 from normalize.decode.decode_pass import header_lists
@@ -87,6 +88,7 @@ class Rules:
             try:
                 self.deleted_column(table)
                 self.scd_type(table)
+                self.position_column(table)
             except ArgumentError as error:
                 raise ArgumentError(f"tables has wrong options for {table!r}: {error.args[0]}") from None
 
@@ -109,8 +111,8 @@ class Rules:
         kind = self.options(table).scd_type or self.database.scd_type
         require_scd_type(kind, self.options(table).deletes or self.database.deletes)
         if kind == 2 and not self.database.of.histories:
-            of = type(self.database).__name__
-            raise ArgumentError(f"scd_type=2 is not supported for {of}: write the history to a DeltaDatabase or an IcebergDatabase")
+            of = self.database.of.__name__
+            raise ArgumentError(f"scd_type=2 is not supported for {of}: write the history to Delta or Iceberg")
         return kind
 
     def deleted_column(self, table: str) -> str | None:
@@ -125,6 +127,32 @@ class Rules:
         deletes = options.deletes or database.deletes
         default = database.deleted_column if deletes == database.deletes else DELETED_AT
         return soft_delete_column(deletes, options.deleted_column or default)
+
+    def position_column(self, table: str) -> str | None:
+        """Return the column with the position of a row's last change, or None.
+
+        Raises
+        ------
+        ArgumentError
+            When the target, or another option, would lose positions.
+        """
+        options, of = self.options(table), self.database.of
+        name, deleted = options.position_column, self.deleted_column(table)
+        if name is None:
+            return None
+        is_history = self.scd_type(table) == 2
+        wrong = {
+            "scd_type=2 and position_column cannot be combined, since a history has a row for each change: remove one of them": is_history,
+            "position_column requires deletes='soft', which keeps the positions of deleted rows: pass both, or remove it": deleted is None,
+            "where and position_column cannot be combined, since a row that does not match has no position: write the condition into a "
+            "view": options.where is not None,
+            f"deleted_column and position_column are both {name!r}: pass another name": name.lower() == (deleted or "").lower(),
+            f"position_column is not supported for {of.__name__}, whose sink does not compare positions: remove it": not of.positions,
+        }
+        for text, is_wrong in wrong.items():
+            if is_wrong:
+                raise ArgumentError(text)
+        return name
 
 
 @dataclass
@@ -252,7 +280,7 @@ class TableSync:
             return
         self._require_free_names(schema)
         source = self.source(schema)
-        options = ChangeOptions(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
+        options = self._change_options(schema, source, part)
         found = self._apply(spark, part, source, options, partial(self._write, part=part, source=source, target=target, options=options))
         records = found.counts.get("RECORDS") or 0
         self._warn_of(found.counts)
@@ -327,10 +355,13 @@ class TableSync:
         return f"{text}. {how_to_widen(spark, target, columns, self.schema, self.rules.store.file(self.table))}"
 
     def _warn_of(self, counts: Mapping[str, int]) -> None:
-        """Warn of records that were not applied."""
+        """Warn of records that were not applied, and of changes without a position."""
         dropped = {name: counts[name] for name in _NOT_APPLIED if counts.get(name)}
         if dropped:
             _log.warning("%s: %s", self.table, ", ".join(f"{number} records not applied ({name})" for name, number in dropped.items()))
+        if counts.get(WITHOUT_POSITION):
+            text = "%s: %s changes have no position in the source's log, and replace their rows as they arrive"
+            _log.warning(text, self.table, counts[WITHOUT_POSITION])
 
     def _publish_applied(self, spark: SparkSession, records: int, found: Found) -> None:
         bad = {name: found.counts[name] for name in BAD_RECORDS if found.counts.get(name)}
@@ -437,6 +468,13 @@ class TableSync:
         _require_free(name, schema, "shard_column", "shard_column")
         return Column(name, SqlType("STRING"), nullable=False)
 
+    def _change_options(self, schema: TableSchema, source: DecodePlan, part: Part) -> ChangeOptions:
+        """Return which changes are computed, and what they have."""
+        position, ids = self.rules.position_column(self.table), dict[str, str]()
+        if position is not None and not source.positions:
+            ids = {name: topic.topic_id for name, topic in part.topics(part.summary.topics).items()}
+        return ChangeOptions(self._shard_column(schema), self.rules.scd_type(self.table) == 2, position, ids)
+
     def source(self, schema: TableSchema) -> DecodePlan:
         """Return the arguments of the decode pass."""
         rules, options = self.rules, self.rules.options(self.table)
@@ -452,6 +490,7 @@ class TableSync:
             mode=rules.mode,
             dead_letters=rules.dead_letters,
             on_truncate=rules.on_truncate,
+            positions=options.position_column is not None and not format.positions,
             record_columns=ROUTED_COLUMNS,
             completes_moved=True,
         )
@@ -476,13 +515,23 @@ class TableSync:
     # -------------------------------------------------------------------------------------------------------- the target
 
     def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
-        deleted = self.rules.deleted_column(self.table)
+        deleted, position = self.rules.deleted_column(self.table), self.rules.position_column(self.table)
+        if position is not None:
+            _require_free(position, schema, "position_column", "position_column")
         if deleted is not None:
             _require_free(deleted, schema, "deleted_column", "deleted_column")
             changes = with_deletion_times(changes, deleted)
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN))
         partial_rows = ABSENT_COLUMN in changes.columns
-        spec = TableSpec(fields, self._key(schema), create=True, on_new_column="add", deleted_column=deleted, partial_rows=partial_rows)
+        spec = TableSpec(
+            fields,
+            self._key(schema),
+            create=True,
+            on_new_column="add",
+            deleted_column=deleted,
+            partial_rows=partial_rows,
+            position_column=position,
+        )
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:

@@ -19,10 +19,11 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from cdc_formats.errors import ChangelogError
-from normalize import LocalKafka, sync_database, sync_table
+from normalize import DeltaTarget, LocalKafka, sync_database, sync_table
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import table_name
+from normalize.sinks.merge_every import fresh_rows
 from normalize.sync.sync_database import SyncDatabase
 from normalize.sync.sync_table import SyncTable
 from tests.support.databases import Message, Row, Tables, maxwell
@@ -287,9 +288,22 @@ class Story:
             )
         return messages_read
 
+    def messages_of(self, table: str, number: int) -> list[Message]:
+        """Return those of new messages that are of one table."""
+        return [message for message in self.messages(2 * number) if f'"table": "{table}"'.encode() in (message[1] or b"")]
+
+    def names(self, table: str) -> dict[int, str]:
+        """Return the names in the rows of a table."""
+        return {key: name for (of, key), name in self.rows.items() if of == table}
+
     def history(self, table: str) -> list[tuple[int, str, bool]]:
         """Return the versions of a table in their order: key, name, whether the version has ended."""
         return [(key, *version) for (of, key), versions in sorted(self.versions.items()) if of == table for version in versions]
+
+
+def fresh_names(spark: SparkSession, target: DeltaTarget) -> dict[int, str]:
+    """Return the names in the fresh rows of a table."""
+    return {row["id"]: row["name"] for row in fresh_rows(spark, target).collect()}
 
 
 def versions(sync: SyncedTables, table: str) -> list[tuple[int, str, bool]]:

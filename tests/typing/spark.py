@@ -130,9 +130,8 @@ def databases(spark: SparkSession) -> None:
 def table(spark: SparkSession) -> None:
     options = {"kafka.bootstrap.servers": "localhost:9092"}
     target = DeltaTarget("lake.shop.orders")
-    writer = sync_table(
-        spark, "orders", format="canal-json", target=target, schema_location="/lake/schemas", options=options, where="id > 0"
-    )
+    where = TableOptions(where="id > 0", deletes="soft")
+    writer = sync_table(spark, "orders", format="canal-json", target=target, schema_location="/lake/schemas", options=options, table=where)
     assert_type(writer, DataStreamWriter)
     sync_table(spark, "orders", format="canal-json", target=target, options=options)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 

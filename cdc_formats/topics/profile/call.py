@@ -17,7 +17,7 @@ from .tables import TableProfile
 
 _SERVERS = "localhost:9092"
 _SECRET = "..."
-_COMMENT = 100
+_COMMENT = 74  # with its indentation, it fits a terminal of 80 columns
 
 
 def call_text(

@@ -20,9 +20,9 @@ from typing import Any
 
 from cdc_formats.decoding.other_messages import other_message
 from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF, SENTENCE
-from cdc_formats.errors import FormatOptionError, SchemaRegistryError
+from cdc_formats.errors import FormatOptionError, MissingDependencyError, SchemaRegistryError
 from cdc_formats.events import Ignored
-from cdc_formats.format import Format, option_name
+from cdc_formats.format import Format, nearest_options, option_name
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
 from cdc_formats.topics.encodings import CONFLUENT, Encoded, InspectedRecord
 from cdc_formats.topics.inference.reading import AnyColumns
@@ -111,9 +111,9 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     """
     values = {option_name(name): value for name, value in options.items()}
     formats = {name: _known(name) for name in list_formats()}
-    unknown = sorted(set(values) - {option for format in formats.values() if isinstance(format, Format) for option in _names(format)})
-    if unknown:
-        raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
+    known = {option for format in formats.values() if isinstance(format, Format) for option in _names(format)}
+    if unknown := sorted(set(values) - known):
+        raise FormatOptionError(f"no format has an option {', '.join(unknown)}{nearest_options(unknown, sorted(known))}")
     present = [each for each in records if each.record.value]
     fallbacks = {name for name, format in formats.items() if isinstance(format, Format) and sampler_class(type(format)).fallback}
     tried = [_tried(name, format, present, values) for name, format in formats.items() if name not in fallbacks]
@@ -193,24 +193,27 @@ def _as_good(other: Candidate, best: Candidate) -> bool:
     return (other.specific, other.understood, other.distinctive) == (best.specific, best.understood, best.distinctive)
 
 
-def _known(identifier: str) -> Format | str:
-    """Return a format with its defaults, or why it failed to load: a format of another package may raise anything."""
+def _known(identifier: str) -> Format | Exception:
+    """Return a format with its defaults, or the error with which it failed to load: a format of another package may raise anything."""
     try:
         format = get_format(identifier)
         sampler_of(format)
         return format
     except Exception as error:
-        return f"it cannot be tried: {error}"
+        return error
 
 
 def _names(format: Format) -> set[str]:
     return {option.name for option in fields(format)}
 
 
-def _tried(identifier: str, default: Format | str, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
+def _tried(identifier: str, default: Format | Exception, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
     """Try a format, or say why it failed to load, on the records that have a value; `values` has the options of all formats."""
-    if isinstance(default, str):
-        return Candidate(identifier, values=len(records), requirement=default)
+    if isinstance(default, Exception):
+        # Of the built-in formats, those in Avro have requirements: they are listed if the bytes may be Avro.
+        is_avro = identifier in BUILT_IN and isinstance(default, MissingDependencyError)
+        may_be_its = not is_avro or any(each.value.encoding == CONFLUENT for each in records)
+        return Candidate(identifier, values=len(records), requirement=f"it cannot be tried: {default}" if may_be_its else "")
     own = {name: value for name, value in values.items() if name in _names(default)}
     try:
         format = type(default).from_options({**sampler_class(type(default)).detected_options(records, values), **own})

@@ -105,7 +105,7 @@ def _drawn(section: Section) -> list[RenderableType]:
     parts += [Padding(Text(f"! {printable(warning)}", style="yellow"), (0, 2)) for warning in section.warnings]
     if section.code:
         code = "\n".join(printable(line) for line in section.code.split("\n"))
-        parts.append(Padding(Syntax("", "python", theme="ansi_dark").highlight(code), (0, 2), expand=False))
+        parts.append(Padding(Syntax("", "python", theme="ansi_dark", word_wrap=True).highlight(code), (0, 2), expand=False))
     return parts
 
 
@@ -117,7 +117,14 @@ def _drawn_grid(grid: Grid) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=True, padding=(0, 1))
     for name in grid.header:
         number = name in grid.numbers
-        table.add_column(Text(name), justify="right" if number else "left", overflow="fold", no_wrap=number, style=_KIND_STYLES.get(name))
+        table.add_column(
+            Text(name),
+            justify="right" if number else "left",
+            overflow="fold",
+            no_wrap=number,
+            min_width=max(map(len, name.split()), default=None),  # words of a header are not broken
+            style=_KIND_STYLES.get(name),
+        )
     for row in grid.rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     return table

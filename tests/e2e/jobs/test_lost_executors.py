@@ -6,19 +6,14 @@ The package is shipped to the executors as a zip. The query does not end.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.distributions import without_the_package, zipped
 from tests.support.histories import random_history, records_of
 from tests.support.jobs import lost_executors_job
-from tests.support.quick_java import QUICK
 from tests.support.servers.standalone_cluster import StandaloneCluster
-from tests.support.spark_packages import settings
 from tests.support.strategies import last_rows
 from tests.support.streams import new_topic
 
@@ -27,33 +22,12 @@ JOB = lost_executors_job.__file__
 WAYS = ("apply_changes", "sync_database")
 
 
-def submit(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any]) -> subprocess.Popen[str]:
-    """Submit the job; its executors have the package only from ``--py-files``."""
-    conf = settings(folder) | {
-        "spark.driver.extraJavaOptions": QUICK,
-        "spark.executor.extraJavaOptions": QUICK,
-        "spark.executor.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "ERROR",
-        "spark.scheduler.minRegisteredResourcesRatio": "1",  # both executors run the first tasks
-        "spark.task.maxFailures": "8",
-    }
-    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    package = ["--py-files", str(zipped(folder / "package.zip"))]
-    command = [str(cluster.home / "bin" / "spark-submit"), "--master", cluster.url, *options, *package, JOB, json.dumps(arguments)]
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")}
-    python = without_the_package(folder / "environment")
-    environment = {**inherited, "SPARK_HOME": str(cluster.home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
-    with (folder / "driver.log").open("wb") as log:
-        return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
-
-
 def run(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kills: int) -> tuple[dict[str, Any], dict[str, int]]:
     """Run the job, killing an executor, or each third time a Worker, when executors hold rows that are then written.
 
     Return the tables and the number of kills, by the way of writing. Each executor must have its own copy of the package and its data.
     """
-    job, killed, lines = submit(cluster, folder, arguments), dict.fromkeys(WAYS, 0), list[str]()
+    job, killed, lines = cluster.submit(folder, JOB, json.dumps(arguments)), dict.fromkeys(WAYS, 0), list[str]()
     assert job.stdout is not None
     with job.stdout:
         for line in job.stdout:

@@ -14,6 +14,7 @@ from cdc_formats.errors import (
     ArgumentError,
     KafkaUnavailableError,
     MalformedMessageError,
+    SchemaError,
     SchemaRegistryError,
     SeveralTablesError,
     TypeConversionError,
@@ -116,6 +117,31 @@ def test_a_misspelt_column_is_a_warning(call, orders, said):
     absent, unknown = said()
     assert f"topic {orders}: declared but missing from" in absent
     assert "not declared: `name`" in unknown
+
+
+def with_schema_block(*names: str) -> tuple[None, bytes]:
+    """A message of Debezium whose schema block and row have these columns."""
+    columns = [{"field": name, "type": "int32" if name == "id" else "string", "optional": name != "id"} for name in names]
+    images = [{"field": image, "type": "struct", "optional": True, "fields": columns} for image in ("before", "after")]
+    payload = json.loads(debezium("c", None, {name: 1 if name == "id" else "x" for name in names}))
+    return None, json.dumps({"schema": {"type": "struct", "fields": images}, "payload": payload}).encode()
+
+
+@pytest.mark.parametrize(("declared", "nearest"), [("nmae", "name"), ("NAME", "name"), ("custmer_id", "customer_id")])
+def test_a_column_that_the_schema_block_spells_otherwise_is_an_error(call, kafka, declared, nearest):
+    topic = new_topic(kafka, [with_schema_block("id", "name", "customer_id")])
+    error = rf"schema has the column `{declared}`, and the schema block of {topic}\[0\]@0 has `{nearest}`: did you mean this one"
+    with pytest.raises(SchemaError, match=error):
+        call(topic, schema=f"id INT, {declared} STRING")
+    call(topic, schema=f"id INT, {declared} STRING", check=False)
+
+
+def test_a_column_of_only_some_schema_blocks_or_of_none_is_no_error(call, kafka, said):
+    renamed = new_topic(kafka, [with_schema_block("id", "stats"), with_schema_block("id", "status")])
+    call(renamed, schema="id INT, status STRING")
+    call(renamed, schema="id INT, stats STRING")
+    call(renamed, schema="id INT, added_later STRING")
+    assert all("not declared" in text or "declared but missing" in text for text in said())
 
 
 def test_an_old_bad_record_is_an_error_of_a_bounded_read_and_a_warning_of_a_stream(call, kafka, said):

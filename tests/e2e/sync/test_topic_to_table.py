@@ -11,13 +11,15 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 
-from normalize import ChangelogNormalize, LocalKafka, apply_changes, from_kafka_changelog, sync_table
+from normalize import ChangelogNormalize, DeltaTarget, LocalKafka, apply_changes, from_kafka_changelog, sync_table
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
+from normalize.sinks.lake import LakeSink
+from normalize.sinks.merge_every import ChangesSink, MergedDeltaTarget
 from tests.support.databases import Tables, maxwell
 from tests.support.sinking import apply_stream, fails_after_repeating, forget_last_commit
 from tests.support.streams import recreate_topic
-from tests.support.syncing import Sync
+from tests.support.syncing import Story, Sync, fresh_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,3 +158,34 @@ def test_apply_changes_names_sync_table_once_the_stage_has_no_options(
         return sum("keeps the same table without the keyed stage" in message for message in caplog.messages)
 
     assert [logged(), logged(ChangelogNormalize(ignore_columns="name")), logged(where="id > 0")] == [1, 0, 0]
+
+
+def test_table_that_is_merged_at_an_interval_whatever_fails(sync: TableSync, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    story, target = Story(Random(5)), DeltaTarget(str(sync.folder / "lake" / "orders"))
+    options = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers, "maxOffsetsPerTrigger": 25}
+
+    def names_after_run(interval: str) -> list[dict[int, str]]:
+        sync.run(target=MergedDeltaTarget(target.name, interval), options=options)
+        return [fresh_names(spark, target), {row["id"]: row["name"] for row in sync.rows("orders")}]
+
+    for _ in range(2):
+        sync.produce("t", story.messages_of("orders", 60), partitions=2)
+        assert names_after_run("1 hour") == [story.names("orders"), {}]
+        # A kill between the append and Spark's commit.
+        sync.forget_last_commit()
+    for owner, name in ((ChangesSink, "put"), (LakeSink, "merge"), (ChangesSink, "remove")):
+        commit = getattr(owner, name)
+
+        def failing(*arguments: Any, commit: Any = commit) -> None:
+            commit(*arguments)
+            raise OSError("the driver ends here")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, failing)
+            with pytest.raises(StreamingQueryException, match="the driver ends here"):
+                names_after_run("0 seconds")
+        assert fresh_names(spark, target) == story.names("orders")
+    assert names_after_run("0 seconds") == [story.names("orders")] * 2
+    sync.forget_last_commit()
+    sync.produce("t", story.messages_of("orders", 60), partitions=2)
+    assert names_after_run("1 hour")[0] == story.names("orders")

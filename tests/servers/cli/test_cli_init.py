@@ -36,6 +36,16 @@ def test_a_job_file_from_topics(kafka: LocalKafka, tmp_path: Path) -> None:
     assert f"{path} cannot be written: File exists" in done.err
 
 
+def test_a_job_file_has_the_options_that_the_sample_shows(kafka: LocalKafka, tmp_path: Path) -> None:
+    rows = [{"op": "I", "id": 1, "name": "a"}, {"op": "U", "id": 1, "name": "b"}, {"op": "D", "id": 1, "name": "b"}] * 3
+    topic, path = new_topic(kafka, [(None, json.dumps(row).encode()) for row in rows]), tmp_path / "job.yaml"
+    done = quick("init", topic, "-b", kafka.bootstrap_servers, "--output", path)
+    assert done.code == 0, done.err
+    arguments = read_job(path).arguments
+    assert arguments["format"] == "op-json"
+    assert arguments["format_options"] == {"codes": {"D": "-D", "I": "+I", "U": "+U"}}
+
+
 def test_topics_without_a_common_format(kafka: LocalKafka, tmp_path: Path) -> None:
     orders = new_topic(kafka, [maxwell("orders", "insert", {"id": 1})])
     plain = new_topic(kafka, [(None, b"\x00\x01 no message")])

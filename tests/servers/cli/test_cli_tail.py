@@ -150,6 +150,38 @@ def test_normalized_changelog_has_no_duplicates(kafka: Any, topic: str) -> None:
     assert done.lines[1:] == ["+I\t1\ta", "-U\t1\ta", "+U\t1\tb"]
 
 
+def test_tombstones_are_counted_and_not_listed(kafka: Any, customers: str) -> None:
+    done = quick("tail", customers, "-b", kafka.bootstrap_servers, "-f", "debezium-json", "--from", "-500", "--no-follow")
+    assert re.search(r"^\d+ rows .* of 500 records, \d+ ignored \(TOMBSTONE\)$", done.err, re.MULTILINE)
+    assert "ignored TOMBSTONE in" not in done.err
+
+
+def test_the_format_is_detected_from_a_sample(kafka: Any, customers: str, topic: str) -> None:
+    run = ("tail", customers, "-b", kafka.bootstrap_servers, "--no-follow", *options(), "--schema", SCHEMA, "--primary-key", "id")
+    done = quick(*run)
+    assert done.code == 0, done.err
+    assert done.err.startswith("detected -f debezium-json: 842 of 842 values have before, after, op")
+    assert len(done.lines) > 1
+    assert done.out == quick(*run, "-f", "debezium-json").out
+    kafka.produce(topic, [(None, b"plain text")])
+    failed = quick("tail", topic, "-b", kafka.bootstrap_servers, "--no-follow")
+    assert failed.code == 1
+    assert f"the format of {topic} is not known: no format reads most of the 1 values" in failed.err
+    assert f"Pass -f, or see `cdc profile {topic}`" in failed.err
+
+
+def test_a_long_read_shows_its_rate_and_what_is_left(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, story(30_000))
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", "--from", "beginning", "--where-key", "id=29999")
+    with Terminal(*run) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    assert re.search(rf"{topic}: [\d,]+ of 60,000 records, [\d,]+/s, [\d,]+ behind\r\x1b\[2K", text)
+    # The table stands alone.
+    assert [line for line in re.sub(r".*\r\x1b\[2K", "", text).splitlines() if "behind" in line] == []
+    assert cdc(*run).err == "3 rows (1 +I, 1 -U, 1 +U) of 60,000 records\n"
+
+
 def test_ignored_and_corrupt_records_are_reported_in_order(kafka: Any, topic: str) -> None:
     values = [message("insert", 1, "a"), b'{"type": "table-create"}', b"{", message("insert", 2, "b")]
     kafka.produce(topic, [(None, value) for value in values])
@@ -209,18 +241,22 @@ def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind_unless_turne
     assert "\x1b" not in cdc(*run).out
 
 
-def test_table_fits_terminals_of_any_width(kafka: Any, topic: str) -> None:
-    wide = json.dumps({"type": "insert", "data": {f"column {n}": f"日本語 value {n} " * 9 for n in range(12)}}, ensure_ascii=False)
+def test_rows_that_do_not_fit_a_terminal_are_shown_column_by_column(kafka: Any, topic: str) -> None:
+    names = [f"column {n}" for n in range(12)]
+    wide = json.dumps({"type": "insert", "data": {name: f"日本語 value {name} " * 9 for name in names}}, ensure_ascii=False)
     kafka.produce(topic, [(None, wide.encode())])
     run = ("tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--no-follow", "--color", "never")
-    for columns in (30, 80, 400):
-        with Terminal(*run, columns=columns) as terminal:
+    for columns, more in ((30, ()), (80, ()), (400, ("-x",)), (400, ())):
+        with Terminal(*run, *more, columns=columns) as terminal:
             code, text = terminal.end()
         assert code == 0
-        table = [line for line in text.splitlines() if line.startswith(("+", "|"))]
-        assert len(table) == 5
-        assert max(len(line) + len(re.findall("[日本語]", line)) for line in table) <= columns
-        assert ("is too narrow for" in text) == (columns < 100)
+        lines = text[text.index("-[ +I ]") if columns < 400 or more else text.index("+--") :].splitlines()[:-1]
+        assert max(len(line) + len(re.findall("[日本語]", line)) for line in lines) <= columns
+        if columns < 400 or more:
+            assert [line.partition("|")[0].strip() for line in lines[1:] if line.startswith("column")] == names
+            assert "…" not in text
+        else:
+            assert len(lines) == 5
 
 
 def test_table_fits_again_after_the_terminal_is_resized(kafka: Any, topic: str) -> None:
@@ -272,11 +308,20 @@ def test_a_profile_is_shown_as_text_as_json_and_in_a_terminal(kafka: Any, custom
     assert "debezium-json" in text.out
     assert "\x1b" not in text.out
     assert json.loads(quick(*run, "--json", "-f", "upsert-kafka", "-o", "json_null=delete").out)["format"] == "upsert-kafka"
-    with Terminal(*run) as terminal:
+    with Terminal(*run, columns=80) as terminal:
         code, shown = terminal.end()
     assert code == 0
     assert "debezium-json" in shown
     assert "\x1b[" in shown
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert all(line.strip() in plain for line in text.out.splitlines() if line.startswith("  # "))  # the open questions, not cut
+
+
+def test_a_misspelled_topic_has_the_nearest_name(kafka: Any, customers: str) -> None:
+    for command in (["tail"], ["tail", *DECLARED], ["profile"]):
+        done = quick(*command, customers.replace("customers", "custmers"), "-b", kafka.bootstrap_servers)
+        assert done.code == 1
+        assert f"Did you mean '{customers}'" in done.err
 
 
 def test_unknown_topic_is_an_error(kafka: Any) -> None:

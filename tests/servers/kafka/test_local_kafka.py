@@ -4,6 +4,8 @@ import base64
 import gzip
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -241,10 +243,44 @@ def test_java_gets_the_options_from_kafkas_environment_variable(monkeypatch):
         LocalKafka().start()
 
 
+TINY = """\
+import sys
+from normalize.local_kafka import fetch_jars
+module = '<ivy-module version="2.0"><info organisation="local" module="m"/><dependencies>'
+module += '<dependency org="org.example" name="tiny" rev="1.0" conf="default"/></dependencies></ivy-module>'
+print(sorted(path.name for path in fetch_jars("tiny", module, "Tiny 1.0", "2 MB, once").iterdir()))
+"""
+
+
+def test_a_download_is_one_line_that_a_terminal_rewrites_and_a_log_gets_at_the_end(tmp_path):
+    artifact = tmp_path / "repository" / "org" / "example" / "tiny" / "1.0"
+    artifact.mkdir(parents=True)
+    (artifact / "tiny-1.0.jar").write_bytes(bytes(2_000_000))
+    (artifact / "tiny-1.0.pom").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId><artifactId>tiny</artifactId><version>1.0</version></project>"
+    )
+    environment = {**os.environ, "DEFAULT_ARTIFACT_REPOSITORY": (tmp_path / "repository").as_uri(), "COLUMNS": "80"}
+    run = {"cwd": REPOSITORY, "env": environment | {"XDG_CACHE_HOME": str(tmp_path / "log")}, "text": True}
+    done = subprocess.run([sys.executable, "-c", TINY], capture_output=True, **run)
+    assert done.stdout == "['tiny-1.0.jar']\n"
+    into = tmp_path / "log" / "pyspark-kafka-changelog" / "tiny"
+    assert re.fullmatch(rf"Fetched Tiny 1\.0: 1 files, 2 MB, in \d+ s, into {into}\n", done.stderr)
+    screen, inner = pty.openpty()
+    run["env"]["XDG_CACHE_HOME"] = str(tmp_path / "terminal")
+    subprocess.run([sys.executable, "-c", TINY], stdout=subprocess.DEVNULL, stderr=inner, check=True, **run)
+    os.close(inner)
+    shown = os.read(screen, 65536).decode()
+    os.close(screen)
+    texts = [text.strip() for text in shown.split("\r")]
+    assert texts[1:3] == ["Fetching Tiny 1.0 (2 MB, once)", "Fetching Tiny 1.0: 1 found"]
+    assert "Fetching Tiny 1.0: 1 of 1 files, 2 MB: tiny.jar" in texts
+    assert shown.count("\n") == 1
+
+
 def test_failed_downloads_leave_no_partial_cache(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "nothing & empty").as_uri())
     with pytest.raises(LocalKafkaError, match=rf"(?s)^cannot fetch Kafka {KAFKA_VERSION}:\n:::: WARNINGS\n.*module not found"):
         broker_jars()
     assert list((tmp_path / "pyspark-kafka-changelog").iterdir()) == []
-    assert capfd.readouterr().err.startswith(f"Fetching Kafka {KAFKA_VERSION}")
+    assert capfd.readouterr() == ("", "")

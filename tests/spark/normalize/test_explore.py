@@ -112,8 +112,10 @@ def _tick_labels(axis):
 
 
 def test_plots_that_cannot_be_drawn_are_refused(spark, changes):
-    with pytest.raises(ArgumentError, match="no column 'ts'"):
+    with pytest.raises(ArgumentError, match=r"no column 'ts'; it has row_kind, .*: read it with metadata=\['ts'\], or name"):
         plot_operations(changes, time="ts")
+    with pytest.raises(ArgumentError, match=r"no column 'source.timestamp'.*metadata=\['timestamp', 'source.timestamp'\]"):
+        plot_lag(changes.drop("source.timestamp"))
     with pytest.raises(ArgumentError, match="choose another column of times"):
         plot_operations(changes.where("FALSE"))
     stream = spark.readStream.format("rate").load().selectExpr("'+I' AS row_kind", "timestamp", "value AS id")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from datetime import timedelta
 
 import pytest
@@ -56,3 +58,12 @@ def test_wrong_arguments_fail_at_the_call_and_name_the_fix(spark, change, text):
     arguments = {**TABLE, "options": NOWHERE, **change}
     with pytest.raises(ChangelogError, match=text):
         from_kafka_changelog(spark, "topic", **arguments)
+
+
+def test_a_check_that_is_left_out_is_a_warning(spark, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with caplog.at_level(logging.WARNING, "normalize"):
+        from_kafka_changelog(spark, "topic", **{**TABLE, "options": NOWHERE})
+    skipped = [text for text in caplog.messages if "are not checked before the query starts" in text]
+    assert len(skipped) == 1
+    assert "pip install" in skipped[0]

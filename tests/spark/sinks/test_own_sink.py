@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -16,21 +15,20 @@ import pytest
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import TargetError
-from tests.support.paths import REPOSITORY
+from tests.support.pages import PAGES, blocks
 from tests.support.sinking import STORY, changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = REPOSITORY / "docs" / "tasks" / "your-own-sink.md"
+PAGE = "docs/tasks/your-own-sink.md"
 
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[ModuleType]:
     """The page's file, as a module."""
-    source = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[0]
     module = sys.modules["sqlite_sink"] = ModuleType("sqlite_sink")
-    exec(compile(source, str(PAGE), "exec"), vars(module))
+    exec(compile(blocks(PAGES[PAGE])[0].source, PAGE, "exec"), vars(module))
     yield module
     del sys.modules["sqlite_sink"]
 

@@ -216,7 +216,7 @@ def test_options_without_effect(sync: BoundedSync) -> None:
     soft = replace(sync.tables.database, deletes="soft")
     for options, database, text in (
         ({"deleted_column": "gone_at"}, sync.tables.database, "deleted_column has no effect with hard deletes"),
-        ({"scd_type": 2}, JdbcDatabase("jdbc:postgresql://db/shop"), "scd_type=2 is not supported for JdbcDatabase"),
+        ({"scd_type": 2}, JdbcDatabase("jdbc:postgresql://db/shop"), "scd_type=2 is not supported for JdbcTarget"),
         ({"scd_type": 2, "deletes": "soft"}, sync.tables.database, "scd_type=2 and deletes='soft' cannot be combined"),
         ({"scd_type": 2}, soft, "scd_type=2 and deletes='soft' cannot be combined"),
     ):

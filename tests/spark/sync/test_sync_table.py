@@ -17,6 +17,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.latest import computed
 from normalize.sync.route import RECORD_DDL
 from normalize.sync.table_changes import ChangeOptions, changes_on_spark
+from normalize.sync.table_options import TableOptions
 from normalize.sync.table_sync import ROUTED_COLUMNS
 from tests.support.databases import maxwell
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, Story, versions
@@ -119,9 +120,10 @@ def test_another_target_is_an_error(sync: BoundedSync) -> None:
 def test_soft_deletes_a_condition_and_a_history(new_sync: NewBoundedSync) -> None:
     sync = new_sync("delta")
     sync.produce("t", [orders("insert", {"id": key, "name": "a", "qty": key}) for key in range(3)])
-    sync.apply(sync.table_job(**TABLE, where="qty > 0", deletes="soft"))
+    table = TableOptions(where="qty > 0", deletes="soft")
+    sync.apply(sync.table_job(**TABLE, table=table))
     sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
-    sync.apply(sync.table_job(**TABLE, where="qty > 0", deletes="soft"))
+    sync.apply(sync.table_job(**TABLE, table=table))
     assert [(row["id"], "deleted_at" in row) for row in sync.rows("orders")] == [(1, True), (2, False)]
 
 
@@ -129,7 +131,7 @@ def test_history_has_every_version(sync: BoundedSync) -> None:
     story = Story(Random(3))
     for _ in range(3):
         sync.produce("t", [message for message in story.messages(40) if b'"table": "orders"' in message[1]], partitions=2)  # type: ignore[operator]
-        sync.apply(sync.table_job(schema="id INT, name STRING", primary_key="id", scd_type=2))
+        sync.apply(sync.table_job(schema="id INT, name STRING", primary_key="id", table=TableOptions(scd_type=2)))
     assert versions(sync, "orders") == story.history("orders")
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from tests.support.distributions import without_the_package, zipped
 from tests.support.quick_java import QUICK
 from tests.support.servers import processes
+from tests.support.spark_packages import settings
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -49,6 +51,26 @@ class StandaloneCluster:
         """Start a Worker, or start it again."""
         limits = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.folder / f"work{number}"))
         self._start(f"worker{number}", "worker.Worker", "--host", "127.0.0.1", *limits, self.url)
+
+    def submit(self, folder: Path, application: str | Path, *arguments: str) -> subprocess.Popen[str]:
+        """Submit an application; its driver and executors have the package only from ``--py-files``, and their errors are in `folder`."""
+        conf = settings(folder) | {
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.executor.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.log.level": "ERROR",
+            "spark.scheduler.minRegisteredResourcesRatio": "1",  # both executors run the first tasks
+            "spark.task.maxFailures": "8",
+        }
+        options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        package = ["--py-files", str(zipped(folder / "package.zip"))]
+        command = [str(self.home / "bin" / "spark-submit"), "--master", self.url, *options, *package, str(application), *arguments]
+        inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")}
+        python = without_the_package(folder / "environment")
+        environment = {**inherited, "SPARK_HOME": str(self.home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+        with (folder / "driver.log").open("wb") as log:
+            return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def kill_worker(self, number: int) -> None:
         """Kill a Worker and its executors with SIGKILL."""

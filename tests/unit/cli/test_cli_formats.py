@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from cdc_cli.manual import manual
 from cdc_formats.registry import BUILT_IN
 from tests.support.commands import Terminal, cdc, quick
 from tests.support.distributions import install
@@ -49,14 +51,37 @@ def test_description_of_a_format_leaves_out_the_comparison_with_flink() -> None:
     assert "table_include\tstr | None\tNone\tRegular expressions" in done.out
 
 
-def test_options_in_a_terminal_are_a_table_as_wide_as_the_terminal() -> None:
-    with Terminal("formats", "debezium-json", columns=70) as terminal:
+def shown(*arguments: str, columns: int) -> tuple[str, list[str]]:
+    """Return what a terminal shows, and its lines without the codes of colours."""
+    with Terminal(*arguments, columns=columns) as terminal:
         code, text = terminal.end()
     assert code == 0
-    table = text[text.index("option ") :]
-    assert "decimal_handling_mode" in table
-    assert max(map(len, table.replace("\x1b[0m", "").splitlines())) < 120  # with the codes of its colours
-    assert "\x1b[36m" in table
+    return text, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+
+
+def test_options_in_a_narrow_terminal_are_paragraphs_without_marks() -> None:
+    for name in BUILT_IN:
+        _, lines = shown("formats", name, columns=80)
+        code = [line for line in lines if line.startswith("    ")]  # messages are not wrapped
+        assert max(len(line) for line in lines if line not in code) <= 80
+        assert [line for line in lines if "``" in line or line.endswith("::") or line.startswith("==")] == []
+    text, lines = shown("formats", "debezium-json", columns=60)
+    assert "\x1b[36mdecimal_handling_mode\x1b" in text
+    place = lines.index("time_zone  str | None, default None")
+    assert lines[place + 1 : place + 3] == ["    The zone of zone-less text in a TIMESTAMP column.", ""]
+
+
+def test_options_in_a_wide_terminal_are_a_table() -> None:
+    text, lines = shown("formats", "debezium-json", columns=130)
+    assert any(re.match(r" *option +type +default", line) for line in lines)
+    assert max(map(len, lines)) <= 130
+    assert "\x1b[36m" in text
+
+
+def test_a_table_that_is_too_wide_becomes_paragraphs() -> None:
+    table = "====  =========\nop    rows\n====  =========\n``c``  one two\n      three\n====  ========="
+    assert manual(table, 80) == ["op  rows", "--  -------------", "c   one two three"]
+    assert manual(table, 10) == ["c", "    one two three"]
 
 
 THEIRS = '''"""Shop's messages.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from tests.support.commands import cdc, environment, interrupted, quick, running
+from tests.support.distributions import install
+from tests.support.paths import REPOSITORY
 
 HEAVY = {"confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "fastavro", "jsonschema"}
 
@@ -28,6 +32,18 @@ def test_help_names_the_commands_and_imports_no_heavy_package() -> None:
 
 def test_version_is_the_version_of_the_package() -> None:
     assert cdc("--version") == (0, f"cdc {version('pyspark-kafka-changelog')}\n", "")
+
+
+def test_a_package_that_overwrites_this_one_is_noticed(tmp_path: Path) -> None:
+    install(tmp_path, {}, "normalize")
+    done = cdc("formats", PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}")
+    assert done.code == 1
+    assert done.err.startswith("error: the package normalize 1.0 of PyPI is installed, and overwrites the folder normalize of pyspark")
+    run = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/unit/cli", "--collect-only"]
+    env = environment(PYTHONPATH=str(tmp_path))
+    tests = subprocess.run(run, cwd=REPOSITORY, capture_output=True, text=True, env=env, check=False)
+    assert tests.returncode == 4
+    assert "pip uninstall normalize, then pip install --force-reinstall --no-deps pyspark-kafka-changelog" in tests.stderr
 
 
 @pytest.mark.parametrize("command", ["formats", "profile", "tail", "verify", "status", "init", "run"])

@@ -1,14 +1,12 @@
 """The documentation: its Python uses the public API, its links lead somewhere, every format has a page, and docstrings become Markdown."""
 
 import ast
-import doctest
 import inspect
 import re
 import subprocess
 import sys
 from configparser import ConfigParser
 from importlib import import_module
-from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
@@ -17,18 +15,12 @@ import cdc_formats
 import normalize
 from cdc_formats.errors import ChangelogError
 from cdc_formats.registry import BUILT_IN, get_format
+from tests.support.pages import NOT_PROVIDED, PAGES, PROVIDED, blocks
+from tests.support.paths import REPOSITORY
 from tests.support.public_names import PUBLIC
 from tools.docs_docstrings import to_markdown
 from tools.docs_hooks import PROJECT, format_pages, on_page_markdown, project_pages
 
-REPOSITORY = Path(cdc_formats.__file__).parents[1]
-PAGES = {
-    str(path.relative_to(REPOSITORY)): path.read_text()
-    for path in [
-        *sorted((REPOSITORY / "docs").rglob("*.md")),
-        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    ]
-}
 PACKAGES = ("capture", "cdc_formats", "normalize")
 SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
 
@@ -47,12 +39,6 @@ def test_the_examples_of_all_docstrings_run():
     assert [
         path for name in SOURCES for path in (REPOSITORY / name).rglob("*.py") if re.search(r"# doctest: *\+SKIP", path.read_text())
     ] == []
-
-
-def python_blocks(text):
-    """Return the source of each ```python block; of one with prompts, its statements."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return ["".join(e.source for e in doctest.DocTestParser().get_examples(b)) if b.startswith(">>>") else b for b in blocks]
 
 
 def calls_in_text(text):
@@ -99,10 +85,18 @@ def unknown_arguments(tree):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_in_the_docs_uses_the_public_api(page):
-    trees = [ast.parse(source) for source in [*python_blocks(PAGES[page]), *calls_in_text(PAGES[page])]]
+    sources = [*(block.source for block in blocks(PAGES[page])), *calls_in_text(PAGES[page])]
+    trees = [ast.parse(source) for source in sources]
     missing = [f"{module}.{name}" for tree in trees for module, name in imported(tree) if not is_public(module, name)]
     assert missing == []
     assert [wrong for tree in trees for wrong in unknown_arguments(tree)] == []
+
+
+def test_each_block_of_python_runs_or_says_what_it_needs():
+    of_pages = {page: blocks(text) for page, text in PAGES.items()}
+    assert {page: len(each) for page, each in of_pages.items()} == {page: text.count("```python") for page, text in PAGES.items()}
+    assert {need for each in of_pages.values() for block in each for need in block.needs} == PROVIDED | NOT_PROVIDED
+    assert of_pages["docs/index.md"][0] == of_pages["README.md"][0]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -116,6 +110,15 @@ def test_links_of_the_docs_lead_to_files(page):
 
 def test_the_readme_is_short():
     assert len(PAGES["README.md"].splitlines()) <= 200
+
+
+def test_the_reference_has_the_functions_in_the_order_of_the_readmes_table():
+    reference = (REPOSITORY / "docs" / "reference" / "normalize.md").read_text()
+    members = re.findall(r"^        - (\w+)$", reference, re.MULTILINE)
+    assert sorted(members) == sorted(normalize.__all__)
+    table = PAGES["README.md"].partition("## Functions")[2].partition("## Formats")[0]
+    calls = [name for row in re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE) for name in re.findall(r"\w+", row) if name in members]
+    assert list(dict.fromkeys(calls)) == [name for name in members if name in calls]
 
 
 def test_every_format_has_a_page_from_its_docstring():

@@ -234,7 +234,7 @@ def test_control_events_are_shown_with_their_statements() -> None:
 def test_a_truncate_is_noted_in_the_call() -> None:
     values = [debezium("c", None, {"id": 1}), {"op": "t", "before": None, "after": None, "source": BINLOG}]
     profile = profile_records(messages(*values))
-    assert "1 records of the sample truncate the table, which fails the query: see on_truncate" in profile.call()
+    assert "1 records of the sample truncate the table, which fails the query: see on_truncate" in profile.call().replace("\n# ", " ")
 
 
 def test_sizes_times_headers_and_partitions() -> None:

@@ -216,7 +216,22 @@ def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
         "print(profile.format, [each.identifier for each in profile.candidates if each.requirement])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("upsert-kafka ['debezium-avro-confluent']\n", "")
+    assert (done.stdout, done.stderr) == ("upsert-kafka []\n", "")
+
+
+def test_a_format_that_is_not_installed_is_listed_with_its_extra_only_where_the_bytes_suggest_it() -> None:
+    code = (
+        "import sys; sys.modules['fastavro'] = None\n"
+        "from cdc_formats.topics.encodings import SampledRecord\n"
+        "from cdc_formats.topics.profile import profile_records\n"
+        "for value in (b'some text', bytes(4) + bytes([7]) + b'abc'):\n"
+        "    profile = profile_records([SampledRecord('t', 0, 0, 0, None, value, ())])\n"
+        "    print({each.identifier: each.requirement for each in profile.candidates}['debezium-avro-confluent'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    text, framed = done.stdout.splitlines()
+    assert text == ""
+    assert framed.endswith("needs fastavro: pip install 'pyspark-kafka-changelog[avro]'")
 
 
 def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
@@ -235,6 +250,8 @@ def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
 def test_an_option_that_no_format_has_is_an_error() -> None:
     with pytest.raises(FormatOptionError, match="no format has an option decimals"):
         profile_records(messages({"id": 1}), decimals="precise")
+    with pytest.raises(FormatOptionError, match="Did you mean decimal_handling_mode for decimal_handeling_mode"):
+        profile_records(messages({"id": 1}), decimal_handeling_mode="precise")
 
 
 def test_a_given_format_is_not_detected_again() -> None:

@@ -1,0 +1,324 @@
+"""`MergedDeltaTarget`: a Delta table that is merged at an interval, and whose changes can be read at once.
+
+Each micro-batch appends the last change of each key to a table beside the target. When the oldest of these changes is as old as the
+interval, one ``MERGE`` applies the last change of each key, and the changes are removed.
+
+============  =====================================================================================================================
+a kill after  what then happens
+============  =====================================================================================================================
+the append    Spark repeats the micro-batch, which replaces its changes
+the MERGE     the changes are merged again, which ends in the same rows; until then `fresh_rows` returns the same rows, too
+the removal   the repeated micro-batch is appended again, and merged later: no newer change exists
+============  =====================================================================================================================
+
+The changes of a micro-batch are a partition of their table, and so are replaced and removed without reading them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.values.schema import backquoted
+from normalize.connect import is_connect
+from normalize.core.output import ROW_KIND
+
+from .lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
+from .latest import ADDS, computed
+from .partial_rows import ABSENT_COLUMN, BASE_COLUMN
+from .table_spec import Batch, TableSpec, running_batch
+from .targets import TableTarget, TargetError, repeat_conflicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_COLUMNS = ["query", "batch", "appended_ms", ROW_KIND, "key", "row", "deleted"]
+"""The last three are structs: the key, all columns, and the column of soft deletes, which is missing with hard deletes."""
+
+
+class Waiting(NamedTuple):
+    """The changes that are not merged.
+
+    Attributes
+    ----------
+    batches : dict of str to int
+        The last micro-batch of each query.
+    since : int
+        When the oldest change was appended, in ms.
+    layout : str
+        The columns of their table; empty without the table.
+    """
+
+    batches: Mapping[str, int]
+    since: int = 0
+    layout: str = ""
+
+
+@dataclass(frozen=True)
+class MergedDeltaTarget(DeltaTarget):
+    """A Delta table that is merged at an interval.
+
+    Parameters
+    ----------
+    name : str
+        As of `DeltaTarget`.
+    merge_every : str
+        How long a change may wait, by the driver's clock: ``"10 minutes"``. The first micro-batch with changes after that merges all.
+    """
+
+    merge_every: str
+    known: list[Waiting] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What waits; empty if it has to be read, at the start of a query and after an error."""
+    histories: ClassVar[bool] = False
+    positions: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.seconds  # raises for an interval that cannot be read
+
+    @property
+    def seconds(self) -> int:
+        """The interval in seconds."""
+        found = re.fullmatch(rf"(\d+) ({'|'.join(_SECONDS)})s?", self.merge_every)
+        if not found:
+            raise ArgumentError(f"merge_every is {self.merge_every!r}: pass a number of seconds, minutes, hours or days, as '10 minutes'")
+        return int(found[1]) * _SECONDS[found[2]]
+
+    def sink(self, spark: SparkSession) -> LakeSink:
+        if is_connect(spark):
+            raise ArgumentError("MergedDeltaTarget requires a classic session: pass a DeltaTarget")
+        return MergedSink(spark, self)
+
+
+def changes_table(target: LakeTarget) -> DeltaTarget:
+    """Return the table with the changes that are not merged.
+
+    Examples
+    --------
+    >>> changes_table(DeltaTarget("/lake/orders/")).name, changes_table(DeltaTarget("shop.`order.items`")).name
+    ('/lake/orders_unmerged', '`shop`.`order.items_unmerged`')
+    """
+    if is_path(target.name):
+        return DeltaTarget(f"{target.name.rstrip('/')}_unmerged")
+    *above, table = target.parts
+    return DeltaTarget(".".join(map(backquoted, [*above, f"{table}_unmerged"])))
+
+
+@dataclass(frozen=True)
+class ChangesSink(LakeSink):
+    """Writes the table with the changes that are not merged."""
+
+    def layout(self, spec: TableSpec) -> str:
+        """Return the columns, as ``CREATE TABLE`` declares them."""
+        from pyspark.sql.types import StructField, StructType
+
+        parts = [column_definition(StructField(name, StructType(fields)), self.table) for name, fields in _parts(spec).items()]
+        return ", ".join(["query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING", *parts])
+
+    def create(self, spec: TableSpec) -> None:
+        """Create the table, or replace an empty one that has other columns."""
+        # CREATE OR REPLACE cannot replace the columns of a path. Names of columns come from messages. No query reads the statistics.
+        options = {"overwriteSchema": "true", "delta.columnMapping.mode": "name", "delta.dataSkippingNumIndexedCols": "0"}
+        empty = self.spark.createDataFrame([], self.layout(spec))
+        writer = empty.write.format("delta").mode("overwrite").options(**options).partitionBy("query", "batch")
+        if is_path(self.table.name):
+            writer.save(self.table.name)
+        else:
+            writer.saveAsTable(self.table.sql_name)
+
+    def spec(self) -> TableSpec | None:
+        """Return the columns and key of the changes; None without the table.
+
+        Raises
+        ------
+        TargetError
+            When the table is one of somebody else.
+        """
+        found = self._schema()
+        if found is None:
+            return None
+        if found.names not in (_COLUMNS, _COLUMNS[:-1]):
+            raise TargetError(f"changes are kept in {self.table}, which has other columns: rename it, or choose another target")
+        key, row, *deleted = (tuple(getattr(each.dataType, "fields", ())) for each in found.fields[4:])
+        fields = sum(deleted, row)
+        return TableSpec(
+            fields, tuple(each.name for each in key), create=True, on_new_column="add", deleted_column=fields[-1].name if deleted else None
+        )
+
+    def waiting(self) -> Waiting:
+        """Return what the table has."""
+        spec = self.spec()
+        if spec is None:
+            return Waiting({})
+        found = self.rows().groupBy("query").agg({"batch": "max", "appended_ms": "min"}).collect()
+        since = min((row["min(appended_ms)"] for row in found), default=0)
+        return Waiting({row["query"]: row["max(batch)"] for row in found}, since, self.layout(spec))
+
+    def put(self, latest: DataFrame, spec: TableSpec, batch: Batch, now: int) -> None:
+        """Append the changes of a micro-batch, in place of those of an earlier attempt."""
+        from pyspark.sql import functions as F
+
+        parts = (F.struct(*(backquoted(each.name) for each in fields)) for fields in _parts(spec).values())
+        values = F.lit(batch.query), F.lit(batch.number), F.lit(now), F.col(ROW_KIND), *parts
+        rows = latest.select(*(value.alias(name) for name, value in zip(_COLUMNS, values, strict=False)))
+        with self.conflicts():
+            rows.writeTo(self.table.sql_name).overwrite(F.expr(f"query = '{batch.query}' AND batch = {batch.number}"))
+
+    def remove(self, batches: Mapping[str, int]) -> None:
+        """Remove the changes of these micro-batches and of those before them."""
+        with self.conflicts():
+            self.spark.sql(f"DELETE FROM {self.table.sql_name} WHERE {_until(batches)}")
+
+
+@dataclass(frozen=True)
+class MergedSink(LakeSink):
+    """Appends changes, and merges them at an interval."""
+
+    table: MergedDeltaTarget
+
+    @property
+    def changes(self) -> ChangesSink:
+        """The sink of the changes."""
+        return ChangesSink(self.spark, changes_table(self.table))
+
+    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        batch, known = running_batch(self.spark), self.table.known
+        waiting = known.pop() if known else self.changes.waiting()
+        # Only the target completes partial rows.
+        if batch is None or ABSENT_COLUMN in latest.columns or BASE_COLUMN in latest.columns:
+            self.merge_changes(waiting.batches)
+            super().merge(latest, spec, keep)
+            known.append(waiting._replace(batches={}))
+        else:
+            known.append(self._put(latest, spec, batch, waiting))
+
+    def _put(self, latest: DataFrame, spec: TableSpec, batch: Batch, waiting: Waiting) -> Waiting:
+        """Append changes, and merge all if it is time; return what waits then."""
+        layout, now = self.changes.layout(spec), int(time.time() * 1000)
+        # A new checkpoint, or one that was set back, numbers its micro-batches anew.
+        follows = all(query == batch.query and number <= batch.number for query, number in waiting.batches.items())
+        if layout != waiting.layout or not follows:
+            self.merge_changes(waiting.batches)
+            waiting = waiting._replace(batches={})
+        if layout != waiting.layout:
+            self.changes.create(spec)
+        self.changes.put(latest, spec, batch, now)
+        waiting = Waiting({batch.query: batch.number}, waiting.since if waiting.batches else now, layout)
+        if now - waiting.since < self.table.seconds * 1000:
+            return waiting
+        self.merge_changes(waiting.batches)
+        return waiting._replace(batches={})
+
+    def merge_changes(self, batches: Mapping[str, int]) -> None:
+        """Merge the changes of these micro-batches, and remove them."""
+        spec = self.changes.spec() if batches else None
+        if spec is not None:
+            with computed(_last(self.changes.rows().where(_until(batches)))) as rows:
+                super().merge(rows, spec)
+            self.changes.remove(batches)
+
+
+def merge_changes(spark: SparkSession, target: DeltaTarget) -> None:
+    """Merge the changes that wait into a table that is no longer a `MergedDeltaTarget`; stop its query before.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    target : DeltaTarget
+
+    Raises
+    ------
+    TargetError, ConflictError
+    """
+    sink = MergedSink(target.session(spark), MergedDeltaTarget(target.name, "0 seconds"))
+    repeat_conflicts(lambda: sink.merge_changes(sink.changes.waiting().batches))
+
+
+def require_merged(spark: SparkSession, target: TableTarget) -> None:
+    """Raise an error for a `DeltaTarget` with changes that are not merged, which would get lost.
+
+    Raises
+    ------
+    TargetError
+    """
+    if type(target) is DeltaTarget and ChangesSink(spark, changes_table(target)).waiting().batches:
+        raise TargetError(
+            f"{target} has changes that are not merged: pass MergedDeltaTarget({target.name!r}, ...), or first call "
+            "merge_changes(spark, target) of normalize.sinks.merge_every"
+        )
+
+
+def fresh_rows(spark: SparkSession, target: DeltaTarget) -> DataFrame:
+    """Return the rows of a `MergedDeltaTarget` with the changes that are not merged yet, as they are now.
+
+    The DataFrame is one state of the table: call this function again to see newer changes.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    target : DeltaTarget
+
+    Raises
+    ------
+    TargetError
+        When the changes cannot be read.
+    """
+    from pyspark.sql import functions as F
+
+    changes, version = changes_table(target), -1
+    spec = ChangesSink(spark, changes).spec()
+    if spec is None:
+        return target.sink(spark).rows()
+    # Changes are removed after they are merged: while the target is the same before and after, none is in both tables or in neither.
+    while version != (version := _version(spark, target)):
+        of_changes = _version(spark, changes)
+    stored, last = _at(spark, target, version).alias("t"), _last(_at(spark, changes, of_changes)).alias("s")
+    adds, names = F.col(f"s.{ROW_KIND}").isin(*ADDS), {name.lower(): name for name in spec.names}
+    same = [F.col(f"t.{name}") == F.col(f"s.{name}") for name in map(backquoted, spec.primary_key)]
+    kept = F.lit(spec.deleted_column is not None) | F.col(f"s.{ROW_KIND}").isNull() | adds
+    updated, inserted = [], []
+    for each in stored.schema:
+        name, old = names.get(each.name.lower()), F.col(f"t.{backquoted(each.name)}")
+        new = (F.lit(None) if name is None else F.col(f"s.{backquoted(name)}")).cast(each.dataType)
+        # Only the table has a column without a name. The first delete counts, as in the MERGE.
+        value = F.when(adds, old if name is None else new).otherwise(F.coalesce(old, new) if name == spec.deleted_column else old)
+        updated.append(value.alias(each.name))
+        inserted.append(new.alias(each.name))
+    changed = stored.join(last, same, "left_semi").alias("t")
+    unknown = last.where(adds).join(changed, same, "left_anti")
+    return stored.join(last, same, "left").where(kept).select(*updated).union(unknown.select(*inserted))
+
+
+def _parts(spec: TableSpec) -> dict[str, list[StructField]]:
+    """Return the fields of each struct."""
+    row = [each for each in spec.fields if each.name != spec.deleted_column]
+    deleted = [each for each in spec.fields if each.name == spec.deleted_column]
+    return {"key": [each for each in row if each.name in spec.primary_key], "row": row} | ({"deleted": deleted} if deleted else {})
+
+
+def _last(changes: DataFrame) -> DataFrame:
+    """Return the last change of each key."""
+    from pyspark.sql import functions as F
+
+    parts = [name for name in ("row", "deleted") if name in changes.columns]
+    last = changes.groupBy("key").agg(F.max_by(F.struct(ROW_KIND, *parts), "batch").alias("last"))
+    return last.select(f"last.{ROW_KIND}", *(f"last.{name}.*" for name in parts))
+
+
+def _until(batches: Mapping[str, int]) -> str:
+    """Return the condition of these micro-batches and those before them."""
+    return " OR ".join(f"query = '{query}' AND batch <= {number}" for query, number in batches.items())
+
+
+def _version(spark: SparkSession, table: DeltaTarget) -> int:
+    return int(spark.sql(f"DESCRIBE HISTORY {table.sql_name} LIMIT 1").collect()[0]["version"])
+
+
+def _at(spark: SparkSession, table: DeltaTarget, version: int) -> DataFrame:
+    return spark.sql(f"SELECT * FROM {table.sql_name} VERSION AS OF {version}")

@@ -1,0 +1,121 @@
+"""Each block of Python on each page of the documentation runs as pasted, with what its title says that it needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+from normalize import LocalKafka, from_kafka_changelog
+from tests.support.pages import PAGES, PROVIDED, blocks
+from tests.support.paths import RECORDS, REPOSITORY
+from tests.support.streams import debezium, servers
+
+mpl.use("agg")
+
+PLACED = {"connector": "mysql", "file": "binlog.000001", "pos": 4, "row": 0, "ts_ms": 1}
+TOPICS = {
+    "orders": [json.dumps({"op": "c", "before": None, "after": {"id": 1, "status": "new", "price": None}, "source": PLACED}).encode()],
+    "shop.public.orders": [debezium("c", None, {"id": 1, "status": "new"})],
+    "orders.dead": [],
+    "products": [debezium("c", None, {"id": 101, "name": "scooter", "weight": 3})],
+    "prices": [b'{"what": "put", "row": {"id": 1, "price": "9.5"}}'],
+    "weights": [],
+}
+FIRST = ("README.md", "docs/quickstart.md")
+"""Pages that a newcomer pastes first: they run in a Python of their own, which has no Spark yet."""
+RUN = {page: [block.source for block in blocks(text) if {*block.needs} <= PROVIDED] for page, text in PAGES.items()}
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FIRST)
+def test_a_newcomers_page_runs_as_pasted_and_prints_its_table(page: str, tmp_path: Path) -> None:
+    script = tmp_path / "pasted.py"
+    script.write_text("\n".join(RUN[page]))
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (table,) = re.findall(r"^```\n(\+--.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL)
+    assert table in done.stdout
+
+
+@pytest.fixture(scope="module")
+def broker(kafka: Any) -> Any:
+    """A broker with the topics that blocks need."""
+    for topic, values in TOPICS.items():
+        kafka.create_topic(topic)
+        kafka.produce(topic, [(None, value) for value in values])
+    kafka.load_recording(RECORDS / "dbz34-mariadb-json.inventory.customers.jsonl.gz", "dbserver1.shop.customers")
+    return kafka
+
+
+def provided(spark: Any, broker: Any) -> dict[str, Any]:
+    """Return the values of the names that blocks need."""
+    kafka = servers(broker)
+    reading = {
+        "format": "debezium-json",
+        "schema": "id INT, name STRING, weight INT",
+        "primary_key": "id",
+        "options": kafka,
+        "metadata": {"offset": "offset", "event_time": "source.timestamp"},
+    }
+    return {
+        "spark": spark,
+        "kafka": kafka,
+        "options": kafka,
+        "columns": "id BIGINT, status STRING",
+        "bronze": spark.readStream.format("kafka").options(**kafka, subscribe="orders").load(),
+        "any_changelog": spark.createDataFrame([("+I", 1)], "row_kind STRING, id BIGINT"),
+        "arguments": {name: value for name, value in reading.items() if name != "schema"},
+        "changes": from_kafka_changelog(spark, "products", **reading),
+        "bounded_changes": from_kafka_changelog(spark, "products", **reading, bounded=True),
+        "write": lambda batch, number: batch.collect(),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which a page runs; it has the repository's recordings."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").symlink_to(REPOSITORY / "demo")
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def namespace(spark: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The names that a page's blocks share, in a module, so that its classes can be pickled; what blocks start ends with the test."""
+    module = ModuleType("pasted")
+    monkeypatch.setitem(sys.modules, "pasted", module)
+    names = vars(module)
+    names.update(provided(spark, broker))
+    yield names
+    for query in spark.streams.active:
+        query.stop()
+    for value in names.values():
+        if isinstance(value, LocalKafka):
+            value.stop()
+
+
+@pytest.mark.slow(10)
+@pytest.mark.usefixtures("no_other_formats")
+@pytest.mark.parametrize("page", [page for page, sources in RUN.items() if sources and page not in (*FIRST, "docs/index.md")])
+def test_a_page_runs_block_by_block(spark: Any, broker: Any, page: str, folder: Path, namespace: dict[str, Any]) -> None:
+    for number, source in enumerate(RUN[page]):
+        text = source.replace("localhost:9092", broker.bootstrap_servers)
+        text = re.sub(r'"/(tmp/lake|lake|tmp|data)/', lambda at: f'"{folder}/{at[1]}/', text)
+        exec(compile(text, f"{page}, block {number}", "exec"), namespace)
+        for query in spark.streams.active:
+            query.processAllAvailable()
+    for name, value in [*namespace.items()]:
+        if name.startswith("test_"):
+            value()
