@@ -58,6 +58,7 @@ def apply_changes(
     order_by: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
+    track_history: str | Sequence[str] = (),
     deletes: Literal["hard", "soft"] = "hard",
     deleted_column: str = DELETED_AT,
     change_feed: bool = False,
@@ -90,6 +91,10 @@ def apply_changes(
         1: the table has the rows of the source. 2: the table is a history, with a row for each version of a row. A version is valid from
         ``__START_AT`` until before ``__END_AT``, which are sequence values (structs if `sequence_by` has several columns). ``__END_AT`` is
         NULL in current rows. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
+    track_history : str or sequence of str
+        The written columns of which a change makes a version, with ``scd_type=2``; by default all. An update of the others changes the
+        version of its place in the order of `sequence_by`, which has the values of its last update. As AUTO CDC's
+        ``track_history_column_list``.
     deletes : {"hard", "soft"}
         ``hard``: a delete removes the row. ``soft``: a delete keeps the row and sets `deleted_column`, which is NULL in all other rows.
     deleted_column : str
@@ -132,9 +137,9 @@ def apply_changes(
     of Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
 
     A history (``scd_type=2``) has two kinds of rows that are valid at no time, for changes that arrive late. An update that changes no
-    written column makes no version, as in AUTO CDC: it is a row whose ``__END_AT`` equals its ``__START_AT``. A delete without a row before
-    it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an auxiliary table. Read versions with
-    ``WHERE __START_AT < __END_AT OR __END_AT IS NULL``.
+    tracked column makes no version, as in AUTO CDC: it is a row whose ``__END_AT`` equals its ``__START_AT``, and which has the values
+    before the update. A delete without a row before it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an auxiliary table.
+    Read versions with ``WHERE __START_AT < __END_AT OR __END_AT IS NULL``.
 
     Of changes of a key with equal sequence values, an insert or update comes after a delete. Two inserts or updates are a
     `ChangeOrderError` in one micro-batch; in a later one, the new row replaces the version.
@@ -153,6 +158,7 @@ def apply_changes(
         names_of(order_by),
         names_of(sequence_by),
         scd_type,
+        names_of(track_history),
         soft_delete_column(deletes, deleted_column),
         change_feed,
         names_of(column_list),
@@ -181,6 +187,7 @@ def apply_batch(
     order_by: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
+    track_history: str | Sequence[str] = (),
     deletes: Literal["hard", "soft"] = "hard",
     deleted_column: str = DELETED_AT,
     change_feed: bool = False,
@@ -194,7 +201,7 @@ def apply_batch(
     ----------
     df : DataFrame
         A bounded changelog with ``row_kind``, or the DataFrame of your ``foreachBatch`` function. Filter out rows without a row kind first.
-    target, keys, order_by, sequence_by, scd_type, deletes, deleted_column, column_list, on_new_column, create
+    target, keys, order_by, sequence_by, scd_type, track_history, deletes, deleted_column, column_list, on_new_column, create
         As in `apply_changes`.
     change_feed : bool
         As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call in the same micro-batch appends
@@ -212,6 +219,7 @@ def apply_batch(
         names_of(order_by),
         names_of(sequence_by),
         scd_type,
+        names_of(track_history),
         soft_delete_column(deletes, deleted_column),
         change_feed,
         names_of(column_list),
@@ -246,6 +254,7 @@ class Options:
     order_by: tuple[str, ...]
     sequence_by: tuple[str, ...]
     scd_type: int
+    track_history: tuple[str, ...]
     deleted_column: str | None
     """Of soft deletes."""
     change_feed: bool
@@ -279,7 +288,7 @@ def _apply_of(
             kind = type(table).__name__
             raise ArgumentError(f"scd_type=2 is not supported for {kind}: write the history to a DeltaTarget or an IcebergTarget")
         spec = TableSpec((*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True)
-        return ApplyVersions(table, spec, options.sequence_by)
+        return ApplyVersions(table, spec, options.sequence_by, options.track_history)
     if not options.order_by:
         require_arrival_order(df, options.keys)
     if options.deleted_column is None:
@@ -365,6 +374,9 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
     unknown = [name for name in options.keys if name not in names]
     if unknown:
         raise ArgumentError(f"keys has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
+    untracked = [name for name in options.track_history if name not in names]
+    if untracked:
+        raise ArgumentError(f"track_history has {untracked[0]!r}, which is not one of the columns to write: {', '.join(names)}")
     own = _own_columns(options)
     reserved = [name for name in names if name.lower() in own]
     if reserved:
@@ -395,6 +407,7 @@ def _check_order(options: Options) -> None:
         "order_by and scd_type=2 cannot be combined: pass its columns as sequence_by": history and order,
         "sequence_by requires scd_type=2: pass order_by, which orders the changes of a micro-batch and drops no late ones": not history
         and options.sequence_by,
+        "track_history requires scd_type=2: pass it too, or remove track_history": not history and options.track_history,
         "change_feed and order_by cannot be combined: remove one of them": options.change_feed and order,
     }
     for text, is_wrong in wrong.items():

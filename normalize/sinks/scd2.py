@@ -10,16 +10,23 @@ an update at 8                           5, 8               8, NULL
 a delete at 9                            5, 8               8, 9
 =======================================  =================  =================
 
+A version lasts as long as the tracked columns stay equal, from one change of the key to the next, and has the values of its last change: an
+update of other columns changes it in place. A delete ends it, and an insert after the delete is a new version, even with equal values.
+
 A later change may be late, and then belongs between two that were applied. Two kinds of changes leave no version, and must be known then:
-an update that changes no column, and a delete without a row before it. AUTO CDC keeps them in an auxiliary table. Here they are rows of
-the history that are valid at no time, so that one commit writes everything:
+an update that changes no tracked column, and a delete without a row before it. AUTO CDC keeps them in an auxiliary table. Here they are
+rows of the history that are valid at no time, so that one commit writes everything:
 
 =======================================  =================  =================
 row                                      ``__START_AT``     ``__END_AT``
 =======================================  =================  =================
-an update at 8 that changed no column    8                  8
+an update at 8 of no tracked column      8                  8
 a delete at 8 without a row before it    NULL               8
 =======================================  =================  =================
+
+The row of such an update has the values *before* it, since the version has those of its last update. So the changes of a version at 5, 8
+and 9 with the values a, b and c are the rows c from 5, a at 8 and b at 9. A change after 9 therefore reads the version alone, and a late
+one finds in the stored row after it the values that the version had until there.
 
 The stored rows of a key are the changes that they were made of: an upsert at the start, and a delete at the end unless another version
 starts there. Together with those of the micro-batch, in the order of their sequence values, they yield the rows that the history must have.
@@ -43,7 +50,7 @@ from .table_spec import END_AT, START_AT, TableSpec
 from .targets import Sink, TableTarget, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
+    from pyspark.sql import Column as SparkColumn, DataFrame, WindowSpec
     from pyspark.sql.types import DataType, StructField
 
 
@@ -54,6 +61,8 @@ class ApplyVersions:
     table: TableTarget
     spec: TableSpec
     sequence_by: tuple[str, ...]
+    track_history: tuple[str, ...] = ()
+    """The columns of which a change makes a version; empty for all."""
     one_partition: bool = False
     """Whether sequence values have the field ``partition``, which must be the same for all changes of a key."""
 
@@ -79,10 +88,10 @@ class ApplyVersions:
         from pyspark.sql import functions as F
 
         columns, stored = _without_validity(spec), sink.rows()
-        one_partition = self.one_partition
-        with computed(
-            version_changes(changes, stored, spec.primary_key, columns, few_keys=count <= _FEW, one_partition=one_partition)
-        ) as rows:
+        # A tracked column may be one that the table lacks and that is ignored.
+        tracked = [name for name in columns if not self.track_history or name in self.track_history]
+        options: dict[str, bool] = {"few_keys": count <= _FEW, "one_partition": self.one_partition}
+        with computed(version_changes(changes, stored, spec.primary_key, columns, tracked, **options)) as rows:
             unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
             partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
             flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
@@ -128,7 +137,14 @@ def version_fields(batch: DataFrame, sequence_by: Sequence[str]) -> list[StructF
 
 
 def version_changes(
-    changes: DataFrame, stored: DataFrame, keys: Sequence[str], columns: Sequence[str], *, few_keys: bool, one_partition: bool = False
+    changes: DataFrame,
+    stored: DataFrame,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    tracked: Sequence[str],
+    *,
+    few_keys: bool,
+    one_partition: bool = False,
 ) -> DataFrame:
     """Return the rows of a history that a micro-batch adds (``+I``), changes (``+U``) and removes (``-D``).
 
@@ -143,6 +159,8 @@ def version_changes(
     keys : sequence of str
     columns : sequence of str
         The columns to write, with the keys.
+    tracked : sequence of str
+        Those of them of which a change makes a version.
     few_keys : bool
         Whether the keys of the micro-batch fit into memory.
     one_partition : bool
@@ -176,29 +194,35 @@ def version_changes(
         events.repartition(*grouping)
         .groupBy(*grouping, "at")
         .agg(
-            F.max_by(row, F.struct("added", is_new)).alias("row"),
+            F.max_by(F.struct(row.alias("row"), is_new.alias("new")), F.struct("added", is_new)).alias("change"),
             F.max_by(row, F.when(is_version, 1)).alias("before"),
             F.max_by("end", F.when(is_version, 1)).alias("end"),
             F.max(F.col("of") == "tombstone").alias("tombstone"),
         )
-        .withColumn("added", F.col("row.added"))
+        .withColumn("added", F.col("change.row.added"))
     )
 
     onward = Window.partitionBy(*grouping).orderBy("at")
-    # Backward, so that a running minimum finds the next event: a frame that begins at its row is quadratic.
-    later = Window.partitionBy(*grouping).orderBy(F.desc("at")).rowsBetween(Window.unboundedPreceding, -1)
+    # Backward, so that a running aggregate finds the next event: a frame that begins at its row is quadratic.
+    backward = Window.partitionBy(*grouping).orderBy(F.desc("at"))
+    later, not_earlier = (backward.rowsBetween(Window.unboundedPreceding, end) for end in (-1, Window.currentRow))
     kinds = {field.name: field.dataType for field in events.schema.fields}
     compared = {short: kinds[short] for short in values}
-    follows = F.coalesce(F.lag("added").over(onward), F.lit(False))
-    equal = F.coalesce(_equal(F.col("row"), F.lag("row").over(onward), compared), F.lit(False))
+    tracked_kinds = {names[name]: kinds[names[name]] for name in tracked if name not in keys}
+    equal = F.coalesce(_equal(F.col("row"), F.col("earlier"), tracked_kinds), F.lit(False))
     ended = (
-        placed.withColumn("follows", follows)
+        _with_own_values(placed, grouping, onward)
+        .withColumn("follows", F.coalesce(F.lag("added").over(onward), F.lit(False)))
+        .withColumn("earlier", F.lag("row").over(onward))
         .withColumn("repeats", F.col("added") & F.col("follows") & equal)
+        .withColumn("is_last", ~F.coalesce(F.lead("repeats").over(onward), F.lit(False)))
         .withColumn("next", F.min(F.when(~F.col("repeats"), F.col("at"))).over(later))
+        .withColumn("latest", F.last(F.when(F.col("is_last"), F.col("row")), ignorenulls=True).over(not_earlier))
+        .withColumn("written", F.when(F.col("repeats"), F.col("earlier")).otherwise(F.col("latest")))
         .withColumn("start_at", F.when(F.col("added"), F.col("at")))
         .withColumn("end_at", F.when(F.col("repeats") | ~F.col("added"), F.col("at")).otherwise(F.col("next")))
     )
-    same = _equal(F.col("row"), F.col("before"), compared) & F.col("end").eqNullSafe(F.col("end_at"))
+    same = _equal(F.col("written"), F.col("before"), compared) & F.col("end").eqNullSafe(F.col("end_at"))
     there = F.col("before").isNotNull() | F.col("tombstone")
     wanted = F.col("added") | ~F.col("follows")
     unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(wanted == there)
@@ -208,10 +232,33 @@ def version_changes(
         partition, earlier = F.col("at.partition"), F.lag("at.partition").over(onward)
         kind = F.when(earlier != partition, F.concat(earlier, F.lit(" and "), partition)).otherwise(kind)
     shown = [
-        (F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"row.{short}"))).alias(name) for name, short in names.items()
+        (F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"written.{short}"))).alias(name)
+        for name, short in names.items()
     ]
     return ended.select(kind.alias(ROW_KIND), *shown, F.col("start_at").alias(START_AT), F.col("end_at").alias(END_AT)).where(
         F.col(ROW_KIND).isNotNull()
+    )
+
+
+def _with_own_values(placed: DataFrame, grouping: Sequence[str], onward: WindowSpec) -> DataFrame:
+    """Return the events with ``row``, the values that each change has: an update that makes no version has them in the next stored row.
+
+    The last one of a version has them in the version's row.
+    """
+    from pyspark.sql import Window, functions as F
+
+    is_within = F.col("end").eqNullSafe(F.col("at"))
+    version = F.when(F.col("before").isNotNull() & ~is_within, F.col("before"))
+    stored = F.when(F.col("before").isNotNull(), F.struct("before", is_within.alias("is_within")))
+    # The functions of pyspark do not have IGNORE NULLS of lead.
+    following = F.expr(f"lead(stored) IGNORE NULLS OVER (PARTITION BY {', '.join(grouping)} ORDER BY `at`)")
+    own = F.when(F.col("following.is_within"), F.col("following.before")).otherwise(F.coalesce("version", "before"))
+    is_stored = F.col("added") & ~F.col("change.new")
+    return (
+        placed.withColumn("stored", stored)
+        .withColumn("following", following)
+        .withColumn("version", F.last(version, ignorenulls=True).over(onward.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
+        .withColumn("row", F.when(is_stored, own).otherwise(F.col("change.row")))
     )
 
 

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
         ({"keys": "id", "scd_type": 2}, "sequence_by is missing, which scd_type=2 requires"),
         ({"keys": "id", "sequence_by": "v", "scd_type": 2, "deletes": "soft"}, "scd_type=2 and deletes='soft' cannot be combined"),
         ({"keys": "id", "sequence_by": "v"}, "sequence_by requires scd_type=2: pass order_by"),
+        ({"keys": "id", "track_history": "v"}, "track_history requires scd_type=2: pass it too, or remove track_history"),
+        (
+            {"keys": "id", "sequence_by": "v", "scd_type": 2, "track_history": "w"},
+            "track_history has 'w', which is not one of the columns to write: ",
+        ),
         ({"keys": "id", "sequence_by": "v", "order_by": "v", "scd_type": 2}, "order_by and scd_type=2 cannot be combined"),
         ({"change_feed": True, "scd_type": 2}, "change_feed=True and scd_type=2 cannot be combined"),
         ({"keys": "id", "deletes": "softly"}, "deletes='softly' is unknown: pass 'hard' or 'soft'"),

@@ -35,24 +35,26 @@ class Event(NamedTuple):
     key: int
     value: int | None
     """None for a delete."""
+    note: int
+    """A column that is tracked only by default."""
     at: int
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The event as rows of a changelog; an update has both."""
         columns = (self.example, self.key)
         if self.value is None:
-            return [("-D", *columns, 0, self.at)]
+            return [("-D", *columns, 0, 0, self.at)]
         return (
-            [("-U", *columns, 0, self.at), ("+U", *columns, self.value, self.at)]
+            [("-U", *columns, 0, 0, self.at), ("+U", *columns, self.value, self.note, self.at)]
             if self.at % 2
-            else [("+I", *columns, self.value, self.at)]
+            else [("+I", *columns, self.value, self.note, self.at)]
         )
 
 
-def random_events(random: Random, example: int) -> list[Event]:
+def random_events(random: Random, example: int, notes: int) -> list[Event]:
     """Changes of three keys at different places, with few values, so that some change nothing, and deletes of what is not there."""
     return [
-        Event(example, random.randrange(3), None if random.random() < 0.35 else random.randrange(2), at)
+        Event(example, random.randrange(3), None if random.random() < 0.3 else random.randrange(2), random.randrange(notes), at)
         for at in sorted(random.sample(range(100), 12))
     ]
 
@@ -65,32 +67,37 @@ def batches_of(random: Random, events: list[Event], count: int) -> list[list[Eve
     return [arrived[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
 
 
-def versions(events: Iterable[Event]) -> list[tuple[Any, ...]]:
-    """The history that these events must have: example, key, value, start and end."""
+def versions(events: Iterable[Event], track_history: list[str]) -> list[tuple[Any, ...]]:
+    """The history that these events must have: example, key, value, note, start and end."""
     rows: list[list[Any]] = []
     current: dict[tuple[int, int], list[Any]] = {}
-    for example, key, value, at in sorted(events, key=lambda event: event.at):
+    for example, key, value, note, at in sorted(events, key=lambda event: event.at):
         before = current.get((example, key))
         if value is None and before is None:
-            rows.append([example, key, None, None, at])
-        elif before is not None and before[2] == value:
-            rows.append([example, key, value, at, at])
+            rows.append([example, key, None, None, None, at])
+        elif before is not None and before[2] == value and (track_history or before[3] == note):
+            # The row of the update has the values before it, and the version those of its last update.
+            rows.append([example, key, value, before[3], at, at])
+            before[3] = note
         else:
             if before is not None:
-                before[4] = at
+                before[5] = at
                 del current[example, key]
             if value is not None:
-                current[example, key] = [example, key, value, at, None]
+                current[example, key] = [example, key, value, note, at, None]
                 rows.append(current[example, key])
     return sorted(map(tuple, rows), key=repr)
 
 
 @pytest.mark.cross_section
 @pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_history_does_not_depend_on_how_changes_arrive(spark: SparkSession, new_sink: NewSink, kind: str, count: int) -> None:
+@pytest.mark.parametrize(("kind", "track_history"), [("delta", []), ("iceberg", []), ("delta", ["value"])])
+def test_a_history_does_not_depend_on_how_changes_arrive(
+    spark: SparkSession, new_sink: NewSink, kind: str, track_history: list[str], count: int
+) -> None:
     random, sink = Random(kind), new_sink(kind)
-    stories = [random_events(random, example) for example in range(examples(200))]
+    # Unique notes with track_history, so that each value is at its place.
+    stories = [random_events(random, example, 1000 if track_history else 2) for example in range(examples(200))]
     batches = list(zip(*(batches_of(random, events, count) for events in stories), strict=True))
     applied = list[Event]()
     for number, batch in enumerate(batches):
@@ -99,10 +106,10 @@ def test_a_history_does_not_depend_on_how_changes_arrive(spark: SparkSession, ne
         for repeated in [number, random.randrange(number + 1)]:
             rows = [row for events in batches[repeated] for event in events for row in event.rows()]
             random.shuffle(rows)
-            changes = changelog(spark, "example INT, id INT, value INT, at INT", rows)
-            columns = ["example", "id", "value"]
-            apply_batch(changes, sink.table, keys=["example", "id"], sequence_by="at", scd_type=2, column_list=columns)
-        assert sink.rows("example", "id", "value", "__START_AT", "__END_AT") == versions(applied)
+            changes = changelog(spark, "example INT, id INT, value INT, note INT, at INT", rows)
+            options: dict[str, Any] = {"column_list": ["example", "id", "value", "note"], "track_history": track_history}
+            apply_batch(changes, sink.table, keys=["example", "id"], sequence_by="at", scd_type=2, **options)
+        assert sink.rows("example", "id", "value", "note", "__START_AT", "__END_AT") == versions(applied, track_history)
     valid = sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect()
     for at in range(0, 100, 7):
         found = {(row.example, row.id): row.value for row in valid if row["__START_AT"] <= at and (row["__END_AT"] or 100) > at}
@@ -113,6 +120,35 @@ def table_at(events: Iterable[Event], at: int) -> dict[tuple[int, int], int]:
     """The rows of the source at a time, by key."""
     last = {(event.example, event.key): event.value for event in sorted(events, key=lambda event: event.at) if event.at <= at}
     return {key: value for key, value in last.items() if value is not None}
+
+
+def test_only_tracked_columns_make_versions(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("delta")
+
+    def apply(*rows: Any, track_history: Any = "name") -> list[tuple[Any, ...]]:
+        changes = changelog(spark, "id INT, name STRING, weight INT, at INT", rows)
+        options: dict[str, Any] = {"column_list": ["id", "name", "weight"], "track_history": track_history}
+        apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, **options)
+        return sorted(map(tuple, sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect()))
+
+    assert apply(("+I", 1, "a", 1, 1)) == [(1, "a", 1, 1, None)]
+    assert apply(("+U", 1, "a", 2, 5), ("+U", 1, "a", 4, 9)) == [(1, "a", 4, 1, None)]
+    # A late change divides the version: each part has the values of its last update.
+    assert apply(("+U", 1, "b", 0, 7)) == [(1, "a", 2, 1, 7), (1, "a", 4, 9, None), (1, "b", 0, 7, 9)]
+    assert apply(("+U", 1, "b", 3, 8)) == [(1, "a", 2, 1, 7), (1, "a", 4, 9, None), (1, "b", 3, 7, 9)]
+    # After a delete, equal values are a new version.
+    deleted = apply(("-D", 1, "a", 4, 10), ("+I", 1, "a", 4, 11))
+    assert deleted == [(1, "a", 2, 1, 7), (1, "a", 4, 9, 10), (1, "a", 4, 11, None), (1, "b", 3, 7, 9)]
+    # The values of each change are stored, also for another track_history.
+    divided = apply(("-D", 1, "a", 0, 3), track_history=[])
+    assert divided == [
+        (1, "a", 1, 1, 3),
+        (1, "a", 2, 5, 7),
+        (1, "a", 4, 9, 10),
+        (1, "a", 4, 11, None),
+        (1, "b", 0, 7, 8),
+        (1, "b", 3, 8, 9),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
