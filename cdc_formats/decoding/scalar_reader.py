@@ -45,16 +45,7 @@ class ScalarReader:
         self.changed_only = envelope.before_has == "changed columns"
         self.single = _UPDATE_BEFORE in envelope.kinds.values()
         self.sparse = not envelope.missing_is_null and envelope.lacks_nulls is None
-        self.message = message_reader(
-            rows,
-            envelope.fields,
-            envelope.after,
-            self.before,
-            key_before=keyed and bool(envelope.after and self.before) and not self.changed_only,
-            sparse=self.sparse,
-            many=envelope.rows != "one",
-            names=envelope.names,
-        )
+        self.message = self._message_reader()
         fields = [field for field in (envelope.after, envelope.before) if field]
         self.places, self.rows_in = {field: envelope.place(field) for field in fields}, {field: attrgetter(field) for field in fields}
         self.row = None if envelope.after else json_reader(rows.shape, spelled=rows.spelled)
@@ -62,6 +53,19 @@ class ScalarReader:
         *self.outer, self.label = envelope.path(envelope.operation[0])
         self.operation = attrgetter(envelope.operation[0])
         self.operation_types = {str, *map(type, envelope.kinds)}
+
+    def _message_reader(self) -> Callable[[bytes], Any]:
+        envelope = self.envelope
+        return message_reader(
+            self.rows,
+            envelope.fields,
+            envelope.after,
+            self.before,
+            key_before=self.keyed and bool(envelope.after and self.before) and not self.changed_only,
+            sparse=self.sparse,
+            many=envelope.rows != "one",
+            names=envelope.names,
+        )
 
     def guarded(self, *roots: Path) -> Reader:
         """Return this reader, which ignores other tables' messages even if they are damaged.

@@ -111,15 +111,19 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     """
     values = {option_name(name): value for name, value in options.items()}
     formats = {name: _known(name) for name in list_formats()}
-    known = {option for format in formats.values() if isinstance(format, Format) for option in _names(format)}
-    if unknown := sorted(set(values) - known):
-        raise FormatOptionError(f"no format has an option {', '.join(unknown)}{nearest_options(unknown, sorted(known))}")
+    _check_options(values, list(formats.values()))
     present = [each for each in records if each.record.value]
     fallbacks = {name for name, format in formats.items() if isinstance(format, Format) and sampler_class(type(format)).fallback}
     tried = [_tried(name, format, present, values) for name, format in formats.items() if name not in fallbacks]
     if not any(map(_is_specific, tried)):
         tried += [_tried(name, formats[name], present, values) for name in sorted(fallbacks)]
     return sorted(tried, key=_rank)
+
+
+def _check_options(values: Mapping[str, Any], formats: Sequence[Any]) -> None:
+    declared = sorted({option for format in formats if isinstance(format, Format) for option in _names(format)})
+    if unknown := sorted({*values} - {*declared}):
+        raise FormatOptionError(f"no format has an option {', '.join(unknown)}{nearest_options(unknown, declared)}")
 
 
 def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:

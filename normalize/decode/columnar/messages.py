@@ -128,14 +128,12 @@ class Encoding:
         schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
         if schema is not None:
             self.read = _avro_reader(schema, shape, fewest)
+        elif envelope.row_reader is not None:
+            self.read = envelope.row_reader(image)
         else:
-            self.read = envelope.row_reader(image) if envelope.row_reader is not None else batch_reader(shape, spelled=rows.spelled)
-        prefixed = envelope.prefixed_shape(rows, whole=whole) if envelope.before_prefix else None
-        self.read_befores = None if prefixed is None else batch_reader(prefixed, spelled=rows.spelled)
-        # Rows that lack columns are rare: looking for them among all rows would slow those that are whole.
-        lenient = envelope.lacks_nulls is not None and not envelope.missing_is_null
-        lacking = envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole) if lenient else None
-        self.read_lacking = None if lacking is None else batch_reader(lacking, spelled=rows.spelled)
+            self.read = batch_reader(shape, spelled=rows.spelled)
+        self.read_befores = _reader_of_befores(envelope, rows, whole=whole)
+        self.read_lacking = _reader_of_lacking(envelope, rows, whole=whole)
         indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
         required = [field for field in msgspec.structs.fields(image) if field.required]
@@ -145,6 +143,23 @@ class Encoding:
     def cells(self, images: Sequence[Any]) -> dict[int, list[Any]]:
         """Return the values of images by the index of their column."""
         return {index: list(map(get, images)) for index, get in self.getters.items()}
+
+
+def _reader_of_befores(envelope: Envelope, rows: RowConverter, *, whole: bool) -> BatchReader | None:
+    """Return the reader of rows before an update whose columns are next to those after; None without such rows."""
+    if not envelope.before_prefix:
+        return None
+    return batch_reader(envelope.prefixed_shape(rows, whole=whole), spelled=rows.spelled)
+
+
+def _reader_of_lacking(envelope: Envelope, rows: RowConverter, *, whole: bool) -> BatchReader | None:
+    """Return the reader of rows that lack columns; None if all are read alike.
+
+    Such rows are rare: looking for them among all rows would slow those that are whole.
+    """
+    if envelope.missing_is_null or envelope.lacks_nulls is None:
+        return None
+    return batch_reader(envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole), spelled=rows.spelled)
 
 
 class Encodings:
