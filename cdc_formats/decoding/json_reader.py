@@ -126,7 +126,9 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
                 index = len(values) + len(unread)
                 if not framed and (texts[index] or b"")[:1] in _FRAMES:
                     # The messages that follow probably are in frames, too.
-                    decoded, framed = map(decode, [text and without_frame(text) for text in texts[index:]]), True  # type: ignore[arg-type]
+                    framed = True
+                    rest = [text and without_frame(text) for text in texts[index:]]
+                    decoded = map(decode, rest)  # type: ignore[arg-type]
                 else:
                     unread.append(index)
 
