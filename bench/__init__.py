@@ -1,1 +1,1 @@
-"""Benchmarks: scripts that print rows per second with the machine, the versions and N; no test depends on times."""
+"""Benchmark scripts that print rows/s, machine, versions and N; no test depends on times."""

@@ -1,11 +1,12 @@
-"""``python -m bench``: the speed of decoding, of the first pass, of the stage, and of the whole query from Kafka to a consumer.
+"""``python -m bench``: speed of decoding, first pass, stage, and whole query (Kafka to consumer).
 
-python -m bench                                          # a local broker and topic: 1,000,000 messages over 100,000 keys
-python -m bench --messages 200000 --state rocksdb
-python -m bench --servers localhost:9092 --topic orders  # an existing topic with the same columns
-python -m bench --only whole --flink --state both --format debezium-json,canal-json   # also Apache Flink on the same topics
-python -m bench --only whole --settings plain,metadata+validate+source                # also with the settings of a production job
-python -m bench --only costs                             # where a message's CPU time goes
+python -m bench                                          # a local broker and topic: 1,000,000
+messages over 100,000 keys python -m bench --messages 200000 --state rocksdb python -m bench
+--servers localhost:9092 --topic orders  # an existing topic with the same columns python -m bench
+--only whole --flink --state both --format debezium-json,canal-json   # also Apache Flink on the
+same topics python -m bench --only whole --settings plain,metadata+validate+source                #
+also with the settings of a production job python -m bench --only costs
+# where a message's CPU time goes
 """
 
 from __future__ import annotations
@@ -45,8 +46,15 @@ PARTS = ("decode", "pass", "stage", "whole", "costs")
 def main() -> None:
     """Run the requested benchmarks and print the results."""
     options = parse()
-    print(f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}; "
-          + ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "msgspec", "pandas")))  # fmt: skip
+    print(
+        (
+            f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python "
+            f"{platform.python_version()}; "
+        )
+        + ", ".join(
+            f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "msgspec", "pandas")
+        )
+    )
     parts = options.only or PARTS[:4]
     for name, part in zip(PARTS, (decode, first_pass, stage, whole, costs), strict=True):
         if name in parts:
@@ -55,48 +63,85 @@ def main() -> None:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the options; exit with an error if they cannot be combined."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch")
-    parser.add_argument("--runs", type=int, default=3, help="measured runs of each query, and of Flink")
-    parser.add_argument("--warm-up", type=int, default=1, help="runs before them that are not measured")
     parser.add_argument(
-        "--format", type=_formats, default=FORMATS[:1], help=f"formats for the whole query, comma-separated: {', '.join(FORMATS)}"
+        "--runs", type=int, default=3, help="measured runs of each query, and of Flink"
     )
-    parser.add_argument("--state", choices=("heap", "rocksdb", "both"), default="heap", help="state store of the whole query")
-    parser.add_argument("--flink", action="store_true", help="also run Flink on the same topics (downloads 180 MB, once; requires a JDK)")
     parser.add_argument(
-        "--by-hand", action="store_true", help="also run recipes without this library, and this library into the same Delta table"
+        "--warm-up", type=int, default=1, help="runs before them that are not measured"
+    )
+    parser.add_argument(
+        "--format",
+        type=_formats,
+        default=FORMATS[:1],
+        help=f"formats for the whole query, comma-separated: {', '.join(FORMATS)}",
+    )
+    parser.add_argument(
+        "--state",
+        choices=("heap", "rocksdb", "both"),
+        default="heap",
+        help="state store of the whole query",
+    )
+    parser.add_argument(
+        "--flink",
+        action="store_true",
+        help="also run Flink on the same topics (downloads 180 MB, once; requires a JDK)",
+    )
+    parser.add_argument(
+        "--by-hand",
+        action="store_true",
+        help="also run recipes without this library, and this library into the same Delta table",
     )
     parser.add_argument(
         "--settings",
         type=_settings,
         default=NAMES[:1],
-        help=f"this library's settings for the whole query and the costs, comma-separated: {', '.join(NAMES)}, or several joined by +",
+        help=(
+            "this library's settings for the whole query and the costs, comma-separated: "
+            f"{', '.join(NAMES)}, or several joined by +"
+        ),
     )
     parser.add_argument("--servers", help="an existing broker; default: start a local one")
-    parser.add_argument("--topic", help="an existing topic with the benchmark's columns; its counts are not checked")
+    parser.add_argument(
+        "--topic", help="an existing topic with the benchmark's columns; its counts are not checked"
+    )
     parser.add_argument("--only", choices=PARTS, action="append", help="default: all but costs")
     options = parser.parse_args(arguments)
     if options.runs < 1 or options.warm_up < 0:
         parser.error("--runs must be at least 1, and --warm-up at least 0")
     if (options.topic is None) != (options.servers is None):
-        parser.error("--servers and --topic must be given together: an existing broker and its topic")
+        parser.error(
+            "--servers and --topic must be given together: an existing broker and its topic"
+        )
     if options.topic and len(options.format) > 1:
         parser.error("--topic requires exactly one --format")
     if options.by_hand and ("debezium-json" not in options.format or options.topic):
-        parser.error("--by-hand requires --format debezium-json, and a topic that the benchmark writes: remove --topic")
-    if "costs" in (options.only or ()) and any({NATIVE, MINI_BATCH} & set(each.split("+")) for each in options.settings):
         parser.error(
-            f"--only costs measures the steps of key groups that keep every change: remove {NATIVE} and {MINI_BATCH} from --settings"
+            "--by-hand requires --format debezium-json, and a topic that the benchmark writes: "
+            "remove --topic"
+        )
+    if "costs" in (options.only or ()) and any(
+        {NATIVE, MINI_BATCH} & set(each.split("+")) for each in options.settings
+    ):
+        parser.error(
+            "--only costs measures the steps of key groups that keep every change: remove "
+            f"{NATIVE} and {MINI_BATCH} from --settings"
         )
     for settings, format in product(options.settings, options.format):
         try:
             try_settings(settings, format)
         except ChangelogError as error:
-            parser.error(f"--settings {settings} cannot be combined with --format {format}: {error}")
+            parser.error(
+                f"--settings {settings} cannot be combined with --format {format}: {error}"
+            )
     return options
 
 
@@ -126,7 +171,7 @@ def timed(work: Any, runs: int = 5) -> list[float]:
 
 
 def decode(options: argparse.Namespace) -> None:
-    """Measure decoding of each format's messages in pure Python on one core, as a changelog and for the stage."""
+    """Measure pure Python decoding of each format on one core, as a changelog and for the stage."""
     count = min(options.messages, 100_000)
     history = list(events(count, options.keys))
     for name, settings, write, schema, key in PRODUCERS:
@@ -137,12 +182,19 @@ def decode(options: argparse.Namespace) -> None:
             report(
                 f"decode {label}, {what}",
                 count,
-                timed(lambda run=run, messages=messages: [None for each in messages if run(*each) is None]),
+                timed(
+                    lambda run=run, messages=messages: [
+                        None for each in messages if run(*each) is None
+                    ]
+                ),
             )
 
 
 def stage(options: argparse.Namespace) -> None:
-    """Measure the folding of packed blocks into state in pure Python on one core, as the stage does for a micro-batch."""
+    """Measure the folding of packed blocks into state in pure Python on one core.
+
+    The stage does the same for a micro-batch.
+    """
     count = min(options.messages, options.batch)
     table = columns(SCHEMA)
     decoder = get_format("debezium-json", **FORMAT_OPTIONS).decoder(table, unique_key=["id"])
@@ -150,13 +202,24 @@ def stage(options: argparse.Namespace) -> None:
     target = Blocks(Output(table), options.key_groups, shape)
     decoded = [decoder.upserts(*message(*event)) for event in events(count, options.keys)]
     target.take(Records("t", 0, offsets, offsets, [], []), decoded)
-    blocks = [(row["key_group"], decode_block(row["block"])) for batch in target.flush() for row in batch.to_pylist()]
-    made = make_stage(ChangelogNormalize(key_groups=options.key_groups), shape, ("id",), streaming=True)
+    blocks = [
+        (row["key_group"], decode_block(row["block"]))
+        for batch in target.flush()
+        for row in batch.to_pylist()
+    ]
+    made = make_stage(
+        ChangelogNormalize(key_groups=options.key_groups), shape, ("id",), streaming=True
+    )
 
     def fold() -> dict[int, bytes | None]:
         return {group: normalize([block], None, made, 0)[1] for group, block in blocks}
 
-    report("stage, packed to packed", count, timed(fold), f", one core, {options.key_groups} key groups")
+    report(
+        "stage, packed to packed",
+        count,
+        timed(fold),
+        f", one core, {options.key_groups} key groups",
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Measures what a user of PySpark would write without this library, for debezium-json on the benchmark's topic.
+"""Hand-written PySpark without this library, measured with debezium-json on the benchmark's topic.
 
-- `merge`: ``from_json``, a window for the newest row of each key of the micro-batch, and MERGE into a Delta table in ``foreachBatch``.
-  Spark has no window for a stream. The result is a table and no changelog. This library writes the same table with `sync_table`, and with
-  `apply_changes` behind the stage.
-- `by_key`: ``from_json`` and ``applyInPandasWithState`` with one group for each key. It returns the changelog of all row kinds. Each group
-  costs milliseconds of CPU, so it is measured on fewer messages, with as many messages of a key in a micro-batch.
+- `merge`: ``from_json``, a window for the newest row of each key of the micro-batch, and MERGE into
+  a Delta table in ``foreachBatch``. Spark has no window for a stream. The result is a table and no
+  changelog. This library writes the same table with `sync_table`, and with `apply_changes` behind
+  the stage.
+- `by_key`: ``from_json`` and ``applyInPandasWithState`` with one group for each key. It returns the
+  changelog of all row kinds. Each group costs milliseconds of CPU, so it is measured on fewer
+  messages, with as many messages of a key in a micro-batch.
 
-Both order a key's events by Kafka's offset, and their results are compared with the expected ones. Neither has more of this library's
-checks than that: a message that does not fit the schema is a row of NULLs. The recipes run in turn, first all of them to warm up.
+Both order a key's events by Kafka's offset, and their results are compared with the expected ones.
+Neither has more of this library's checks than that: a message that does not fit the schema is a row
+of NULLs. The recipes run in turn, first all of them to warm up.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ class Recipe(NamedTuple):
     side: Side
 
 
-def by_hand(spark: SparkSession, options: argparse.Namespace, topic: Topic, topic_of: Callable[..., Topic]) -> list[Recipe]:
+def by_hand(
+    spark: SparkSession, options: argparse.Namespace, topic: Topic, topic_of: Callable[..., Topic]
+) -> list[Recipe]:
     """Measure the recipes, and this library into the same table."""
     # Four micro-batches, in which a key has as many messages as in those of the large topic.
     messages = options.messages // _FEWER
@@ -53,8 +58,13 @@ def by_hand(spark: SparkSession, options: argparse.Namespace, topic: Topic, topi
         "this library, apply_changes into Delta": lambda: applied(spark, options, topic),
         "from_json, applyInPandasWithState by key": lambda: by_key(spark, small, fewer),
     }
-    rounds = [[run() for run in recipes.values()] for _ in range(options.warm_up + options.runs)][options.warm_up :]
-    return [Recipe(name, runs[0].messages, side_of(name, runs)) for name, runs in zip(recipes, zip(*rounds, strict=True), strict=True)]
+    rounds = [[run() for run in recipes.values()] for _ in range(options.warm_up + options.runs)][
+        options.warm_up :
+    ]
+    return [
+        Recipe(name, runs[0].messages, side_of(name, runs))
+        for name, runs in zip(recipes, zip(*rounds, strict=True), strict=True)
+    ]
 
 
 def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
@@ -64,7 +74,12 @@ def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run
     envelope = f"op STRING, before STRUCT<id: BIGINT>, after STRUCT<{COLUMNS}>"
     message = F.from_json(F.col("value").cast("string"), envelope).alias("message")
     events = _records(spark, options, topic).select("offset", message).select("offset", "message.*")
-    events = events.select(F.coalesce("after.id", "before.id").alias("id"), "op", "offset", *(f"after.{name}" for name in NAMES[1:]))
+    events = events.select(
+        F.coalesce("after.id", "before.id").alias("id"),
+        "op",
+        "offset",
+        *(f"after.{name}" for name in NAMES[1:]),
+    )
     newest = Window.partitionBy("id").orderBy(F.col("offset").desc())
 
     with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
@@ -72,7 +87,9 @@ def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run
         spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta")
 
         def write(batch: DataFrame, _: int) -> None:
-            batch.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n", "offset").createOrReplaceTempView("newest")
+            batch.withColumn("n", F.row_number().over(newest)).where("n = 1").drop(
+                "n", "offset"
+            ).createOrReplaceTempView("newest")
             batch.sparkSession.sql(f"""
                 MERGE INTO {table} AS target USING newest ON target.id = newest.id
                 WHEN MATCHED AND op = 'd' THEN DELETE
@@ -107,13 +124,20 @@ def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Ru
 def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
     """Write the rows into a Delta table by this library, behind the stage."""
     with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
-        run = run_steadily(apply_changes(changes_of(spark, options, FORMAT, topic), DeltaTarget(f"{folder}/table"), keys="id"))
+        run = run_steadily(
+            apply_changes(
+                changes_of(spark, options, FORMAT, topic), DeltaTarget(f"{folder}/table"), keys="id"
+            )
+        )
         require_table("this library's", spark, f"delta.`{folder}/table`", topic.expected["arrival"])
         return run
 
 
 def by_key(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
-    """Return the changelog into a counting consumer by ``from_json`` and ``applyInPandasWithState``, one group for each key."""
+    """Return the run of ``from_json`` and ``applyInPandasWithState`` into a counting consumer.
+
+    The consumer gets the changelog. There is one group for each key.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -121,10 +145,16 @@ def by_key(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Ru
     message = F.from_json(F.col("value").cast("string"), envelope).alias("message")
     events = _records(spark, options, topic).select("offset", message).select("offset", "message.*")
     # The row of a delete is its before-image: columns of NULLs would get other types in pandas.
-    events = events.select("offset", "op", F.coalesce("after", "before").alias("row")).select("offset", "op", "row.*")
+    events = events.select("offset", "op", F.coalesce("after", "before").alias("row")).select(
+        "offset", "op", "row.*"
+    )
     consumer = KindCounter()
     changes = events.groupBy("id").applyInPandasWithState(
-        changes_of_key, f"row_kind STRING, {COLUMNS}", COLUMNS, "append", GroupStateTimeout.NoTimeout
+        changes_of_key,
+        f"row_kind STRING, {COLUMNS}",
+        COLUMNS,
+        "append",
+        GroupStateTimeout.NoTimeout,
     )
     run = run_steadily(changes.writeStream.foreachBatch(consumer))
     require_counts("applyInPandasWithState's", consumer.counts, topic.expected["arrival"].counts)
@@ -137,7 +167,9 @@ def changes_of_key(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterat
 
     stored = tuple(state.get) if state.exists else None
     changes: list[tuple[Any, ...]] = []
-    for _, op, *row in sorted(event for frame in frames for event in frame.itertuples(index=False, name=None)):
+    for _, op, *row in sorted(
+        event for frame in frames for event in frame.itertuples(index=False, name=None)
+    ):
         after = None if op == "d" else tuple(row)
         if stored is None and after is not None:
             changes.append(("+I", *after))
@@ -154,14 +186,28 @@ def changes_of_key(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterat
 
 
 def _records(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> DataFrame:
-    reader = {"subscribe": topic.name, "startingOffsets": "earliest", **topic.reader_options(options.batch)}
+    reader = {
+        "subscribe": topic.name,
+        "startingOffsets": "earliest",
+        **topic.reader_options(options.batch),
+    }
     return spark.readStream.format("kafka").options(**reader).load()
 
 
 def require_table(whose: str, spark: SparkSession, table: str, expected: Expected) -> None:
     """Exit if a table does not have the expected rows."""
-    totals = tuple(spark.sql(f"SELECT count(*), sum(id), sum(amount), sum(qty) FROM {table}").first() or ())
+    totals = tuple(
+        spark.sql(f"SELECT count(*), sum(id), sum(amount), sum(qty) FROM {table}").first() or ()
+    )
     rows = expected.table.values()
-    sums = (len(rows), sum(row[0] for row in rows), sum(Decimal(row[4]) for row in rows), sum(row[5] for row in rows))
+    sums = (
+        len(rows),
+        sum(row[0] for row in rows),
+        sum(Decimal(row[4]) for row in rows),
+        sum(row[5] for row in rows),
+    )
     if totals != sums:
-        raise SystemExit(f"{whose} rows and the sums of their id, amount and qty are {totals}, expected {sums}: the run is not valid")
+        raise SystemExit(
+            f"{whose} rows and the sums of their id, amount and qty are {totals}, expected {sums}: "
+            "the run is not valid"
+        )

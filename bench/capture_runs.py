@@ -18,7 +18,7 @@ _INTERVAL = 0.5  # seconds
 
 
 class Job(NamedTuple):
-    """A job: a table, the startup options (the same for both readers), and the expected number of rows."""
+    """A job: a table, startup options shared by both readers, and the expected number of rows."""
 
     table: str
     startup: dict[str, str]
@@ -72,7 +72,9 @@ class Run(msgspec.Struct):
         before = self.running
         for point in self.points:
             if point[1] >= rows and point[1] > before[1]:
-                return before[0] + (rows - before[1]) / (point[1] - before[1]) * (point[0] - before[0])
+                return before[0] + (rows - before[1]) / (point[1] - before[1]) * (
+                    point[0] - before[0]
+                )
             before = max(before, point)
         return before[0]
 
@@ -95,7 +97,8 @@ class Usage(NamedTuple):
     peak : dict
         Maximum bytes. Memory that Python workers share counts for each worker.
     tenths : (float, float)
-        Mean bytes of the Python workers in the first and the last tenth of the run's time; of the JVM if there are no workers.
+        Mean bytes of the Python workers in the first and the last tenth of the run's time; of the
+        JVM if there are no workers.
     """
 
     cpu: dict[str, float]
@@ -104,7 +107,10 @@ class Usage(NamedTuple):
 
 
 class Watch(threading.Thread):
-    """Samples the server, and all Java processes started by this process with their children, inside its context."""
+    """A sampler of the server and of Java processes, active inside its context.
+
+    It samples all Java processes that this process started, with their children.
+    """
 
     def __init__(self, server: psutil.Process | None) -> None:
         super().__init__(daemon=True)
@@ -150,14 +156,27 @@ class Watch(threading.Thread):
 
     def usage(self, run: Run) -> Usage:
         """Return the usage between a run's start and its end."""
-        within = [sample for sample in self.samples if run.start_ms <= sample.ms <= run.end_ms + 1000 * _INTERVAL]
+        within = [
+            sample
+            for sample in self.samples
+            if run.start_ms <= sample.ms <= run.end_ms + 1000 * _INTERVAL
+        ]
         if not within:
             return Usage({}, {}, (0.0, 0.0))
-        cpu = {label: seconds - within[0].cpu.get(label, 0.0) for label, seconds in within[-1].cpu.items()}
-        peak = {label: max(sample.memory.get(label, 0) for sample in within) for label in (JVM, PYTHON, SERVER)}
+        cpu = {
+            label: seconds - within[0].cpu.get(label, 0.0)
+            for label, seconds in within[-1].cpu.items()
+        }
+        peak = {
+            label: max(sample.memory.get(label, 0) for sample in within)
+            for label in (JVM, PYTHON, SERVER)
+        }
         grown = PYTHON if peak[PYTHON] else JVM
         part = max(len(within) // 10, 1)
-        first, last = (sum(sample.memory.get(grown, 0) for sample in tenth) / part for tenth in (within[:part], within[-part:]))
+        first, last = (
+            sum(sample.memory.get(grown, 0) for sample in tenth) / part
+            for tenth in (within[:part], within[-part:])
+        )
         return Usage(cpu, peak, (first, last))
 
 

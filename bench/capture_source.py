@@ -59,7 +59,13 @@ class Source(NamedTuple):
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements in UTC; return the rows of the last."""
         with (
-            pymysql.connect(host=self.host, port=self.port, user=self.user, password=self.password, autocommit=True) as connection,
+            pymysql.connect(
+                host=self.host,
+                port=self.port,
+                user=self.user,
+                password=self.password,
+                autocommit=True,
+            ) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute("SET time_zone = '+00:00'")
@@ -69,7 +75,12 @@ class Source(NamedTuple):
 
     def reader(self, table: str, **more: str) -> dict[str, str]:
         """Return the options of ``mysql-changelog``."""
-        login = {"hostname": self.host, "port": str(self.port), "username": self.user, "password": self.password}
+        login = {
+            "hostname": self.host,
+            "port": str(self.port),
+            "username": self.user,
+            "password": self.password,
+        }
         return login | {"database-name": DATABASE, "table-name": table} | more
 
     def options(self) -> Options:
@@ -84,7 +95,11 @@ class Source(NamedTuple):
         """Return the server's process, if it runs on this machine."""
         if self.host not in ("127.0.0.1", "localhost"):
             return None
-        listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN and each.laddr.port == self.port)
+        listening = (
+            each
+            for each in psutil.net_connections("tcp")
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == self.port
+        )
         return next((psutil.Process(each.pid) for each in listening if each.pid), None)
 
 
@@ -100,12 +115,17 @@ class _MariaDb(LocalMariaDb):
             "--default-time-zone=+00:00",
             "--skip-ssl",
         ]
-        super()._start([*command, *log, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=256M"])
+        super()._start(
+            [*command, *log, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=256M"]
+        )
 
 
 @contextmanager
 def source_of(server: str | None, user: str, password: str) -> Iterator[Source]:
-    """Yield an existing server (``host:port``) or a new MariaDB, with the benchmark's database; finally drop the database."""
+    """Yield an existing server (``host:port``) or a new MariaDB, with the benchmark's database.
+
+    In the end, the database is dropped.
+    """
     if server is not None:
         host, _, port = server.partition(":")
         yield from _with_database(Source(host, int(port or 3306), user, password))
@@ -115,7 +135,12 @@ def source_of(server: str | None, user: str, password: str) -> Iterator[Source]:
 
 
 def _with_database(source: Source) -> Iterator[Source]:
-    source.run(f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4", f"USE {DATABASE}", _UPDATES)
+    source.run(
+        f"DROP DATABASE IF EXISTS {DATABASE}",
+        f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4",
+        f"USE {DATABASE}",
+        _UPDATES,
+    )
     try:
         yield source
     finally:
@@ -123,25 +148,36 @@ def _with_database(source: Source) -> Iterator[Source]:
 
 
 def fill(source: Source, table: str, rows: int) -> Counts:
-    """Create a table whose rows are derived from their ids, without logging them; return the expected counts of its snapshot."""
+    """Create a table of rows derived from ids, without logging; return expected snapshot counts."""
     doubled, count = [], 1
     while count < rows:
         keys = f"SELECT id + {count} AS k FROM {table} WHERE id <= {rows - count}"
         doubled.append(f"INSERT INTO {table} SELECT {_ROW} FROM ({keys}) AS further")
         count *= 2
     first = f"INSERT INTO {table} SELECT {_ROW} FROM (SELECT 1 AS k) AS first"
-    made = ["SET sql_log_bin = 0", f"USE {DATABASE}", f"CREATE TABLE {table} ({COLUMNS})", first, *doubled, f"ANALYZE TABLE {table}"]
-    totals = source.run(*made, f"SELECT COUNT(*), SUM(id), CAST(SUM(price) * 100 AS SIGNED) FROM {table}")[0]
+    made = [
+        "SET sql_log_bin = 0",
+        f"USE {DATABASE}",
+        f"CREATE TABLE {table} ({COLUMNS})",
+        first,
+        *doubled,
+        f"ANALYZE TABLE {table}",
+    ]
+    totals = source.run(
+        *made, f"SELECT COUNT(*), SUM(id), CAST(SUM(price) * 100 AS SIGNED) FROM {table}"
+    )[0]
     return {"+I": (int(totals[0]), int(totals[1]), int(totals[2]))}
 
 
 def update(source: Source, events: int, together: int | None, rows: int) -> Counts:
-    """Update rows, `together` in a transaction or all with one statement; return the expected counts of the log.
+    """Update rows, `together` per transaction or in one statement; return the expected log counts.
 
     `events` must not exceed `rows`.
     """
     if together is None:
-        source.run(f"USE {DATABASE}", f"UPDATE {TABLE} SET quantity = quantity + 1 WHERE id <= {events}")
+        source.run(
+            f"USE {DATABASE}", f"UPDATE {TABLE} SET quantity = quantity + 1 WHERE id <= {events}"
+        )
         ids = [*range(1, events + 1)]
     else:
         source.run(f"USE {DATABASE}", f"CALL updates({events}, {together}, {rows})")

@@ -1,13 +1,17 @@
-"""CPU time per message by step: queries of increasing length on one topic, into Spark's noop sink, for each of the settings.
+"""CPU time per message by step: ever longer queries of one topic, for each of the settings.
 
-A step's cost is the CPU time of its query minus that of the previous query, in the JVM and in the Python workers. All queries are streams
-with the same micro-batches and checkpoints, so the fixed cost of a micro-batch appears only in the first step. The last query is
-`from_kafka_changelog` itself with the consumer of `whole`. The whole runs are measured, from the start of the query.
+The queries write into Spark's noop sink.
 
-If a step replaces the previous one, its cost is the difference. For example, the stage reuses the shuffle of the step before, and adds
-the sort and the transfer to Python. ``fold`` is the stage without the rows of earlier micro-batches; ``state`` is the cost of those rows.
-A difference may be negative: it contains the noise of both queries, and a step changes the pace of the steps before it. Read such
-neighbouring steps as a sum.
+A step's cost is the CPU time of its query minus that of the previous query, in the JVM and in the
+Python workers. All queries are streams with the same micro-batches and checkpoints, so the fixed
+cost of a micro-batch appears only in the first step. The last query is `from_kafka_changelog`
+itself with the consumer of `whole`. The whole runs are measured, from the start of the query.
+
+If a step replaces the previous one, its cost is the difference. For example, the stage reuses the
+shuffle of the step before, and adds the sort and the transfer to Python. ``fold`` is the stage
+without the rows of earlier micro-batches; ``state`` is the cost of those rows. A difference may be
+negative: it contains the noise of both queries, and a step changes the pace of the steps before it.
+Read such neighbouring steps as a sum.
 """
 
 from __future__ import annotations
@@ -60,18 +64,26 @@ def costs(options: argparse.Namespace) -> None:
         format = options.format[0]
         topic = topic_of(format, options.messages, options.keys)
         for settings in options.settings:
-            runs = {step: partial(_into_noop, df) for step, df in queries(spark, options, format, topic, settings).items()}
+            runs = {
+                step: partial(_into_noop, df)
+                for step, df in queries(spark, options, format, topic, settings).items()
+            }
             changes = changes_of(spark, options, format, topic, settings)
             runs["consumer: rows and ids by kind"] = partial(_into_counter, changes)
             measured[settings] = measure(runs, options.runs, options.warm_up)
     spark.stop()
     for settings, steps in measured.items():
-        print(f"\nCPU µs a message: {format}, {settings}, {state} state; median of {options.runs} runs, warm-up {options.warm_up}")
+        print(
+            f"\nCPU µs a message: {format}, {settings}, {state} state; median of {options.runs} "
+            f"runs, warm-up {options.warm_up}"
+        )
         print("\n".join(table(steps)))
 
 
-def queries(spark: Any, options: argparse.Namespace, format: str, topic: Topic, settings: str = PLAIN) -> dict[str, DataFrame]:
-    """Return the queries by the step that each adds, built as `from_kafka_changelog` builds them."""
+def queries(
+    spark: Any, options: argparse.Namespace, format: str, topic: Topic, settings: str = PLAIN
+) -> dict[str, DataFrame]:
+    """Return the queries by the step that each adds, built as in `from_kafka_changelog`."""
     from pyspark.sql import functions as F
 
     chosen = settings_of(settings, format)
@@ -88,8 +100,16 @@ def queries(spark: Any, options: argparse.Namespace, format: str, topic: Topic, 
     stage = make_stage(normalize, source.shape, source.unique_key, streaming=True)
     reader = {**READER_DEFAULTS, "subscribe": topic.name, **topic.reader_options(options.batch)}
     records = spark.readStream.format("kafka").options(**reader).load()
-    records = records.select(*(F.unix_millis("timestamp").alias(name) if name == "stamp" else name for name in needed_columns(source)))
-    decode, ddl = partial(decode_pass, source=source, target=Blocks), f"{Blocks.ddl(source.output)}, {counts_ddl(DECODE_COUNTS)}"
+    records = records.select(
+        *(
+            F.unix_millis("timestamp").alias(name) if name == "stamp" else name
+            for name in needed_columns(source)
+        )
+    )
+    decode, ddl = (
+        partial(decode_pass, source=source, target=Blocks),
+        f"{Blocks.ddl(source.output)}, {counts_ddl(DECODE_COUNTS)}",
+    )
     decoded = records.mapInArrow(decode, ddl)
     blocks = observe_counts(decoded, DECODE_COUNTS, "decode")
     return {
@@ -109,7 +129,9 @@ def queries(spark: Any, options: argparse.Namespace, format: str, topic: Topic, 
 def _grouped(blocks: DataFrame, function: Callable[..., Iterator[Any]]) -> DataFrame:
     from pyspark.sql.streaming.state import GroupStateTimeout
 
-    return blocks.groupBy("key_group").applyInPandasWithState(function, DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout)
+    return blocks.groupBy("key_group").applyInPandasWithState(
+        function, DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout
+    )
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,7 +140,10 @@ def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _discard(batches, iter)
 
 
-def _discard(batches: Iterator[pa.RecordBatch], of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
+def _discard(
+    batches: Iterator[pa.RecordBatch],
+    of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Iterator[Any]:
     """Run a pass and return no rows."""
     for _ in of(batches):
         pass
@@ -164,14 +189,16 @@ def _into_noop(df: DataFrame) -> int:
 
 
 def _into_counter(changes: DataFrame) -> int:
-    return sum(batch.messages for batch in run_stream(changes.writeStream.foreachBatch(KindCounter())))
+    return sum(
+        batch.messages for batch in run_stream(changes.writeStream.foreachBatch(KindCounter()))
+    )
 
 
 def measure(queries: dict[str, Callable[[], int]], runs: int, warm_up: int) -> dict[str, Cost]:
-    """Return the cost of each query, the median of its runs; a query returns how many messages it read.
+    """Return each query's cost, the median of its runs; a query returns how many messages it read.
 
-    The queries take turns, so that changes over time (compilation in Java, other load on the machine) affect all of them. The first
-    turns are not measured.
+    The queries take turns, so that changes over time (compilation in Java, other load on the
+    machine) affect all of them. The first turns are not measured.
     """
     messages = dict.fromkeys(queries, 0)
     seconds: dict[str, list[dict[str, float]]] = {step: [] for step in queries}
@@ -180,8 +207,13 @@ def measure(queries: dict[str, Callable[[], int]], runs: int, warm_up: int) -> d
             before = cpu_seconds()
             messages[step] = query()
             seconds[step].append(spent(before, cpu_seconds()))
-    of_message = {step: microseconds(spans[warm_up:], messages[step]) for step, spans in seconds.items()}
-    return {step: Cost(cpu.get(SPARK_JVM, 0.0), cpu.get(PYTHON_WORKERS, 0.0)) for step, cpu in of_message.items()}
+    of_message = {
+        step: microseconds(spans[warm_up:], messages[step]) for step, spans in seconds.items()
+    }
+    return {
+        step: Cost(cpu.get(SPARK_JVM, 0.0), cpu.get(PYTHON_WORKERS, 0.0))
+        for step, cpu in of_message.items()
+    }
 
 
 def table(measured: dict[str, Cost]) -> Iterator[str]:

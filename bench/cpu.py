@@ -26,7 +26,7 @@ _INTERVAL = 1.0  # seconds; a sample takes 6 ms
 
 
 class Process(NamedTuple):
-    """A process: its parent's id, its command, and its CPU seconds, including children that it has waited for."""
+    """A process: parent's id, command, and CPU seconds, with those of children it waited for."""
 
     parent: int
     command: str
@@ -38,7 +38,9 @@ def is_known() -> bool:
     return Path("/proc/self/stat").is_file()
 
 
-def cpu_seconds(root: int | None = None, processes: dict[int, Process] | None = None) -> dict[str, float]:
+def cpu_seconds(
+    root: int | None = None, processes: dict[int, Process] | None = None
+) -> dict[str, float]:
     """Return the CPU seconds so far of a process's descendants, by kind of process.
 
     Parameters
@@ -59,7 +61,10 @@ def cpu_seconds(root: int | None = None, processes: dict[int, Process] | None = 
 
 def microseconds(runs: list[dict[str, float]], messages: int) -> dict[str, float]:
     """Return the CPU µs per message by kind of process: the median of the runs' CPU seconds."""
-    return {label: median(run.get(label, 0.0) for run in runs) * 1e6 / messages for label in sorted({name for run in runs for name in run})}
+    return {
+        label: median(run.get(label, 0.0) for run in runs) * 1e6 / messages
+        for label in sorted({name for run in runs for name in run})
+    }
 
 
 def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
@@ -68,7 +73,10 @@ def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
 
 
 class CpuWatch:
-    """Samples `cpu_seconds` within its context, so that a part of a run can be measured whose begin is known only later."""
+    """A sampler of `cpu_seconds` within its context.
+
+    With it, a part of a run can be measured whose begin is known only later.
+    """
 
     def __init__(self) -> None:
         self.samples: list[tuple[float, dict[str, float]]] = []
@@ -104,7 +112,10 @@ def interpolated(samples: list[tuple[float, dict[str, float]]], when: float) -> 
         return samples[max(place - 1, 0)][1]
     (begin, before), (end, after) = samples[place - 1 : place + 1]
     share = (when - begin) / (end - begin)
-    return {label: before.get(label, 0.0) + share * (seconds - before.get(label, 0.0)) for label, seconds in after.items()}
+    return {
+        label: before.get(label, 0.0) + share * (seconds - before.get(label, 0.0))
+        for label, seconds in after.items()
+    }
 
 
 def _is_below(number: int, root: int, processes: dict[int, Process]) -> bool:
@@ -119,7 +130,9 @@ def _running() -> dict[int, Process]:
     processes = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # the process has ended meanwhile
-            processes[int(folder.name)] = parsed((folder / "stat").read_text(), (folder / "cmdline").read_text(errors="replace"))
+            processes[int(folder.name)] = parsed(
+                (folder / "stat").read_text(), (folder / "cmdline").read_text(errors="replace")
+            )
     return processes
 
 
@@ -127,21 +140,34 @@ def parsed(stat: str, cmdline: str) -> Process:
     """Return a process from the texts of ``/proc/<id>/stat`` and ``/proc/<id>/cmdline``."""
     # The fields follow the name in parentheses, which may itself contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
-    return Process(int(fields[1]), cmdline.replace("\0", " "), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"))
+    return Process(
+        int(fields[1]),
+        cmdline.replace("\0", " "),
+        sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"),
+    )
 
 
 def resident_bytes(process: int, *, now: bool = False) -> tuple[int, int]:
-    """Return the resident bytes of the JVM, and of all Python workers, among the descendants of a process: their peaks, or those of now."""
+    """Return the resident bytes of the JVM, and of all Python workers, below a process.
+
+    They are the peaks, or with `now` the current values, of the process's descendants.
+    """
     sizes, field = {}, "VmRSS" if now else "VmHWM"
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):  # the process has ended meanwhile
             fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
             kilobytes = int(fields[field].split()[0]) if field in fields else 0
-            sizes[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip(), kilobytes * 1024)
+            sizes[int(status.parent.name)] = (
+                int(fields["PPid"]),
+                fields["Name"].strip(),
+                kilobytes * 1024,
+            )
     below = {process}
     while more := {number for number, (parent, _, _) in sizes.items() if parent in below} - below:
         below |= more
     of = [sizes[number][1:] for number in below if number != process]
     # Java's forks have its memory, and the name of a thread, until they run another program.
-    java, python = (sum(size for name, size in of if name.startswith(program)) for program in ("java", "python"))
+    java, python = (
+        sum(size for name, size in of if name.startswith(program)) for program in ("java", "python")
+    )
     return java, python

@@ -1,6 +1,7 @@
-"""CPU time of the first pass, in pure Python on one core: Kafka's records to packed blocks by key group.
+"""CPU time of the first pass in pure Python on one core: Kafka records to packed key-group blocks.
 
-Each format is measured twice in turn, with messages decoded together as columns (`normalize.decode.columnar`) and one by one.
+Each format is measured twice in turn, with messages decoded together as columns
+(`normalize.decode.columnar`) and one by one.
 """
 
 from __future__ import annotations
@@ -41,8 +42,15 @@ def first_pass(options: argparse.Namespace) -> None:
             alone, together = _fastest(source, batches, options.runs)
             label = f"{producer.format} {producer.options.get('value_format', '')}".strip()
             each = [f"{seconds / count * 1e6:5.1f} µs" for seconds in (alone, together)]
-            ratio = f"{alone / together:4.1f} x" if ColumnarDecoder.of(source) is not None else "not decoded together"
-            print(f"first pass {label:24} {settings:8} one by one {each[0]}, together {each[1]}, {ratio}")
+            ratio = (
+                f"{alone / together:4.1f} x"
+                if ColumnarDecoder.of(source) is not None
+                else "not decoded together"
+            )
+            print(
+                f"first pass {label:24} {settings:8} one by one {each[0]}, together {each[1]}, "
+                f"{ratio}"
+            )
 
 
 def _source(producer: Producer, settings: str, key_groups: int) -> DecodePlan | None:
@@ -74,13 +82,17 @@ def _batches(source: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.Re
             "offset": pa.array(number, pa.int64()),
             "stamp": pa.array(number, pa.int64()),
             "timestamp": pa.array(number, pa.int64()),
-            "headers": pa.nulls(len(part), pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))),
+            "headers": pa.nulls(
+                len(part), pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+            ),
         }
         names = needed_columns(source)
         yield pa.RecordBatch.from_arrays([all_columns[name] for name in names], names=names)
 
 
-def _fastest(source: DecodePlan, batches: Sequence[pa.RecordBatch], runs: int) -> tuple[float, float]:
+def _fastest(
+    source: DecodePlan, batches: Sequence[pa.RecordBatch], runs: int
+) -> tuple[float, float]:
     """Return the CPU seconds of the fastest run, one by one and together."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for together in (False, True) * runs:
@@ -91,5 +103,7 @@ def _fastest(source: DecodePlan, batches: Sequence[pa.RecordBatch], runs: int) -
 
 
 def _run(source: DecodePlan, batches: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
-    for _ in decode_pass(iter(batches), source=source, target=Blocks, report=lambda notices: None, columnar=columnar):
+    for _ in decode_pass(
+        iter(batches), source=source, target=Blocks, report=lambda notices: None, columnar=columnar
+    ):
         pass

@@ -1,13 +1,15 @@
 """Runs Apache Flink on the benchmark's topic, to compare this library with it.
 
-``INSERT INTO counted SELECT * FROM source`` with ChangelogNormalize in the plan, into a sink that requests all four row kinds
-(`KindCount.java`). One process with a cluster of one task manager; parallelism 2; checkpoints every 2 s to local disk.
+``INSERT INTO counted SELECT * FROM source`` with ChangelogNormalize in the plan, into a sink that
+requests all four row kinds (`KindCount.java`). One process with a cluster of one task manager;
+parallelism 2; checkpoints every 2 s to local disk.
 
-The sink sees rows and not messages. The measured part of a run therefore begins when the sink has received as many rows as this library
-had written at the same message.
+The sink sees rows and not messages. The measured part of a run therefore begins when the sink has
+received as many rows as this library had written at the same message.
 
-PySpark's Ivy downloads the jars from Maven Central, or from the repository in ``DEFAULT_ARTIFACT_REPOSITORY``, as `normalize.local_kafka`
-downloads Kafka. This module compiles the sink with the JDK's javac.
+PySpark's Ivy downloads the jars from Maven Central, or from the repository in
+``DEFAULT_ARTIFACT_REPOSITORY``, as `normalize.local_kafka` downloads Kafka. This module compiles
+the sink with the JDK's javac.
 """
 
 from __future__ import annotations
@@ -46,11 +48,31 @@ STATES = {
 }
 
 # The packages that Flink's configuration opens on Java 17.
-_PACKAGES = ("lang", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent", "util.concurrent.atomic")
-_OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*(f"java.{name}" for name in _PACKAGES), "sun.nio.ch")]
+_PACKAGES = (
+    "lang",
+    "lang.reflect",
+    "io",
+    "net",
+    "nio",
+    "text",
+    "time",
+    "util",
+    "util.concurrent",
+    "util.concurrent.atomic",
+)
+_OPENED = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in (*(f"java.{name}" for name in _PACKAGES), "sun.nio.ch")
+]
 
 _WHOLE = ("flink-clients", "flink-statebackend-rocksdb", "flink-table-api-java-bridge")
-_SINGLE = ("flink-cep", "flink-connector-base", "flink-json", "flink-table-planner-loader", "flink-table-runtime")
+_SINGLE = (
+    "flink-cep",
+    "flink-connector-base",
+    "flink-json",
+    "flink-table-planner-loader",
+    "flink-table-runtime",
+)
 
 
 class Run(msgspec.Struct):
@@ -59,7 +81,8 @@ class Run(msgspec.Struct):
     Attributes
     ----------
     running_ms, begin_ms, end_ms : int
-        When all tasks were running, when the measured part began, and when the job was finished: milliseconds since 1970-01-01 UTC.
+        When all tasks were running, when the measured part began, and when the job was finished:
+        milliseconds since 1970-01-01 UTC.
     checkpoints : int
         Completed checkpoints.
     rows, ids : dict
@@ -82,7 +105,9 @@ class Run(msgspec.Struct):
         return (self.end_ms - self.begin_ms) / 1000
 
 
-def run_flink(format: str, state: str, servers: str, topic: str, *, left_out: int, runs: int, warm_up: int) -> Iterator[Run]:
+def run_flink(
+    format: str, state: str, servers: str, topic: str, *, left_out: int, runs: int, warm_up: int
+) -> Iterator[Run]:
     """Run the job in a new process, and yield each run when it is finished.
 
     Parameters
@@ -92,7 +117,8 @@ def run_flink(format: str, state: str, servers: str, topic: str, *, left_out: in
     state : {"heap", "rocksdb"}
     servers, topic : str
     left_out : int
-        The rows at the sink with which the measured part begins. 0: it begins when all tasks are running.
+        The rows at the sink with which the measured part begins. 0: it begins when all tasks are
+        running.
     runs : int
     warm_up : int
         Runs before them that are not yielded.
@@ -100,14 +126,24 @@ def run_flink(format: str, state: str, servers: str, topic: str, *, left_out: in
     Raises
     ------
     RuntimeError
-        When Flink cannot be downloaded, the sink cannot be compiled, or the job fails; with the end of the log.
+        When Flink cannot be downloaded, the sink cannot be compiled, or the job fails; with the end
+        of the log.
     """
     jars, java = flink_jars(), local_kafka.find_java()
     with tempfile.TemporaryDirectory(prefix="bench-flink-") as name:
         work = Path(name)
         classes = compiled(Path(java), "KindCount", jars, work / "classes")
-        options = [f"{option}={value}" for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()]
-        job = [str(work / "checkpoints"), str(warm_up + runs), source_table(format, servers, topic), _flink_columns(), str(left_out)]
+        options = [
+            f"{option}={value}"
+            for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()
+        ]
+        job = [
+            str(work / "checkpoints"),
+            str(warm_up + runs),
+            source_table(format, servers, topic),
+            _flink_columns(),
+            str(left_out),
+        ]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         # The guard of local_kafka ends Flink when this process ends for any reason.
         guard = [sys.executable, "-I", local_kafka.__file__, "--guard", ""]
@@ -128,7 +164,9 @@ def run_flink(format: str, state: str, servers: str, topic: str, *, left_out: in
                     if number >= warm_up:
                         yield run
             if process.wait() != 0:
-                raise RuntimeError(f"Flink failed; the end of its log:\n{log.read_text(errors='replace')[-5000:]}")
+                raise RuntimeError(
+                    f"Flink failed; the end of its log:\n{log.read_text(errors='replace')[-5000:]}"
+                )
         finally:
             process.terminate()
             process.wait()
@@ -138,9 +176,16 @@ def source_table(format: str, servers: str, topic: str) -> str:
     """Return the DDL of the table ``source``: the topic from its beginning to its current end."""
     upsert = {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
     kafka = {"connector": "kafka", "format": format, "scan.startup.mode": "earliest-offset"}
-    where = {"topic": topic, "properties.bootstrap.servers": servers, "scan.bounded.mode": "latest-offset"}
+    where = {
+        "topic": topic,
+        "properties.bootstrap.servers": servers,
+        "scan.bounded.mode": "latest-offset",
+    }
     options = {**(upsert if format == "upsert-kafka" else kafka), **where}
-    return f"CREATE TABLE source ({_flink_columns()}, PRIMARY KEY (id) NOT ENFORCED) WITH ({_options(options)})"
+    return (
+        f"CREATE TABLE source ({_flink_columns()}, PRIMARY KEY (id) NOT ENFORCED) WITH "
+        f"({_options(options)})"
+    )
 
 
 def _options(options: Mapping[str, Any]) -> str:
@@ -152,7 +197,7 @@ def _flink_columns() -> str:
 
 
 def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
-    """Compile a sink and register it for Flink's connector lookup; return the folder of its classes.
+    """Compile a sink, register it for Flink's connector lookup, and return its classes' folder.
 
     Parameters
     ----------
@@ -163,14 +208,25 @@ def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
     jars, classes : Path
         The folder of Flink's jars, and a new folder for the compiled classes.
     """
-    javac = shutil.which("javac", path=str(java.parent)) if java.parent != Path() else shutil.which("javac")
+    javac = (
+        shutil.which("javac", path=str(java.parent))
+        if java.parent != Path()
+        else shutil.which("javac")
+    )
     if javac is None:
-        raise RuntimeError(f"no javac next to {java}: a JDK is required, not only a JRE: sudo apt install openjdk-17-jdk-headless")
+        raise RuntimeError(
+            f"no javac next to {java}: a JDK is required, not only a JRE: sudo apt install "
+            "openjdk-17-jdk-headless"
+        )
     services = classes / "META-INF" / "services"
     services.mkdir(parents=True)
     (services / "org.apache.flink.table.factories.Factory").write_text(f"{sink}$Factory\n")
     source = Path(__file__).with_name(f"{sink}.java")
-    done = subprocess.run([javac, "-nowarn", "-d", classes, "-cp", f"{jars}/*", source], capture_output=True, text=True)
+    done = subprocess.run(
+        [javac, "-nowarn", "-d", classes, "-cp", f"{jars}/*", source],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
         raise RuntimeError(f"cannot compile {source.name}:\n{done.stdout}{done.stderr}")
     return classes
@@ -178,17 +234,34 @@ def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
 
 def flink_jars() -> Path:
     """Return the folder of Flink's jars; download them if they are not in the user's cache."""
-    return local_kafka.fetch_jars(f"flink-{FLINK_VERSION}", _ivy_module(), f"Flink {FLINK_VERSION}", "about 50 jars, 190 MB, once")
+    return local_kafka.fetch_jars(
+        f"flink-{FLINK_VERSION}",
+        _ivy_module(),
+        f"Flink {FLINK_VERSION}",
+        "about 50 jars, 190 MB, once",
+    )
 
 
 def _ivy_module() -> str:
-    """Return the Ivy module of the jars; jars that include their dependencies are not transitive."""
+    """Return the Ivy module of the jars; jars that include dependencies are not transitive."""
 
-    def needs(name: str, version: str, transitive: bool, organisation: str = "org.apache.flink") -> str:
+    def needs(
+        name: str, version: str, transitive: bool, organisation: str = "org.apache.flink"
+    ) -> str:
         follow = str(transitive).lower()
-        return f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="default" transitive="{follow}"/>'
+        return (
+            f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="default" '
+            f'transitive="{follow}"/>'
+        )
 
-    jars = [needs(name, FLINK_VERSION, True) for name in _WHOLE] + [needs(name, FLINK_VERSION, False) for name in _SINGLE]
-    jars += [needs("flink-sql-connector-kafka", CONNECTOR_VERSION, False), needs("slf4j-simple", "1.7.36", True, "org.slf4j")]
+    jars = [needs(name, FLINK_VERSION, True) for name in _WHOLE] + [
+        needs(name, FLINK_VERSION, False) for name in _SINGLE
+    ]
+    jars += [
+        needs("flink-sql-connector-kafka", CONNECTOR_VERSION, False),
+        needs("slf4j-simple", "1.7.36", True, "org.slf4j"),
+    ]
     info = '<info organisation="local" module="flink"/>'
-    return f'<ivy-module version="2.0">{info}<dependencies>{"".join(jars)}</dependencies></ivy-module>'
+    return (
+        f'<ivy-module version="2.0">{info}<dependencies>{"".join(jars)}</dependencies></ivy-module>'
+    )

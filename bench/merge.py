@@ -1,19 +1,22 @@
-"""``python -m bench.merge``: what a MERGE into a Delta or Iceberg table costs, by its layout, its order and the changed keys.
+"""``python -m bench.merge``: a MERGE's cost in Delta or Iceberg, by layout, order and changed keys.
 
 python -m bench.merge                                           # 1,000,000 rows, 10,000 updates
 python -m bench.merge --rows 10000000 --files 100 --runs 3 --layouts delta iceberg-v3
 
-A table is clustered (each file has a range of keys) or shuffled (each file has keys of the whole table). The updated keys are adjacent, or
-random ones of the whole table. Each MERGE begins with the same version of the table. Three ways:
+A table is clustered (each file has a range of keys) or shuffled (each file has keys of the whole
+table). The updated keys are adjacent, or random ones of the whole table. Each MERGE begins with the
+same version of the table. Three ways:
 
-==========  ==============================================================================================================
+==========  ========================================================================================
 library     `apply_batch`
 by hand     ``MERGE ... ON t.id = s.id``
-range       the same with ``AND t.id BETWEEN <least key> AND <greatest key>``; its time includes the query for these keys
-==========  ==============================================================================================================
+range       the same with ``AND t.id BETWEEN <least key> AND <greatest key>``; its time includes the
+            query for these keys
+==========  ========================================================================================
 
-Seconds are the median of the runs. The other figures are those of the last run. "rewritten" are the files that the commit removed, "MB
-written" the bytes that it added, by Delta's history (without deletion vectors) or Iceberg's snapshot (with its files of deletes).
+Seconds are the median of the runs. The other figures are those of the last run. "rewritten" are the
+files that the commit removed, "MB written" the bytes that it added, by Delta's history (without
+deletion vectors) or Iceberg's snapshot (with its files of deletes).
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ Way = Callable[["DataFrame", LakeTarget], None]
 
 
 def _iceberg(version: int, mode: str) -> Mapping[str, str]:
-    return {"format-version": str(version)} | {f"write.{of}.mode": mode for of in ("merge", "update", "delete")}
+    return {"format-version": str(version)} | {
+        f"write.{of}.mode": mode for of in ("merge", "update", "delete")
+    }
 
 
 LAYOUTS: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -51,8 +56,8 @@ LAYOUTS: dict[str, tuple[str, Mapping[str, str]]] = {
     "iceberg-v2": ("iceberg", _iceberg(2, "merge-on-read")),
     "iceberg-v3": ("iceberg", _iceberg(3, "merge-on-read")),
 }
-"""The provider and the properties of a table: Delta without and with deletion vectors; Iceberg with copy-on-write, with position deletes
-(v2), and with deletion vectors (v3)."""
+"""The provider and the properties of a table: Delta without and with deletion vectors; Iceberg with
+copy-on-write, with position deletes (v2), and with deletion vectors (v3)."""
 
 
 class Cost(NamedTuple):
@@ -72,13 +77,19 @@ class Table:
     first: int
 
     @classmethod
-    def create(cls, spark: SparkSession, target: LakeTarget, properties: Mapping[str, str], rows: DataFrame) -> Table:
+    def create(
+        cls, spark: SparkSession, target: LakeTarget, properties: Mapping[str, str], rows: DataFrame
+    ) -> Table:
         """Write the table, whose first version has all rows."""
         writer = rows.writeTo(target.sql_name).using(target.provider)
         for name, value in properties.items():
             writer = writer.tableProperty(name, value)
         writer.create()
-        return cls(spark, target, 0 if target.provider == "delta" else int(_snapshot(spark, target)["snapshot_id"]))
+        return cls(
+            spark,
+            target,
+            0 if target.provider == "delta" else int(_snapshot(spark, target)["snapshot_id"]),
+        )
 
     def restore(self) -> None:
         """Return to the first version."""
@@ -86,79 +97,139 @@ class Table:
         if self.target.provider == "delta":
             self.spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {self.first}").collect()
         else:
-            self.spark.sql(f"CALL lake.system.rollback_to_snapshot('db.{self.target.parts[-1]}', {self.first})").collect()
+            self.spark.sql(
+                f"CALL lake.system.rollback_to_snapshot('db.{self.target.parts[-1]}', {self.first})"
+            ).collect()
 
     def last_merge(self, changes: int) -> tuple[int, int]:
         """Return the files that the last commit removed, and the bytes that it added."""
         if self.target.provider == "delta":
             last: Any = self.spark.sql(f"DESCRIBE HISTORY {self.target.sql_name} LIMIT 1").first()
             metrics = last["operationMetrics"]
-            _require(last["operation"] == "MERGE" and int(metrics["numTargetRowsUpdated"]) == changes, metrics)
+            _require(
+                last["operation"] == "MERGE" and int(metrics["numTargetRowsUpdated"]) == changes,
+                metrics,
+            )
             return int(metrics["numTargetFilesRemoved"]), int(metrics["numTargetBytesAdded"])
         metrics = _snapshot(self.spark, self.target)["summary"]
         deleted = int(metrics.get("added-position-deletes", 0))
-        replaced = deleted or int(metrics["deleted-records"]) - int(metrics["added-records"]) + changes
+        replaced = (
+            deleted or int(metrics["deleted-records"]) - int(metrics["added-records"]) + changes
+        )
         _require(replaced == changes, metrics)
         return int(metrics.get("deleted-data-files", 0)), int(metrics["added-files-size"])
 
 
 def _snapshot(spark: SparkSession, target: LakeTarget) -> Any:
-    return spark.sql(f"SELECT * FROM {target.sql_name}.snapshots ORDER BY committed_at DESC LIMIT 1").first()
+    return spark.sql(
+        f"SELECT * FROM {target.sql_name}.snapshots ORDER BY committed_at DESC LIMIT 1"
+    ).first()
 
 
 def _require(valid: bool, actual: Any) -> None:
     if not valid:
-        raise SystemExit(f"the last commit is not a MERGE that updated every key, and so the run is not valid: {actual}")
+        raise SystemExit(
+            "the last commit is not a MERGE that updated every key, and so the run is not valid: "
+            f"{actual}"
+        )
 
 
 def main() -> None:
     """Measure each way with each table and choice of keys, and print a line."""
     iceberg = has_package("iceberg")
     layouts = [name for name, (provider, _) in LAYOUTS.items() if iceberg or provider == "delta"]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
     parser.add_argument("--changes", type=int, default=10_000, help="updates of a MERGE")
     parser.add_argument("--files", type=int, default=20, help="files of the table")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each way; the first ones are preceded by one to warm up")
     parser.add_argument(
-        "--layouts", nargs="+", choices=LAYOUTS, default=layouts, help="layouts of the table; Iceberg's need Spark 4.0 or 4.1"
+        "--runs",
+        type=int,
+        default=3,
+        help="runs of each way; the first ones are preceded by one to warm up",
     )
-    parser.add_argument("--orders", nargs="+", choices=("clustered", "shuffled"), default=["clustered", "shuffled"], help="orders of rows")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways of the MERGE")
+    parser.add_argument(
+        "--layouts",
+        nargs="+",
+        choices=LAYOUTS,
+        default=layouts,
+        help="layouts of the table; Iceberg's need Spark 4.0 or 4.1",
+    )
+    parser.add_argument(
+        "--orders",
+        nargs="+",
+        choices=("clustered", "shuffled"),
+        default=["clustered", "shuffled"],
+        help="orders of rows",
+    )
+    parser.add_argument(
+        "--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways of the MERGE"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-merge-") as folder:
         spark = start_session(delta=True, iceberg=folder if iceberg else "")
-        spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")  # 50 are for tables of many files
-        print(f"{'layout':11} {'order':9} {'keys':8} {'way':7} {'s':>6} {'rewritten':>9} {'MB written':>10}")
+        spark.conf.set(
+            "spark.databricks.delta.snapshotPartitions", "2"
+        )  # 50 are for tables of many files
+        print(
+            f"{'layout':11} {'order':9} {'keys':8} {'way':7} {'s':>6} {'rewritten':>9} "
+            f"{'MB written':>10}"
+        )
         warm_up = 1
         for number, (layout, order) in enumerate(product(options.layouts, options.orders)):
             provider, properties = LAYOUTS[layout]
-            target = DeltaTarget(f"{folder}/{number}") if provider == "delta" else IcebergTarget(f"lake.db.t{number}")
-            table = Table.create(spark, target, properties, placed_rows(spark, options, clustered=order == "clustered"))
+            target = (
+                DeltaTarget(f"{folder}/{number}")
+                if provider == "delta"
+                else IcebergTarget(f"lake.db.t{number}")
+            )
+            table = Table.create(
+                spark,
+                target,
+                properties,
+                placed_rows(spark, options, clustered=order == "clustered"),
+            )
             for keys, way in product(("adjacent", "random"), options.ways):
                 changes = changes_of(spark, options, adjacent=keys == "adjacent").localCheckpoint()
-                runs = [measure(changes, table, WAYS[way]) for _ in range(options.runs + warm_up)][warm_up:]
+                runs = [measure(changes, table, WAYS[way]) for _ in range(options.runs + warm_up)][
+                    warm_up:
+                ]
                 warm_up, last, seconds = 0, runs[-1], median(run.seconds for run in runs)
                 amounts = f"{last.rewritten:9} {last.written / 1e6:10.1f}"
-                print(f"{layout:11} {order:9} {keys:8} {way:7} {seconds:6.1f} {amounts}", flush=True)
+                print(
+                    f"{layout:11} {order:9} {keys:8} {way:7} {seconds:6.1f} {amounts}", flush=True
+                )
             spark.sql(f"DROP TABLE {target.sql_name}")
 
 
 def placed_rows(spark: SparkSession, options: argparse.Namespace, *, clustered: bool) -> DataFrame:
     """Return all rows of a table, in its files."""
     rows = rows_of(spark.range(options.rows))
-    return rows.repartitionByRange(options.files, "id") if clustered else rows.repartition(options.files)
+    return (
+        rows.repartitionByRange(options.files, "id")
+        if clustered
+        else rows.repartition(options.files)
+    )
 
 
 def rows_of(keys: DataFrame) -> DataFrame:
     """Return a row for each ``id``."""
-    return keys.selectExpr("id", "sha2(cast(id AS STRING), 256) AS name", "rand() AS amount", "current_timestamp() AS updated_at")
+    return keys.selectExpr(
+        "id",
+        "sha2(cast(id AS STRING), 256) AS name",
+        "rand() AS amount",
+        "current_timestamp() AS updated_at",
+    )
 
 
 def changes_of(spark: SparkSession, options: argparse.Namespace, *, adjacent: bool) -> DataFrame:
     """Return updates of distinct keys, in the middle of the table or of all of it."""
     first, step = (options.rows // 2, 1) if adjacent else (0, options.rows // options.changes)
-    keys = spark.range(options.changes).selectExpr(f"{first} + id * {step} + cast(rand(7) * {step} AS BIGINT) AS id")
+    keys = spark.range(options.changes).selectExpr(
+        f"{first} + id * {step} + cast(rand(7) * {step} AS BIGINT) AS id"
+    )
     return rows_of(keys).selectExpr("'+U' AS row_kind", "*")
 
 

@@ -1,10 +1,13 @@
-"""``python -m bench.positions``: what `TableOptions.position_column` costs `sync_table` into a Delta table.
+"""``python -m bench.positions``: the cost of `TableOptions.position_column`.
 
-python -m bench.positions                       # 1,000,000 debezium-json messages over 100,000 keys, 250,000 in a micro-batch
-python -m bench.positions --messages 500000 --runs 3
+It is what the option costs `sync_table` into a Delta table.
 
-Three ways, in turns: hard deletes, soft deletes, and soft deletes with positions. A twentieth of the messages are redeliveries. In the end,
-each table is compared with the expected rows: with positions those of the source's log, otherwise those of the last arrival.
+python -m bench.positions                       # 1,000,000 debezium-json messages over 100,000
+keys, 250,000 in a micro-batch python -m bench.positions --messages 500000 --runs 3
+
+Three ways, in turns: hard deletes, soft deletes, and soft deletes with positions. A twentieth of
+the messages are redeliveries. In the end, each table is compared with the expected rows: with
+positions those of the source's log, otherwise those of the last arrival.
 """
 
 from __future__ import annotations
@@ -31,12 +34,16 @@ WAYS = {
 
 def main() -> None:
     """Run each way in turns, and print its rate and CPU time."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch")
     parser.add_argument("--runs", type=int, default=2, help="measured runs of each way")
-    parser.add_argument("--warm-up", type=int, default=1, help="runs of each way before them that are not measured")
+    parser.add_argument(
+        "--warm-up", type=int, default=1, help="runs of each way before them that are not measured"
+    )
     options = parser.parse_args()
     options.topic = None
     spark = start_session(delta=True)
@@ -48,7 +55,10 @@ def main() -> None:
                 runs[name].append(synchronized(spark, options, topic, table))
     for name, of_way in runs.items():
         measured = side_of(name, of_way[options.warm_up :])
-        print(f"{name:27} {measured.rate:9,.0f} messages/s  CPU µs a message: {measured.cpu}", flush=True)
+        print(
+            f"{name:27} {measured.rate:9,.0f} messages/s  CPU µs a message: {measured.cpu}",
+            flush=True,
+        )
 
 
 def synchronized(spark: Any, options: argparse.Namespace, topic: Topic, table: TableOptions) -> Run:
@@ -67,8 +77,15 @@ def synchronized(spark: Any, options: argparse.Namespace, topic: Topic, table: T
             table=table,
         )
         run = run_steadily(writer)
-        rows = f"delta.`{folder}/table`" + (" WHERE deleted_at IS NULL" if table.deletes == "soft" else "")
-        require_table("sync_table's", spark, rows, topic.expected["source" if table.position_column else "arrival"])
+        rows = f"delta.`{folder}/table`" + (
+            " WHERE deleted_at IS NULL" if table.deletes == "soft" else ""
+        )
+        require_table(
+            "sync_table's",
+            spark,
+            rows,
+            topic.expected["source" if table.position_column else "arrival"],
+        )
         return run
 
 

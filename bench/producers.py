@@ -1,4 +1,4 @@
-"""Encodes the benchmark's history as each producer writes it: key and value of an event, by format."""
+"""Encoders of the benchmark's history for each producer: an event's key and value, by format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ _SQL_TYPES = dict(zip(NAMES, (-5, 12, 12, 12, 3, 4, 93, -6), strict=True))
 _MYSQL_TYPES = dict(
     zip(
         NAMES,
-        ("bigint", "varchar(60)", "varchar(80)", "varchar(30)", "decimal(12,2)", "int", "datetime(3)", "tinyint(1)"),
+        (
+            "bigint",
+            "varchar(60)",
+            "varchar(80)",
+            "varchar(30)",
+            "decimal(12,2)",
+            "int",
+            "datetime(3)",
+            "tinyint(1)",
+        ),
         strict=True,
     )
 )
@@ -60,7 +69,14 @@ def canal_json(number: int, before: Row | None, after: Row | None) -> tuple[None
     old = [_changed(_texts(before), _texts(after))] if before and after else None
     times = {"es": _MILLIS + number, "ts": _MILLIS + number + 200}
     types = {"mysqlType": _MYSQL_TYPES, "sqlType": _SQL_TYPES, "pkNames": ["id"]}
-    data = {"data": [_texts(row)], "old": old, "type": what, "isDdl": False, "sql": "", "id": number}
+    data = {
+        "data": [_texts(row)],
+        "old": old,
+        "type": what,
+        "isDdl": False,
+        "sql": "",
+        "id": number,
+    }
     return None, json_bytes({**data, **times, **types, "database": "shop", "table": "customers"})
 
 
@@ -68,21 +84,56 @@ def ticdc_canal_json(number: int, before: Row | None, after: Row | None) -> tupl
     """Return TiCDC's message: Canal's with all columns in ``old``."""
     what, row = _what(before, after, ("INSERT", "UPDATE", "DELETE"))
     old = [_texts(before)] if before and after else None
-    head = {"id": 0, "database": "shop", "table": "customers", "pkNames": ["id"], "isDdl": False, "type": what, "es": _MILLIS + number}
-    types = {"ts": _MILLIS + number + 200, "sql": "", "sqlType": _SQL_TYPES, "mysqlType": _MYSQL_TYPES}
-    return None, json_bytes({**head, **types, "old": old, "data": [_texts(row)], "_tidb": {"commitTs": (_MILLIS + number) << 18}})
+    head = {
+        "id": 0,
+        "database": "shop",
+        "table": "customers",
+        "pkNames": ["id"],
+        "isDdl": False,
+        "type": what,
+        "es": _MILLIS + number,
+    }
+    types = {
+        "ts": _MILLIS + number + 200,
+        "sql": "",
+        "sqlType": _SQL_TYPES,
+        "mysqlType": _MYSQL_TYPES,
+    }
+    return None, json_bytes(
+        {
+            **head,
+            **types,
+            "old": old,
+            "data": [_texts(row)],
+            "_tidb": {"commitTs": (_MILLIS + number) << 18},
+        }
+    )
 
 
 def dms_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
     """Return DMS's message with a full before-image."""
     what, row = _what(before, after, ("insert", "update", "delete"))
-    where = {"partition-key-type": "primary-key", "schema-name": "shop", "table-name": "customers", "transaction-id": number}
-    metadata = {"timestamp": "2023-11-14T22:13:20.713000Z", "record-type": "data", "operation": what, **where}
+    where = {
+        "partition-key-type": "primary-key",
+        "schema-name": "shop",
+        "table-name": "customers",
+        "transaction-id": number,
+    }
+    metadata = {
+        "timestamp": "2023-11-14T22:13:20.713000Z",
+        "record-type": "data",
+        "operation": what,
+        **where,
+    }
     image = {"before-image": _numbers(before)} if before and after else {}
-    return b'"shop.customers.%d"' % row[0], json_bytes({"data": _numbers(row), **image, "metadata": metadata})
+    return b'"shop.customers.%d"' % row[0], json_bytes(
+        {"data": _numbers(row), **image, "metadata": metadata}
+    )
 
 
-def debezium_flat_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes | None]:
+def debezium_flat_json(
+    number: int, before: Row | None, after: Row | None
+) -> tuple[bytes, bytes | None]:
     """Return Debezium's row without its envelope; a delete is a JSON null."""
     what, row = _what(before, after, ("c", "u", "d"))
     added = {"__op": what, "__table": "customers", "__source_ts_ms": _MILLIS + number}
@@ -92,17 +143,38 @@ def debezium_flat_json(number: int, before: Row | None, after: Row | None) -> tu
 def maxwell_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
     """Return Maxwell's message."""
     what, row = _what(before, after, ("insert", "update", "delete"))
-    value = {"database": "shop", "table": "customers", "type": what, "ts": (_MILLIS + number) // 1000, "xid": number, "commit": True}
+    value = {
+        "database": "shop",
+        "table": "customers",
+        "type": what,
+        "ts": (_MILLIS + number) // 1000,
+        "xid": number,
+        "commit": True,
+    }
     old = {"old": _changed(_numbers(before), _numbers(after))} if before and after else {}
-    return b'{"database":"shop","table":"customers","pk.id":%d}' % row[0], json_bytes({**value, "data": _numbers(row), **old})
+    return b'{"database":"shop","table":"customers","pk.id":%d}' % row[0], json_bytes(
+        {**value, "data": _numbers(row), **old}
+    )
 
 
 def ogg_json(number: int, before: Row | None, after: Row | None) -> tuple[None, bytes]:
     """Return GoldenGate's message with full images."""
     what, _ = _what(before, after, ("I", "U", "D"))
-    times = {"op_ts": "2023-11-14 22:13:20.000000", "current_ts": "2023-11-14T22:13:20.713000", "pos": f"{number:023d}"}
-    value = {"table": "SHOP.CUSTOMERS", "op_type": what, **times, "primary_keys": ["id"], "tokens": {}}
-    return None, json_bytes({**value, "before": before and _image(before), "after": after and _image(after)})
+    times = {
+        "op_ts": "2023-11-14 22:13:20.000000",
+        "current_ts": "2023-11-14T22:13:20.713000",
+        "pos": f"{number:023d}",
+    }
+    value = {
+        "table": "SHOP.CUSTOMERS",
+        "op_type": what,
+        **times,
+        "primary_keys": ["id"],
+        "tokens": {},
+    }
+    return None, json_bytes(
+        {**value, "before": before and _image(before), "after": after and _image(after)}
+    )
 
 
 def changelog_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
@@ -128,11 +200,20 @@ _SOURCE = {
     "snapshot": ["null", "string"],
     "table": ["null", "string"],
 }
-_POSITION = {**dict.fromkeys(("ts_ms", "server_id", "pos"), "long"), "row": "int", "gtid": ["null", "string"], "thread": ["null", "long"]}
+_POSITION = {
+    **dict.fromkeys(("ts_ms", "server_id", "pos"), "long"),
+    "row": "int",
+    "gtid": ["null", "string"],
+    "thread": ["null", "long"],
+}
 
 
 def _record(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": field, "type": avro} for field, avro in fields.items()]}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": field, "type": avro} for field, avro in fields.items()],
+    }
 
 
 def _avro_schema() -> dict[str, Any]:
@@ -140,9 +221,19 @@ def _avro_schema() -> dict[str, Any]:
     stamp = {"type": "long", "connect.name": "io.debezium.time.Timestamp"}
     types: dict[str, Any] = {**_OPTIONAL, "amount": decimal, "updated_at": stamp}
     row = _record("Value", {"id": "long", **{name: ["null", types[name]] for name in NAMES[1:]}})
-    source = {**_record("Source", {**_SOURCE, **_POSITION}), "namespace": "io.debezium.connector.mysql"}
+    source = {
+        **_record("Source", {**_SOURCE, **_POSITION}),
+        "namespace": "io.debezium.connector.mysql",
+    }
     return _record(
-        "Envelope", {"before": ["null", row], "after": ["null", "Value"], "source": source, "op": "string", "ts_ms": ["null", "long"]}
+        "Envelope",
+        {
+            "before": ["null", row],
+            "after": ["null", "Value"],
+            "source": source,
+            "op": "string",
+            "ts_ms": ["null", "long"],
+        },
     )
 
 
@@ -166,29 +257,67 @@ def debezium_avro(number: int, before: Row | None, after: Row | None) -> tuple[b
         return {**_image(row), "amount": amount, "updated_at": stamp}
 
     op, row = _what(before, after, ("c", "u", "d"))
-    at = {"file": "mysql-bin.000003", "pos": 1000 + number * 37, "row": 0, "ts_ms": _MILLIS + number, "snapshot": "false"}
-    where = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "db": "shop", "table": "customers", "server_id": 223344}
-    envelope = {"before": image(before), "after": image(after), "source": {**where, **at}, "op": op, "ts_ms": _MILLIS + number}
+    at = {
+        "file": "mysql-bin.000003",
+        "pos": 1000 + number * 37,
+        "row": 0,
+        "ts_ms": _MILLIS + number,
+        "snapshot": "false",
+    }
+    where = {
+        "version": "3.0.0.Final",
+        "connector": "mysql",
+        "name": "shop",
+        "db": "shop",
+        "table": "customers",
+        "server_id": 223344,
+    }
+    envelope = {
+        "before": image(before),
+        "after": image(after),
+        "source": {**where, **at},
+        "op": op,
+        "ts_ms": _MILLIS + number,
+    }
     return _key(row), _avro_writer()(envelope)
 
 
-def debezium_mongodb_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+def debezium_mongodb_json(
+    number: int, before: Row | None, after: Row | None
+) -> tuple[bytes, bytes]:
     """Return Debezium's MongoDB envelope with pre-images."""
 
     def document(row: Row | None) -> str | None:
         if row is None:
             return None
-        row_with_types = {"_id": row[0], "amount": {"$numberDecimal": row[4]}, "updated_at": {"$date": _MILLIS + number}}
+        row_with_types = {
+            "_id": row[0],
+            "amount": {"$numberDecimal": row[4]},
+            "updated_at": {"$date": _MILLIS + number},
+        }
         return json_text({**_image(row), **row_with_types})
 
     op, row = _what(before, after, ("c", "u", "d"))
-    where = {"version": "3.0.0.Final", "connector": "mongodb", "name": "shop", "db": "shop", "collection": "customers", "ord": 1}
-    envelope = {"before": document(before), "after": document(after), "updateDescription": None, "source": where, "op": op}
+    where = {
+        "version": "3.0.0.Final",
+        "connector": "mongodb",
+        "name": "shop",
+        "db": "shop",
+        "collection": "customers",
+        "ord": 1,
+    }
+    envelope = {
+        "before": document(before),
+        "after": document(after),
+        "updateDescription": None,
+        "source": where,
+        "op": op,
+    }
     return json_bytes({"id": str(row[0])}), json_bytes({**envelope, "ts_ms": _MILLIS + number})
 
 
 class Producer(NamedTuple):
-    """A format, the options for its messages, the function that encodes them, their columns and their key."""
+    """A format, its messages' options, the function that encodes them, their columns and key."""
 
     format: str
     options: dict[str, Any]
@@ -206,7 +335,11 @@ PRODUCERS = (
     Producer("debezium-flat-json", {"decimal_handling_mode": "string"}, debezium_flat_json),
     Producer("canal-json", {}, canal_json),
     Producer("ticdc-canal-json", {}, ticdc_canal_json),
-    Producer("dms-json", {"before_image_field": "before-image", "before_image_column_filter": "all"}, dms_json),
+    Producer(
+        "dms-json",
+        {"before_image_field": "before-image", "before_image_column_filter": "all"},
+        dms_json,
+    ),
     Producer("maxwell-json", {}, maxwell_json),
     Producer("ogg-json", {}, ogg_json),
     Producer("changelog-json", {}, changelog_json),

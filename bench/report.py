@@ -10,5 +10,9 @@ def report(what: str, count: int, seconds: Iterable[float], note: str = "") -> N
     """Print messages per second: the median of the runs, and the best."""
     runs = sorted(seconds)
     print(
-        f"{what:<44} {count / median(runs):>9,.0f}/s median, {count / runs[0]:>9,.0f}/s best of {len(runs)} (N={count:,}){note}", flush=True
+        (
+            f"{what:<44} {count / median(runs):>9,.0f}/s median, {count / runs[0]:>9,.0f}/s best "
+            f"of {len(runs)} (N={count:,}){note}"
+        ),
+        flush=True,
     )

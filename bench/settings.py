@@ -1,7 +1,8 @@
-"""The reader's settings that the benchmarks measure: the plain ones, those of a production job, and the last change of each key.
+"""The benchmarked reader settings: the plain ones, a production job's, and the last change per key.
 
-A name is one of `NAMES`, or several joined by ``+``: ``metadata+validate+source``. ``mini_batch`` and ``native`` return the same rows: the
-last change of a key in a micro-batch, on key groups and on the native engine.
+A name is one of `NAMES`, or several joined by ``+``: ``metadata+validate+source``. ``mini_batch``
+and ``native`` return the same rows: the last change of a key in a micro-batch, on key groups and on
+the native engine.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Settings(NamedTuple):
     Attributes
     ----------
     format_options, metadata : dict
-        As in `from_kafka_changelog`; ``validate`` adds ``validate=True``, and ``metadata`` adds two columns of the source and two of Kafka.
+        As in `from_kafka_changelog`; ``validate`` adds ``validate=True``, and ``metadata`` adds two
+        columns of the source and two of Kafka.
     order : {"arrival", "source"}
         As in `ChangelogNormalize`.
     """
@@ -53,16 +55,22 @@ def settings_of(name: str, format: str) -> Settings:
     )
 
 
-def stage_of(name: str, options: argparse.Namespace, order: Literal["arrival", "source"]) -> ChangelogNormalize:
+def stage_of(
+    name: str, options: argparse.Namespace, order: Literal["arrival", "source"]
+) -> ChangelogNormalize:
     """Return the options of the stage for settings with a name, and the order of `settings_of`."""
     names = name.split("+")
     if NATIVE in names:
         # The producer writes each key to one partition.
         return ChangelogNormalize(engine=NativeEngine(repartition=False))
-    return ChangelogNormalize(key_groups=options.key_groups, order=order, mini_batch=MINI_BATCH in names)
+    return ChangelogNormalize(
+        key_groups=options.key_groups, order=order, mini_batch=MINI_BATCH in names
+    )
 
 
-def changes_of(spark: Any, options: argparse.Namespace, format: str, topic: Topic, settings: str = PLAIN) -> Any:
+def changes_of(
+    spark: Any, options: argparse.Namespace, format: str, topic: Topic, settings: str = PLAIN
+) -> Any:
     """Return a topic as a changelog."""
     chosen = settings_of(settings, format)
     return from_kafka_changelog(
@@ -79,8 +87,10 @@ def changes_of(spark: Any, options: argparse.Namespace, format: str, topic: Topi
 
 
 def try_settings(name: str, format: str) -> None:
-    """Raise an error if a format's messages cannot be read with these settings: it has no positions, or no JSON Schema."""
+    """Raise an error if a format cannot be read with the settings: no positions or JSON Schema."""
     settings = settings_of(name, format)
-    decoder = get_format(format, **settings.format_options).decoder(SCHEMA, unique_key=["id"], positions=settings.order == "source")
+    decoder = get_format(format, **settings.format_options).decoder(
+        SCHEMA, unique_key=["id"], positions=settings.order == "source"
+    )
     for record in records(producer_of(format), 1, 1, Expected()):
         decoder.upserts(record.key, record.value)

@@ -40,7 +40,7 @@ STATES = {
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch: its number, its messages, and the times when it began and ended, in seconds since 1970-01-01 UTC."""
+    """A micro-batch: its number, messages, and begin and end in seconds since 1970-01-01 UTC."""
 
     number: int
     messages: int
@@ -49,16 +49,28 @@ class MicroBatch(NamedTuple):
 
 
 def start_session(*, delta: bool = False, iceberg: str = "") -> Any:
-    """Return a Spark session on 2 cores, with Delta or Iceberg's catalog ``lake`` in a folder if requested, and print its settings."""
+    """Return a Spark session on 2 cores, with Delta or Iceberg if requested; print its settings.
+
+    Iceberg's catalog is ``lake``, in the folder `iceberg`.
+    """
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     kinds = ["delta"] * delta + ["iceberg"] * bool(iceberg)
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages(*kinds))
+    builder = SparkSession.builder.master("local[2]").config(
+        "spark.jars.packages", spark_packages(*kinds)
+    )
     settings = SETTINGS | (DELTA if delta else {})
     if iceberg:
-        extensions = ("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions", DELTA["spark.sql.extensions"])
-        catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": iceberg}
+        extensions = (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            DELTA["spark.sql.extensions"],
+        )
+        catalog = {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".type": "hadoop",
+            ".warehouse": iceberg,
+        }
         settings |= {"spark.sql.extensions": ",".join(extensions)} | {
             f"spark.sql.catalog.lake{name}": value for name, value in catalog.items()
         }
@@ -66,7 +78,12 @@ def start_session(*, delta: bool = False, iceberg: str = "") -> Any:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    print("Spark settings other than the defaults: local[2]", *_pairs(settings), *_pairs(READER_DEFAULTS), sep=", ")
+    print(
+        "Spark settings other than the defaults: local[2]",
+        *_pairs(settings),
+        *_pairs(READER_DEFAULTS),
+        sep=", ",
+    )
     print("and with rocksdb state:", ", ".join(_pairs(STATES["rocksdb"])), flush=True)
     return spark
 
@@ -82,12 +99,14 @@ def use_state(spark: Any, state: str) -> None:
 
 
 def run_stream(writer: Any) -> list[MicroBatch]:
-    """Run a stream over all available records from an empty checkpoint; return the micro-batches with messages."""
+    """Stream all available records from an empty checkpoint; return micro-batches with messages."""
     folder = tempfile.mkdtemp(prefix="bench-checkpoint-")
     try:
         query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
         query.awaitTermination()
-        return [micro_batch(progress) for progress in query.recentProgress if progress["numInputRows"]]
+        return [
+            micro_batch(progress) for progress in query.recentProgress if progress["numInputRows"]
+        ]
     finally:
         shutil.rmtree(folder)
 
@@ -95,4 +114,9 @@ def run_stream(writer: Any) -> list[MicroBatch]:
 def micro_batch(progress: dict[str, Any]) -> MicroBatch:
     """Return the micro-batch of a query's progress."""
     begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
-    return MicroBatch(progress["batchId"], progress["numInputRows"], begin, begin + progress["durationMs"]["triggerExecution"] / 1000)
+    return MicroBatch(
+        progress["batchId"],
+        progress["numInputRows"],
+        begin,
+        begin + progress["durationMs"]["triggerExecution"] / 1000,
+    )

@@ -1,8 +1,9 @@
 """The measured part of a run: what follows the first quarter of the messages.
 
-In the first quarter, Spark starts the query, Java compiles, and the state fills. This library's runs are divided at the micro-batch that
-is nearest to the quarter. Flink's sink does not see messages: its runs are divided where the sink has received as many rows as this
-library had written there.
+In the first quarter, Spark starts the query, Java compiles, and the state fills. This library's
+runs are divided at the micro-batch that is nearest to the quarter. Flink's sink does not see
+messages: its runs are divided where the sink has received as many rows as this library had written
+there.
 """
 
 from __future__ import annotations
@@ -24,9 +25,16 @@ Counts = tuple[dict[str, int], dict[str, int]]
 
 
 def boundary(messages: Sequence[int]) -> int:
-    """Return how many micro-batches to leave out, of which these are the messages: at least one, unless there is only one."""
+    """Return how many micro-batches to leave out: at least one, unless there is only one.
+
+    `messages` has the number of messages of each micro-batch.
+    """
     until = list(accumulate(messages))[:-1]
-    return 1 + min(range(len(until)), key=lambda index: abs(until[index] - LEFT_OUT * sum(messages))) if until else 0
+    return (
+        1 + min(range(len(until)), key=lambda index: abs(until[index] - LEFT_OUT * sum(messages)))
+        if until
+        else 0
+    )
 
 
 class Run(NamedTuple):
@@ -81,7 +89,7 @@ class Side(NamedTuple):
 
 
 def side(messages: int, seconds: list[float], cpu: list[dict[str, float]]) -> Side:
-    """Return the measured parts of runs: the messages and seconds of each, and its CPU seconds by process."""
+    """Return the measured parts of runs: each one's messages, seconds, CPU seconds by process."""
     return Side(messages, seconds, microseconds(cpu, messages))
 
 
@@ -95,8 +103,15 @@ def run_steadily(writer: Any) -> Run:
 def side_of(what: str, runs: list[Run], note: str = "") -> Side:
     """Return the measured parts of a stream's runs, and print their rate."""
     seconds = [run.measured[-1].end - run.measured[0].begin for run in runs]
-    result = side(sum(batch.messages for batch in runs[0].measured), seconds, [run.cpu for run in runs])
-    report(what, result.messages, seconds, f"; the last {len(runs[0].measured)} of {len(runs[0].batches)} micro-batches{note}")
+    result = side(
+        sum(batch.messages for batch in runs[0].measured), seconds, [run.cpu for run in runs]
+    )
+    report(
+        what,
+        result.messages,
+        seconds,
+        f"; the last {len(runs[0].measured)} of {len(runs[0].batches)} micro-batches{note}",
+    )
     return result
 
 
@@ -119,7 +134,9 @@ class KindCounter:
         from pyspark.sql import functions as F
 
         rows, ids = self.counts
-        for kind, count, total in batch.groupBy("row_kind").agg(F.count("*"), F.sum("id")).collect():
+        for kind, count, total in (
+            batch.groupBy("row_kind").agg(F.count("*"), F.sum("id")).collect()
+        ):
             rows[kind] = rows.get(kind, 0) + count
             ids[kind] = ids.get(kind, 0) + total
         self.rows_until[number] = sum(rows.values())
@@ -132,4 +149,7 @@ class KindCounter:
 def require_counts(whose: str, counted: Counts, expected: Counts) -> None:
     """Exit if a run did not count the expected rows."""
     if counted != expected:
-        raise SystemExit(f"{whose} rows by kind and their sums of ids are {counted}, expected {expected}: the run is not valid")
+        raise SystemExit(
+            f"{whose} rows by kind and their sums of ids are {counted}, expected {expected}: the "
+            "run is not valid"
+        )

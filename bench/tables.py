@@ -1,12 +1,13 @@
-"""``python -m bench.tables``: what `sync_database` costs for a database of many tables, in one query.
+"""``python -m bench.tables``: the cost of one `sync_database` query for a database of many tables.
 
-python -m bench.tables                                  # 50 Delta tables of 1,000 rows, then 20 updates a second for a minute
-python -m bench.tables --tables 10 --rate 5 --parallel 2
+python -m bench.tables                                  # 50 Delta tables of 1,000 rows, then 20
+updates a second for a minute python -m bench.tables --tables 10 --rate 5 --parallel 2
 
-One topic has Maxwell's messages of all tables: first the rows of each table, then updates of random rows of random tables, at a steady
-rate. The figures are the time from the start of the query until every table has its rows; the updates and the seconds of each micro-batch;
-the time from sending an update until its micro-batch is committed; and the peak memory. In the end, each table is compared with the
-expected rows.
+One topic has Maxwell's messages of all tables: first the rows of each table, then updates of random
+rows of random tables, at a steady rate. The figures are the time from the start of the query until
+every table has its rows; the updates and the seconds of each micro-batch; the time from sending an
+update until its micro-batch is committed; and the peak memory. In the end, each table is compared
+with the expected rows.
 """
 
 from __future__ import annotations
@@ -69,17 +70,30 @@ class Source:
     def _message(self, what: str, table: int, row: int) -> tuple[bytes, bytes]:
         version = self.versions[table, row]
         data = {"id": row, "name": f"row {row}", "version": version, "amount": f"{version}.50"}
-        about = {"database": "shop", "table": f"t{table}", "ts": _MILLIS // 1000, "xid": len(self.sent)}
-        old = {"old": {"version": version - 1, "amount": f"{version - 1}.50"}} if what == "update" else {}
+        about = {
+            "database": "shop",
+            "table": f"t{table}",
+            "ts": _MILLIS // 1000,
+            "xid": len(self.sent),
+        }
+        old = (
+            {"old": {"version": version - 1, "amount": f"{version - 1}.50"}}
+            if what == "update"
+            else {}
+        )
         key = {"database": "shop", "table": f"t{table}", "pk.id": row}
         self.sent.append(time.time())
-        return json.dumps(key).encode(), json.dumps({**about, "type": what, "data": data, **old}).encode()
+        return json.dumps(key).encode(), json.dumps(
+            {**about, "type": what, "data": data, **old}
+        ).encode()
 
 
 def main() -> None:
-    """Copy the tables, update them, and print the figures; exit with an error if a table is wrong."""
+    """Copy and update the tables, and print the figures; exit with an error if a table is wrong."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.tables", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.tables",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--tables", type=int, default=50, help="the number of tables")
     parser.add_argument("--rows", type=int, default=1000, help="the rows of each table")
@@ -92,7 +106,9 @@ def main() -> None:
         kafka.create_topic(TOPIC)
         kafka.produce(TOPIC, source.inserts())
         spark = start_session(delta=True)
-        spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")  # 50 are for tables of many files
+        spark.conf.set(
+            "spark.databricks.delta.snapshotPartitions", "2"
+        )  # 50 are for tables of many files
         database = DeltaDatabase(f"{folder}/lake")
         writer = sync_database(
             spark,
@@ -106,10 +122,20 @@ def main() -> None:
         began = time.time()
         query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
         inserts = len(source.versions)
-        print(f"{options.tables} tables x {options.rows:,} rows: all written after {_wait(query, inserts) - began:.1f} s", flush=True)
+        print(
+            (
+                f"{options.tables} tables x {options.rows:,} rows: all written after "
+                f"{_wait(query, inserts) - began:.1f} s"
+            ),
+            flush=True,
+        )
         kafka.produce(TOPIC, source.updates(int(options.rate * options.seconds), options.rate))
         _wait(query, len(source.sent))
-        batches = [each for each in query.recentProgress if each["numInputRows"] and _offset(each, "startOffset") >= inserts]
+        batches = [
+            each
+            for each in query.recentProgress
+            if each["numInputRows"] and _offset(each, "startOffset") >= inserts
+        ]
         query.stop()
         _print(batches, source)
         if is_known():
@@ -130,23 +156,38 @@ def _wait(query: Any, messages: int) -> float:
     while time.time() < deadline:
         if query.exception() is not None:
             raise query.exception()
-        done = [each for each in query.recentProgress if each["numInputRows"] and _offset(each, "endOffset") >= messages]
+        done = [
+            each
+            for each in query.recentProgress
+            if each["numInputRows"] and _offset(each, "endOffset") >= messages
+        ]
         if done:
             return micro_batch(done[0]).end
         time.sleep(0.2)
-    raise SystemExit(f"the query has not read {messages:,} messages in {_PATIENCE} s: the run is not valid")
+    raise SystemExit(
+        f"the query has not read {messages:,} messages in {_PATIENCE} s: the run is not valid"
+    )
 
 
 def _print(batches: list[Any], source: Source) -> None:
     done = list(map(micro_batch, batches))
-    seconds, counts = [batch.end - batch.begin for batch in done], [batch.messages for batch in done]
+    seconds, counts = (
+        [batch.end - batch.begin for batch in done],
+        [batch.messages for batch in done],
+    )
     lags = []
     for progress, batch in zip(batches, done, strict=True):
         sent = source.sent[_offset(progress, "startOffset") : _offset(progress, "endOffset")]
         lags += [batch.end - when for when in sent]
-    each = f"{median(counts):.0f} updates and {median(seconds):.1f} s each (medians), {sum(seconds) / sum(counts):.2f} s for each update"
+    each = (
+        f"{median(counts):.0f} updates and {median(seconds):.1f} s each (medians), "
+        f"{sum(seconds) / sum(counts):.2f} s for each update"
+    )
     print(f"{sum(counts):,} updates in {len(batches)} micro-batches: {each}")
-    print(f"from sending an update until it is written: {median(lags):.1f} s (median), {quantiles(lags, n=20)[-1]:.1f} s (95 of 100)")
+    print(
+        f"from sending an update until it is written: {median(lags):.1f} s (median), "
+        f"{quantiles(lags, n=20)[-1]:.1f} s (95 of 100)"
+    )
 
 
 def _check(spark: Any, source: Source, database: DeltaDatabase) -> None:
@@ -155,7 +196,9 @@ def _check(spark: Any, source: Source, database: DeltaDatabase) -> None:
         target: Any = database.target(table_name(database.table, f"shop.t{table}"))
         rows = spark.sql(f"SELECT id, version FROM {target.sql_name}").collect()
         if len(rows) != len(expected) or dict(map(tuple, rows)) != expected:
-            raise SystemExit(f"the rows of t{table} are not the expected ones: the run is not valid")
+            raise SystemExit(
+                f"the rows of t{table} are not the expected ones: the run is not valid"
+            )
     print("every table has the expected rows")
 
 

@@ -1,13 +1,13 @@
-"""Measures the whole query, from Kafka to a consumer of all row kinds, and Apache Flink on the same topic.
+"""The whole query, Kafka to a consumer of all row kinds, compared with Flink on the same topic.
 
-Compares messages per second of a running stream in its steady state: the first quarter of the messages of each run is left out
-(`bench.steady`). Both sides include the checkpoint at the end.
+Compares messages per second of a running stream in its steady state: the first quarter of the
+messages of each run is left out (`bench.steady`). Both sides include the checkpoint at the end.
 
-Warm-up runs are not measured. Flink starts a new process for each format and state store, while Spark uses one process for all. More
-warm-up runs (``--warm-up``) therefore help Flink.
+Warm-up runs are not measured. Flink starts a new process for each format and state store, while
+Spark uses one process for all. More warm-up runs (``--warm-up``) therefore help Flink.
 
-``--settings`` also measures this library with the settings of a production job (`bench.settings`); ``--by-hand`` adds what a user of
-PySpark would write without this library (`bench.by_hand`).
+``--settings`` also measures this library with the settings of a production job (`bench.settings`);
+``--by-hand`` adds what a user of PySpark would write without this library (`bench.by_hand`).
 """
 
 from __future__ import annotations
@@ -56,14 +56,18 @@ def whole(options: argparse.Namespace) -> None:
     print("\n".join(recipe_table(recipes)))
 
 
-def _compared(spark: Any, options: argparse.Namespace, format: str, state: str, topic: Topic) -> Iterator[Comparison]:
+def _compared(
+    spark: Any, options: argparse.Namespace, format: str, state: str, topic: Topic
+) -> Iterator[Comparison]:
     for settings in options.settings:
         runs, counters = [], []
         for _ in range(options.warm_up + options.runs):
             counters.append(KindCounter())
             changes = changes_of(spark, options, format, topic, settings)
             writer = changes.writeStream.foreachBatch(counters[-1])
-            runs.append(run_steadily(writer.outputMode("update" if NATIVE in settings else "append")))
+            runs.append(
+                run_steadily(writer.outputMode("update" if NATIVE in settings else "append"))
+            )
         # The rows of last changes depend on the micro-batches.
         every_change = NATIVE not in settings and MINI_BATCH not in settings
         expected = topic.expected.get(settings_of(settings, format).order) if every_change else None
@@ -74,17 +78,37 @@ def _compared(spark: Any, options: argparse.Namespace, format: str, state: str, 
         ours = side_of(f"whole {format}", runs[options.warm_up :], note)
         compare = options.flink and settings == PLAIN
         flink = _flink(options, format, state, topic, runs[-1], counters[-1]) if compare else None
-        print("rows by kind:", dict(sorted(counts[0].items())), "as expected" if expected else "", flush=True)
+        print(
+            "rows by kind:",
+            dict(sorted(counts[0].items())),
+            "as expected" if expected else "",
+            flush=True,
+        )
         yield Comparison(format, state, settings, runs[0].messages, ours, flink)
 
 
-def _flink(options: argparse.Namespace, format: str, state: str, topic: Topic, ours: Run, counter: KindCounter) -> Side:
+def _flink(
+    options: argparse.Namespace,
+    format: str,
+    state: str,
+    topic: Topic,
+    ours: Run,
+    counter: KindCounter,
+) -> Side:
     """Measure Flink from the row at which the measured part of this library's run begins."""
     from .flink import FLINK_VERSION, run_flink
 
     left_out = counter.rows_before(ours)
     runs = []
-    for run in run_flink(format, state, topic.servers, topic.name, left_out=left_out, runs=options.runs, warm_up=options.warm_up):
+    for run in run_flink(
+        format,
+        state,
+        topic.servers,
+        topic.name,
+        left_out=left_out,
+        runs=options.runs,
+        warm_up=options.warm_up,
+    ):
         require_counts("Flink's", (run.rows, run.ids), counter.counts)
         runs.append(run)
     messages = sum(batch.messages for batch in ours.measured)
@@ -105,7 +129,10 @@ def table(lines: list[Comparison]) -> Iterator[str]:
 
     head = names("format", "state", "settings")
     yield ""
-    yield f"messages/s, median of {len(first.ours.seconds)} runs of {first.messages:,} messages without warm-up runs,"
+    yield (
+        f"messages/s, median of {len(first.ours.seconds)} runs of {first.messages:,} messages "
+        "without warm-up runs,"
+    )
     yield f"in the last {first.ours.messages:,} messages of each run"
     yield f"{head}{'ours':>10}{'Flink':>10}{'ratio':>7}  runs: ours | Flink"
     for line in lines:
@@ -122,7 +149,9 @@ def table(lines: list[Comparison]) -> Iterator[str]:
     parts = (SPARK_JVM, PYTHON_WORKERS, BROKER, "ours")
     yield head + "".join(f"{part:>16}" for part in (*parts, FLINK_JVM, BROKER, "Flink's"))
     for line in lines:
-        yield f"{names(*line[:3])}{_cpu(line.ours, parts[:-1])}" + (_cpu(line.flink, (FLINK_JVM, BROKER)) if line.flink else "")
+        yield f"{names(*line[:3])}{_cpu(line.ours, parts[:-1])}" + (
+            _cpu(line.flink, (FLINK_JVM, BROKER)) if line.flink else ""
+        )
 
 
 def recipe_table(recipes: list[Recipe]) -> Iterator[str]:
@@ -131,11 +160,21 @@ def recipe_table(recipes: list[Recipe]) -> Iterator[str]:
         return
     parts = (SPARK_JVM, PYTHON_WORKERS, BROKER, "all")
     yield ""
-    yield "written by hand, and this library into the same table; messages/s and CPU µs per message as above"
-    yield f"{'recipe':<52}{'messages':>10}{'rate':>10}" + "".join(f"{part:>16}" for part in parts) + "  runs"
+    yield (
+        "written by hand, and this library into the same table; messages/s and CPU µs per message "
+        "as above"
+    )
+    yield (
+        f"{'recipe':<52}{'messages':>10}{'rate':>10}"
+        + "".join(f"{part:>16}" for part in parts)
+        + "  runs"
+    )
     for recipe in recipes:
         of = recipe.side
-        yield f"{recipe.name:<52}{recipe.messages:>10,}{of.rate:>10,.0f}{_cpu(of, parts[:-1])}  {_rates(of)}"
+        yield (
+            f"{recipe.name:<52}{recipe.messages:>10,}{of.rate:>10,.0f}{_cpu(of, parts[:-1])}  "
+            f"{_rates(of)}"
+        )
 
 
 def _rates(side: Side) -> str:

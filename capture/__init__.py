@@ -1,4 +1,4 @@
-"""A Spark source that reads MySQL and MariaDB tables as a changelog: first a snapshot without locks, then the changes.
+"""A Spark source: MySQL and MariaDB tables as a changelog, a lock-free snapshot and then changes.
 
 ::
 
@@ -7,8 +7,9 @@
     capture.register(spark)
     changes = spark.readStream.format("mysql-changelog").options(**{"hostname": "db", "username": "cdc", ...}).load()
 
-A row has ``row_kind`` (``+I -U +U -D``), the table's columns, and ``database``, ``table``, ``op_ts``, ``position``. `capture.chunk`
-explains why the snapshot is exact. Spark and the database driver are imported on first use.
+A row has ``row_kind`` (``+I -U +U -D``), the table's columns, and ``database``, ``table``,
+``op_ts``, ``position``. `capture.chunk` explains why the snapshot is exact. Spark and the database
+driver are imported on first use.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ SOURCE = {
     "db": "database",
     "table": "table",
     "ts_ms": "op_ts",
-    **{field: f"position.{field}" for field in ("file", "pos", "row", "server_id", "gtid", "snapshot")},
+    **{
+        field: f"position.{field}"
+        for field in ("file", "pos", "row", "server_id", "gtid", "snapshot")
+    },
 }
-"""The columns for each field of Debezium's ``source`` block: pass it to ``to_kafka_changelog(source=...)``."""
+"""The columns for each field of Debezium's ``source`` block: pass it to
+``to_kafka_changelog(source=...)``."""
 
 
 def register(spark: SparkSession) -> None:
@@ -46,5 +51,7 @@ def register(spark: SparkSession) -> None:
     try:
         from .source import MySqlChangelog
     except ImportError as error:
-        raise MissingDependencyError(f"{error}; pip install 'pyspark-kafka-changelog[capture,spark]'") from error
+        raise MissingDependencyError(
+            f"{error}; pip install 'pyspark-kafka-changelog[capture,spark]'"
+        ) from error
     spark.dataSource.register(MySqlChangelog)

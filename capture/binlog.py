@@ -1,7 +1,8 @@
 """Reads row changes and schema changes between two positions of the binary log.
 
-mysql-replication implements the protocol. Column names and types come from the server's ``information_schema``, because the log's own
-depend on ``binlog_row_metadata``. Rows whose columns differ from it raise an error.
+mysql-replication implements the protocol. Column names and types come from the server's
+``information_schema``, because the log's own depend on ``binlog_row_metadata``. Rows whose columns
+differ from it raise an error.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ from .stream import Stream, statement_bytes
 from .table import Row, Table, TableId
 from .tokens import Dialect, decode
 
-# The library warns on every connection if binlog_row_metadata is not FULL. This reader does not need FULL.
+# The library warns on every connection if binlog_row_metadata is not FULL. This reader does not
+# need FULL.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
 
 _PURGED = 1236
-_COMPRESSED = {40: "binlog_transaction_compression = OFF", **dict.fromkeys(range(165, 172), "log_bin_compress = OFF")}
+_COMPRESSED = {
+    40: "binlog_transaction_compression = OFF",
+    **dict.fromkeys(range(165, 172), "log_bin_compress = OFF"),
+}
 _BEGIN = "BEGIN"
 _STATEMENTS = (QueryEvent, ExecuteLoadQueryEvent)
 _UTF8 = 45
@@ -77,7 +82,11 @@ _WIRE = {
     "json": {FIELD_TYPE.JSON},
     **{kind: {FIELD_TYPE.STRING} for kind in ("char", "binary")},
     **{kind: {FIELD_TYPE.VARCHAR} for kind in ("varchar", "varbinary")},
-    **{f"{size}{kind}": {FIELD_TYPE.BLOB} for size in ("", "tiny", "medium", "long") for kind in ("text", "blob")},
+    **{
+        f"{size}{kind}": {FIELD_TYPE.BLOB}
+        for size in ("", "tiny", "medium", "long")
+        for kind in ("text", "blob")
+    },
 }
 
 
@@ -100,7 +109,9 @@ class LogReader:
         Where the reader has arrived.
     """
 
-    def __init__(self, server: Server, tables: Sequence[Table], server_id: int, *, rows: bool = True) -> None:
+    def __init__(
+        self, server: Server, tables: Sequence[Table], server_id: int, *, rows: bool = True
+    ) -> None:
         self.options = server.options
         self.identity = server.identity
         self.is_mariadb = server.is_mariadb
@@ -126,7 +137,12 @@ class LogReader:
         """Stop reading a table."""
         del self._followed[table]
 
-    def read(self, start: LogPosition, end: LogPosition, is_wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
+    def read(
+        self,
+        start: LogPosition,
+        end: LogPosition,
+        is_wanted: Callable[[str], bool] = lambda _: True,
+    ) -> Iterator[LogEntry]:
         """Return the log entries after `start` up to `end`, or up to the end of the log.
 
         A transaction whose GTID `is_wanted` rejects yields only its end, without tables.
@@ -149,7 +165,9 @@ class LogReader:
         try:
             for event in self._events(stream, end):
                 yield from self._entries(stream, event)
-            self.position = min(end, LogPosition(stream.log_file, stream.log_pos), key=lambda each: each.order)
+            self.position = min(
+                end, LogPosition(stream.log_file, stream.log_pos), key=lambda each: each.order
+            )
         finally:
             stream.close()
 
@@ -174,7 +192,8 @@ class LogReader:
         last = end.order
         with _log_errors(self.options, stream):
             while (event := stream.fetchone()) is not None:
-                # The end of a rotation is a position in the previous file, but the library already has the next file's name.
+                # The end of a rotation is a position in the previous file, but the library already
+                # has the next file's name.
                 place = 0 if isinstance(event, RotateEvent) else event.packet.log_pos
                 if place and LogPosition(stream.log_file, place).order > last:
                     return
@@ -198,7 +217,10 @@ class LogReader:
             stream.forget_tables()
             self._shapes.clear()
         elif event.event_type in _COMPRESSED:
-            raise BinlogError(f"the log is compressed at {position}, which is not supported: SET GLOBAL {_COMPRESSED[event.event_type]}")
+            raise BinlogError(
+                f"the log is compressed at {position}, which is not supported: SET GLOBAL "
+                f"{_COMPRESSED[event.event_type]}"
+            )
         else:
             self._note(stream, event)
 
@@ -208,7 +230,8 @@ class LogReader:
             if self._is_read:
                 self._touched |= {TableId(event.schema, event.table)} & self._followed.keys()
             else:
-                # The library returns the TABLE_MAP event of a table once; the next transaction needs it again.
+                # The library returns the TABLE_MAP event of a table once; the next transaction
+                # needs it again.
                 stream.forget_tables()
         elif isinstance(event, _GTIDS):
             self._gtid, self._is_read = event.gtid, self._is_wanted(event.gtid)
@@ -219,22 +242,31 @@ class LogReader:
         if self._touched:
             names = ", ".join(map(str, sorted(self._touched)))
             raise BinlogError(
-                f"an XA transaction at {position} changes {names}: XA transactions are not supported, because the log has their rows "
-                "before they commit"
+                f"an XA transaction at {position} changes {names}: XA transactions are not "
+                "supported, because the log has their rows before they commit"
             )
 
     def _committed(self, event: Any, position: LogPosition) -> TransactionEnd:
-        end = TransactionEnd(position, frozenset(self._touched), event.timestamp, self._gtid if self._is_read else None)
+        end = TransactionEnd(
+            position,
+            frozenset(self._touched),
+            event.timestamp,
+            self._gtid if self._is_read else None,
+        )
         self._touched.clear()
         self._number, self._gtid, self._is_read = 0, None, True
         return end
 
-    def _statements(self, event: QueryEvent | ExecuteLoadQueryEvent, position: LogPosition) -> Iterator[LogEntry]:
+    def _statements(
+        self, event: QueryEvent | ExecuteLoadQueryEvent, position: LogPosition
+    ) -> Iterator[LogEntry]:
         if isinstance(event, QueryEvent) and event.query == _BEGIN:
             return
         database, statement = statement_bytes(event)
         text, is_exact = decode(statement, getattr(event, "character_set_client", _UTF8))
-        parsed = SqlStatement(text, Dialect(self.is_mariadb, getattr(event, "sql_mode", 0)), is_exact=is_exact)
+        parsed = SqlStatement(
+            text, Dialect(self.is_mariadb, getattr(event, "sql_mode", 0)), is_exact=is_exact
+        )
         if self._is_read:
             schema = database.decode(errors="replace")
             for table in self._followed:
@@ -246,36 +278,54 @@ class LogReader:
         if parsed.ends_transaction:
             yield self._committed(event, position)
 
-    def _changes(self, stream: Stream, event: RowsEvent, position: LogPosition) -> Iterator[RowChange]:
+    def _changes(
+        self, stream: Stream, event: RowsEvent, position: LogPosition
+    ) -> Iterator[RowChange]:
         of = TableId(event.schema, event.table)
         table = self._followed.get(of)
-        if table is None:  # the library filters by database and by table name separately, not by pairs
+        if (
+            table is None
+        ):  # the library filters by database and by table name separately, not by pairs
             return
         self._touched.add(of)
         if isinstance(event, PartialUpdateRowsEvent):
-            raise BinlogError(f"the log has only parts of JSON values at {position}: SET GLOBAL binlog_row_value_options = ''")
+            raise BinlogError(
+                f"the log has only parts of JSON values at {position}: SET GLOBAL "
+                "binlog_row_value_options = ''"
+            )
         images = self._images(stream, event, position, table)
-        present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
+        present = [
+            event.columns_present_bitmap,
+            getattr(event, "columns_present_bitmap2", event.columns_present_bitmap),
+        ]
         if not all(map(images.complete, present)):
-            raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
+            raise BinlogError(
+                f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = "
+                "'FULL'"
+            )
         made_on = event.packet.server_id
         for before, after in _pairs(event, images.read(event)):
-            yield RowChange(before, after, position, self._number, event.timestamp, made_on, self._gtid, of)
+            yield RowChange(
+                before, after, position, self._number, event.timestamp, made_on, self._gtid, of
+            )
             self._number += 1
 
-    def _images(self, stream: Stream, event: RowsEvent, position: LogPosition, table: Table) -> RowImageReader:
-        """Return the reader of an event's rows; raise an error if the event has other columns than the table."""
+    def _images(
+        self, stream: Stream, event: RowsEvent, position: LogPosition, table: Table
+    ) -> RowImageReader:
+        """Return an event's row reader; raise an error if its columns differ from the table's."""
         wire_table = stream.known_table(event.table_id)
         described, images = self._shapes.get(event.table_id, (None, None))
         if described is wire_table and images is not None:
             return images
         columns = table.columns
         if len(wire_table.columns) != len(columns) or any(
-            wire.type not in _WIRE[column.data_type] for wire, column in zip(wire_table.columns, columns, strict=False)
+            wire.type not in _WIRE[column.data_type]
+            for wire, column in zip(wire_table.columns, columns, strict=False)
         ):
             raise SchemaChangedError(
-                f"the rows of {table.qualified} at {position} have other columns than the table: it was altered since. "
-                "Start from a later position with a new checkpoint"
+                f"the rows of {table.qualified} at {position} have other columns than the table: "
+                "it was altered since. Start from a later position with a new checkpoint"
             )
         for wire, column in zip(wire_table.columns, columns, strict=True):
             _describe(wire, column)
@@ -285,10 +335,14 @@ class LogReader:
 
 
 def _pairs(event: RowsEvent, images: Iterator[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Return the before-image and after-image of each row of an event; None for an image that does not exist."""
+    """Return the before-image and after-image of each row of an event; None for a missing image."""
     if isinstance(event, UpdateRowsEvent):
         return zip(images, images, strict=True)
-    return zip(images, repeat(None)) if isinstance(event, DeleteRowsEvent) else zip(repeat(None), images)
+    return (
+        zip(images, repeat(None))
+        if isinstance(event, DeleteRowsEvent)
+        else zip(repeat(None), images)
+    )
 
 
 def _describe(wire: Any, column: SourceColumn) -> None:
@@ -304,10 +358,14 @@ def _log_errors(options: Options, stream: Stream) -> Iterator[None]:
         with server_errors(options):
             yield
     except ServerUnavailableError as error:
-        if not isinstance(error.__context__, pymysql.err.MySQLError) or error.__context__.args[0] != _PURGED:
+        if (
+            not isinstance(error.__context__, pymysql.err.MySQLError)
+            or error.__context__.args[0] != _PURGED
+        ):
             raise
         raise BinlogPurgedError(
-            f"the server cannot send its log from {stream.log_file}:{stream.log_pos}: {error.__context__.args[-1]}. "
-            "The changes after this position are lost: start with a new checkpoint, and keep the log longer "
-            "(SET GLOBAL binlog_expire_logs_seconds = 604800)"
+            f"the server cannot send its log from {stream.log_file}:{stream.log_pos}: "
+            f"{error.__context__.args[-1]}. The changes after this position are lost: start with a "
+            "new checkpoint, and keep the log longer (SET GLOBAL binlog_expire_logs_seconds = "
+            "604800)"
         ) from None

@@ -1,9 +1,11 @@
-"""Returns a chunk of a table as of a position of the log: a task selects the rows later and rolls back the changes since.
+"""A table's chunk as of a log position: a task selects it later and rolls back the changes since.
 
-Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* the changes in between. Their chunk is as of
-the high watermark. This module does the reverse. Spark chooses the end of a micro-batch, position E, before its tasks run. A task selects
-the chunk at any time after E. It then reads the log from E to HIGH, the position after its SELECT, and *rolls back* these changes with
-the before-images of the log. The chunk is as of E, whenever the task selects it::
+Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* the
+changes in between. Their chunk is as of the high watermark. This module does the reverse. Spark
+chooses the end of a micro-batch, position E, before its tasks run. A task selects the chunk at any
+time after E. It then reads the log from E to HIGH, the position after its SELECT, and *rolls back*
+these changes with the before-images of the log. The chunk is as of E, whenever the task selects
+it::
 
     log      ... ── E ── ~k1 ── -k3 ── +k7 ── SELECT ── ~k5 ── ~k1 ── HIGH ── ...
 
@@ -16,14 +18,15 @@ the before-images of the log. The chunk is as of E, whenever the task selects it
     k6 = f          │ k6 = f                                                 +I k6 = f
     (nothing)       │ k7 = g              +k7: was nothing                   (nothing)
 
-Only the first event of each key matters. Its before-image is the row as of E; an insert means that the row did not exist. A key without
-an event keeps the selected row. The log reader emits the changes after E in later batches, for keys up to the *frontier*: the last key
-whose chunk is done.
+Only the first event of each key matters. Its before-image is the row as of E; an insert means that
+the row did not exist. A key without an event keeps the selected row. The log reader emits the
+changes after E in later batches, for keys up to the *frontier*: the last key whose chunk is done.
 
-- A retried task and a batch replayed after a crash return the same rows. The offset stores only E and the range of keys, so it does not
-  grow with the table.
+- A retried task and a batch replayed after a crash return the same rows. The offset stores only E
+  and the range of keys, so it does not grow with the table.
 - The SELECT must see every transaction up to E: E is a settled position (`capture.server`).
-- Rows are identified by the exact value of the primary key, whatever its collation: an update from ``A`` to ``a`` changes two keys.
+- Rows are identified by the exact value of the primary key, whatever its collation: an update from
+  ``A`` to ``a`` changes two keys.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from .table import Row, Table, TableId
 
 
 class Rollback:
-    """Collects the before-image of the first change of each key: a table's rows before the changes."""
+    """The before-image of each key's first change: a table's rows before the changes."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -67,7 +70,15 @@ class Rollback:
         """Return the rows that did not change."""
         if not self.images:
             return texts
-        return texts.filter(pa.array([identity not in self.images for identity in rows_of(texts, self.table.primary_key)], pa.bool_()))
+        return texts.filter(
+            pa.array(
+                [
+                    identity not in self.images
+                    for identity in rows_of(texts, self.table.primary_key)
+                ],
+                pa.bool_(),
+            )
+        )
 
     def present(self) -> list[Row]:
         """Return the earlier rows of the keys that changed."""
@@ -75,12 +86,16 @@ class Rollback:
 
 
 def read_chunks(
-    server: Server, log: LogReader, chunks: Sequence[Chunk], as_of: LogPosition, later: Callable[[str], bool] = lambda _: True
+    server: Server,
+    log: LogReader,
+    chunks: Sequence[Chunk],
+    as_of: LogPosition,
+    later: Callable[[str], bool] = lambda _: True,
 ) -> Iterator[tuple[Table, pa.Table]]:
     """Return the rows of each chunk as of a position, as columns of text.
 
-    The log is read once: each chunk continues where the previous one stopped. A table is no longer read after its last chunk. Rows have the
-    columns that the table had at the position.
+    The log is read once: each chunk continues where the previous one stopped. A table is no longer
+    read after its last chunk. Rows have the columns that the table had at the position.
 
     Parameters
     ----------
@@ -91,7 +106,8 @@ def read_chunks(
     as_of : Position
         No transaction before it is rolled back.
     later : callable
-        Returns whether a transaction, given by its GTID, is after the position. Logs of different servers can differ in order.
+        Returns whether a transaction, given by its GTID, is after the position. Logs of different
+        servers can differ in order.
 
     Raises
     ------
@@ -109,7 +125,9 @@ def read_chunks(
         for entry in log.read(read, server.written(), later):
             doubtful += _note(server, log, entry, undone)
         for statement in doubtful:
-            if first_schema_change(server, statement.position, [log.table(statement.table)], log.server_id):
+            if first_schema_change(
+                server, statement.position, [log.table(statement.table)], log.server_id
+            ):
                 raise _altered(statement)
         read = log.position
         yield table, _undone(server, undone[table.id], selected, keys)
@@ -118,8 +136,10 @@ def read_chunks(
             del undone[table.id]
 
 
-def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Rollback]) -> list[Statement]:
-    """Apply the next log entry; return it in a list if it is a statement whose resulting columns are uncertain."""
+def _note(
+    server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Rollback]
+) -> list[Statement]:
+    """Apply the next log entry; return a statement, in a list, if its new columns are uncertain."""
     if isinstance(entry, RowChange):
         undone[entry.table].note(entry)
     if not isinstance(entry, Statement):
@@ -133,7 +153,9 @@ def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId,
 def _undone(server: Server, rollback: Rollback, selected: pa.Table, keys: KeyRange) -> pa.Table:
     before = rollback.present()
     inside = in_range(server, rollback.table, [rollback.table.key(row) for row in before], keys)
-    again = texts_of(rollback.table, [row for row, inside_ in zip(before, inside, strict=True) if inside_])
+    again = texts_of(
+        rollback.table, [row for row, inside_ in zip(before, inside, strict=True) if inside_]
+    )
     return pa.concat_tables([rollback.untouched(selected), again])
 
 
@@ -146,6 +168,6 @@ def _after(server: Server, log: LogReader, statement: Statement) -> Table:
 
 def _altered(statement: Statement) -> SchemaChangedError:
     return SchemaChangedError(
-        f"{statement.table} was changed at {statement.position} while its snapshot was read: {statement.text[:200]!r}. "
-        "Start with a new checkpoint"
+        f"{statement.table} was changed at {statement.position} while its snapshot was read: "
+        f"{statement.text[:200]!r}. Start with a new checkpoint"
     )

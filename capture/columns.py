@@ -1,12 +1,13 @@
 """The Spark types of a table's columns, and the conversion of their values.
 
-Values of the log are first converted to the text (or bytes) that a query returns. One function converts that text to Arrow. So a row of the
-snapshot and the same row of the log are equal.
+Values of the log are first converted to the text (or bytes) that a query returns. One function
+converts that text to Arrow. So a row of the snapshot and the same row of the log are equal.
 
-========================================  ==========================================================================================
+========================================  =========================================================
 MySQL, MariaDB                            Spark
-========================================  ==========================================================================================
-``TINYINT`` .. ``BIGINT``                 TINYINT, SMALLINT, INT, BIGINT; unsigned: the next larger type, DECIMAL(20,0) for BIGINT
+========================================  =========================================================
+``TINYINT`` .. ``BIGINT``                 TINYINT, SMALLINT, INT, BIGINT; unsigned: the next larger
+                                          type, DECIMAL(20,0) for BIGINT
 ``YEAR``                                  INT
 ``DECIMAL(p,s)``                          DECIMAL(p,s); STRING if p is more than Spark's 38
 ``FLOAT``, ``DOUBLE``                     FLOAT, DOUBLE
@@ -17,10 +18,10 @@ MySQL, MariaDB                            Spark
 ``TIMESTAMP(p)``                          TIMESTAMP, independent of the server's time zone
 ``TIME(p)``                               STRING, from ``-838:59:59`` to ``838:59:59``
 ``BIT(1)``, ``BIT(n)``                    BOOLEAN, BINARY
-========================================  ==========================================================================================
+========================================  =========================================================
 
-Dates with zeros (``0000-00-00``) raise an error, or become NULL with ``zero-dates`` = ``null``. JSON is formatted by Python's ``json``,
-with keys in the server's order.
+Dates with zeros (``0000-00-00``) raise an error, or become NULL with ``zero-dates`` = ``null``.
+JSON is formatted by Python's ``json``, with keys in the server's order.
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ from cdc_formats.values.schema import Column, SqlType, backquoted
 
 from .errors import BinlogError, ServerNotReadyError
 
-_SIGNED = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT"}
+_SIGNED = {
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "mediumint": "INT",
+    "int": "INT",
+    "bigint": "BIGINT",
+}
 _UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT"}
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BINARIES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
@@ -139,7 +146,11 @@ def sql_type(column: SourceColumn) -> SqlType:
     """
     kind = column.data_type
     if kind == "decimal":
-        return SqlType("DECIMAL", column.precision, column.scale) if column.precision <= _SPARK_DIGITS else SqlType("STRING")
+        return (
+            SqlType("DECIMAL", column.precision, column.scale)
+            if column.precision <= _SPARK_DIGITS
+            else SqlType("STRING")
+        )
     if kind in _SIGNED:
         unsigned = SqlType(_UNSIGNED[kind]) if kind in _UNSIGNED else SqlType("DECIMAL", 20, 0)
         return unsigned if column.unsigned else SqlType(_SIGNED[kind])
@@ -148,21 +159,24 @@ def sql_type(column: SourceColumn) -> SqlType:
     if kind in _TEXTS:
         return _text_type(column)
     if kind not in _PLAIN:
-        raise ServerNotReadyError(f"column `{column.name}` has the type {column.column_type}, which is not supported")
+        raise ServerNotReadyError(
+            f"column `{column.name}` has the type {column.column_type}, which is not supported"
+        )
     return SqlType(_PLAIN[kind])
 
 
 def _text_type(column: SourceColumn) -> SqlType:
     if column.charset not in _CODECS:
         raise ServerNotReadyError(
-            f"column `{column.name}` has the character set {column.charset}, which is not supported: "
-            f"ALTER TABLE ... MODIFY {backquoted(column.name)} {column.column_type} CHARACTER SET utf8mb4"
+            f"column `{column.name}` has the character set {column.charset}, which is not "
+            f"supported: ALTER TABLE ... MODIFY {backquoted(column.name)} {column.column_type} "
+            "CHARACTER SET utf8mb4"
         )
     return SqlType("STRING")
 
 
 def select_expression(column: SourceColumn, quoted: str) -> str:
-    """Return the SQL expression that selects a column: a FLOAT with all digits, a number without ZEROFILL's zeros."""
+    """Return the SQL that selects a column, with all FLOAT digits and without ZEROFILL's zeros."""
     if column.data_type == "float":
         return f"CAST({quoted} AS DOUBLE)"
     return f"{quoted} + 0" if "zerofill" in column.column_type else quoted
@@ -174,7 +188,8 @@ def as_text(column: SourceColumn, quoted: str) -> str:
     return expression if column.text_type == pa.binary() else f"CAST({expression} AS CHAR)"
 
 
-# ------------------------------------------------------------------------------------------------- values of the log to text
+# -------------------------------------------------------------------------------------------------
+# values of the log to text
 
 
 def text_of(column: SourceColumn) -> Callable[[Any], Any]:
@@ -208,11 +223,16 @@ def _plain_json(value: Any) -> Any:
         return value.decode()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise BinlogError(f"a JSON document contains a {type(value).__name__}, which has no JSON text: store it as a number or a string")
+    raise BinlogError(
+        f"a JSON document contains a {type(value).__name__}, which has no JSON text: store it as a "
+        "number or a string"
+    )
 
 
 _TEXT_OF: dict[str, Callable[[Any], Any]] = {
-    "decimal": lambda value: format(value if value else abs(value), "f"),  # a query returns 0.00 for the log's -0.00
+    "decimal": lambda value: format(
+        value if value else abs(value), "f"
+    ),  # a query returns 0.00 for the log's -0.00
     "float": repr,
     "double": repr,
     "date": date.isoformat,
@@ -230,8 +250,13 @@ def _decoder(charset: str) -> Callable[[bytes], str]:
     def decode(value: bytes) -> str:
         try:
             return value.decode(codec)
-        except UnicodeDecodeError:  # cp1252 has no character for five bytes, which the server reads as control characters
-            return "".join(bytes((byte,)).decode("latin1" if byte in b"\x81\x8d\x8f\x90\x9d" else codec) for byte in value)
+        except (
+            UnicodeDecodeError
+        ):  # cp1252 has no character for five bytes, which the server reads as control characters
+            return "".join(
+                bytes((byte,)).decode("latin1" if byte in b"\x81\x8d\x8f\x90\x9d" else codec)
+                for byte in value
+            )
 
     return decode
 
@@ -251,12 +276,17 @@ def _time_text(value: timedelta, digits: int) -> str:
     return f"{text}.{fraction:06d}"[: len(text) + 1 + digits] if digits else text
 
 
-# ------------------------------------------------------------------------------------------------------ text to Arrow
+# --------------------------------------------------------------------------------------------------
+# text to Arrow
 
 
 def arrow_type(of: SqlType) -> pa.DataType:
     """Return the Arrow type of a Spark type."""
-    return pa.decimal128(of.precision or 10, of.scale or 0) if of.name == "DECIMAL" else ARROW_TYPES[of.name]
+    return (
+        pa.decimal128(of.precision or 10, of.scale or 0)
+        if of.name == "DECIMAL"
+        else ARROW_TYPES[of.name]
+    )
 
 
 def to_arrow(column: SourceColumn, texts: pa.ChunkedArray, *, zero_dates: str) -> pa.ChunkedArray:
@@ -281,7 +311,15 @@ def to_arrow(column: SourceColumn, texts: pa.ChunkedArray, *, zero_dates: str) -
     if kind == "bit" and column.precision == 1:
         return pc.not_equal(texts, pa.scalar(b"\0"))
     if kind == "json":
-        texts = pa.chunked_array([[None if text is None else _json_text(json.loads(text)) for text in texts.to_pylist()]], pa.string())
+        texts = pa.chunked_array(
+            [
+                [
+                    None if text is None else _json_text(json.loads(text))
+                    for text in texts.to_pylist()
+                ]
+            ],
+            pa.string(),
+        )
     return texts.cast(target)
 
 
@@ -290,6 +328,9 @@ def _dates(column: SourceColumn, texts: pa.ChunkedArray, zero_dates: str) -> pa.
     if pc.any(zeros).as_py():
         if zero_dates == "fail":
             bad = texts.filter(zeros)[0].as_py()
-            raise BinlogError(f"column `{column.name}` has the date {bad}, which is not valid: set zero-dates = null to read it as NULL")
+            raise BinlogError(
+                f"column `{column.name}` has the date {bad}, which is not valid: set zero-dates = "
+                "null to read it as NULL"
+            )
         texts = pc.if_else(zeros, pa.scalar(None, pa.string()), texts)
     return texts.cast(pa.timestamp("us"))

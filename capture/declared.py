@@ -1,4 +1,4 @@
-"""The columns of a stream: those of the table when the stream starts, or those that the user declares."""
+"""The columns of a stream: the table's when the stream starts, or those that the user declares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .table import Table
 
 
 def require_declared(table: Table, changelog: pa.Schema, declared: pa.Schema) -> None:
-    """Check that the declared columns have the table's types; a column that the table does not have yet may have any type.
+    """Check that declared columns have the table's types; columns not there yet may have any type.
 
     Parameters
     ----------
@@ -21,19 +21,30 @@ def require_declared(table: Table, changelog: pa.Schema, declared: pa.Schema) ->
     Raises
     ------
     SchemaError
-        If a column has another type than declared, or if ``row_kind`` or a key column is not declared.
+        If a column has another type than declared, or if ``row_kind`` or a key column is not
+        declared.
     """
     spark_ddl(table)  # raises an error for a column named like one of the changelog
     types = {field.name.lower(): field.type for field in changelog}
-    ddl = {ROW_KIND: "STRING", **METADATA, **{column.name.lower(): str(column.column.type) for column in table.columns}}
+    ddl = {
+        ROW_KIND: "STRING",
+        **METADATA,
+        **{column.name.lower(): str(column.column.type) for column in table.columns},
+    }
     for field in declared:
         name = field.name.lower()
         if name in types and field.type != types[name]:
-            raise SchemaError(f"column `{field.name}` of {table.qualified} has another type than declared: declare it {ddl[name]}")
+            raise SchemaError(
+                f"column `{field.name}` of {table.qualified} has another type than declared: "
+                f"declare it {ddl[name]}"
+            )
     keys = {table.columns[place].name for place in (*table.primary_key, *table.chunk_key)}
     lacking = missing_names([ROW_KIND, *sorted(keys)], declared.names)
     if lacking:
-        raise SchemaError(f"the schema declared for {table.qualified} lacks {', '.join(lacking)}: declare the row kind and the key columns")
+        raise SchemaError(
+            f"the schema declared for {table.qualified} lacks {', '.join(lacking)}: declare the "
+            "row kind and the key columns"
+        )
 
 
 def missing_names(names: list[str], present: list[str]) -> list[str]:
@@ -43,7 +54,14 @@ def missing_names(names: list[str], present: list[str]) -> list[str]:
 
 
 def project(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the declared columns; a column that the table did not have yet is NULL."""
-    by_name = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
-    arrays = [by_name[field.name.lower()] if field.name.lower() in by_name else pa.nulls(len(batch), field.type) for field in declared]
+    """Return a batch with the declared columns; those the table did not have yet are NULL."""
+    by_name = {
+        name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    arrays = [
+        by_name[field.name.lower()]
+        if field.name.lower() in by_name
+        else pa.nulls(len(batch), field.type)
+        for field in declared
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=declared)

@@ -17,7 +17,8 @@ class RowChange(NamedTuple):
     before, after : Row or None
         `before` is None for an insert, `after` for a delete.
     position : Position
-        The end of its event. If the server does not write that (MariaDB since 11.4), the end of the last event that has one.
+        The end of its event. If the server does not write that (MariaDB since 11.4), the end of the
+        last event that has one.
     number : int
         The index of the row among the captured tables' rows in the transaction.
     seconds : int
@@ -75,7 +76,8 @@ class TransactionEnd(NamedTuple):
     Attributes
     ----------
     touched : frozenset of TableId
-        The tables that the transaction may have changed. A reader without row changes reports a table only for the first such transaction.
+        The tables that the transaction may have changed. A reader without row changes reports a
+        table only for the first such transaction.
     seconds, gtid
         See `RowChange`.
     """

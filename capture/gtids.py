@@ -1,9 +1,10 @@
 """Sets of transactions, given by GTIDs: an offset stores those before its position.
 
-========  =========================================================================================================================
+========  =================================================================================
 MySQL     a set: the numbers of each source, ``3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7:9``
-MariaDB   a state: the last transaction of each domain and server, as domain-server-number, ``0-7-12,1-8-5``
-========  =========================================================================================================================
+MariaDB   a state: the last transaction of each domain and server, as domain-server-number,
+          ``0-7-12,1-8-5``
+========  =================================================================================
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def _runs(gtids: Iterable[str]) -> list[Gtid]:
             runs[-1][1] += 1
         else:
             runs.append([int(number), int(number) + 1])
-    return [Gtid("", source, [(first, after)]) for source, runs in ends.items() for first, after in runs]
+    return [
+        Gtid("", source, [(first, after)]) for source, runs in ends.items() for first, after in runs
+    ]
 
 
 class MariaDbGtids:
@@ -101,19 +104,23 @@ class MariaDbGtids:
         self._number[domain] = max(number, self._number.get(domain, 0))
 
     def __str__(self) -> str:
-        return ",".join(f"{domain}-{server}-{number}" for (domain, server), number in sorted(self._last.items()))
+        return ",".join(
+            f"{domain}-{server}-{number}" for (domain, server), number in sorted(self._last.items())
+        )
 
     def __contains__(self, gtid: str) -> bool:
         domain, _, number = _parts(gtid)
         return number <= self._number.get(domain, 0)
 
     def includes(self, other: MariaDbGtids) -> bool:
-        """Return whether the set contains all of another set, compared by domain, server and number."""
+        """Return whether the set contains all of another set, by domain, server and number."""
         return all(number <= self._last.get(place, 0) for place, number in other._last.items())
 
     def covers(self, other: MariaDbGtids) -> bool:
         """Return whether the set contains all of another set, compared by domain and number."""
-        return all(number <= self._number.get(domain, 0) for domain, number in other._number.items())
+        return all(
+            number <= self._number.get(domain, 0) for domain, number in other._number.items()
+        )
 
     def plus(self, gtids: Iterable[str]) -> MariaDbGtids:
         """Return the set with later transactions."""

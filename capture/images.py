@@ -1,7 +1,7 @@
 """Reads row images of the log as text, with one reader function for each column.
 
-mysql-replication decodes the values. Decoded values of fixed-size columns are cached by their bytes, because the after-image of an update
-mostly repeats its before-image.
+mysql-replication decodes the values. Decoded values of fixed-size columns are cached by their
+bytes, because the after-image of an update mostly repeats its before-image.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Value(RowsEvent):  # type: ignore[misc]
 
     def read(self, packet: Bytes) -> Any:
         self.packet = packet
-        return self._RowsEvent__read_values_name(self.columns[0], b"\0", 0, False, b"\1", self.columns[0].unsigned, 0)
+        return self._RowsEvent__read_values_name(
+            self.columns[0], b"\0", 0, False, b"\1", self.columns[0].unsigned, 0
+        )
 
 
 Reader = Callable[[Bytes], Any]
@@ -83,18 +85,26 @@ class RowImageReader:
         return not self._all & ~int.from_bytes(present, "little")
 
     def read(self, event: RowsEvent) -> Iterator[Row]:
-        """Return the images of an event; an update has a before-image and an after-image in turn."""
+        """Return the images of an event; an update has a before-image, then an after-image."""
         packet = Bytes(event.packet.read(event.event_size - event.packet.read_bytes))
         while packet.place < len(packet.data):
             yield self._image(packet)
         if packet.place != len(packet.data):
-            raise BinlogError("a log event ends within a row: the log is damaged, or mysql-replication cannot read it")
+            raise BinlogError(
+                "a log event ends within a row: the log is damaged, or mysql-replication cannot "
+                "read it"
+            )
 
     def _image(self, packet: Bytes) -> Row:
         nulls = int.from_bytes(packet.read(self._size), "little") & self._all
         if not nulls:
             return tuple([read(packet) for read in self._readers])
-        return tuple([None if nulls >> index & 1 else read(packet) for index, read in enumerate(self._readers)])
+        return tuple(
+            [
+                None if nulls >> index & 1 else read(packet)
+                for index, read in enumerate(self._readers)
+            ]
+        )
 
 
 def _reader(column: SourceColumn, wire: Any) -> Reader:
@@ -122,7 +132,7 @@ def _length_size(wire: Any) -> int:
 
 
 def _remembering(read: Reader) -> Reader:
-    """Return a reader with a cache of recently decoded bytes; the first value determines their number."""
+    """Return a reader with a cache of recently decoded bytes; the first value sets their number."""
     size = 0
 
     @lru_cache(_REMEMBERED)

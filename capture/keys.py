@@ -1,8 +1,9 @@
 """Ranges of keys: as SQL conditions, and as a test for keys from the log.
 
-A range ``(after, upto]`` excludes its lower end and includes its upper end; None is the end of the table. Keys of several columns are
-compared as rows, so a constant first column can still be divided. Only the server can compare text by its collation. So text keys from the
-log are sent to the server, in the condition that selected the chunk.
+A range ``(after, upto]`` excludes its lower end and includes its upper end; None is the end of the
+table. Keys of several columns are compared as rows, so a constant first column can still be
+divided. Only the server can compare text by its collation. So text keys from the log are sent to
+the server, in the condition that selected the chunk.
 """
 
 from __future__ import annotations
@@ -40,14 +41,31 @@ def _condition(table: Table, operands: Sequence[str], keys: KeyRange) -> str:
     columns = table.key_columns()
     parts = []
     if keys.after is not None:
-        parts.append(_compared(operands, ">", ">", [literal(*each) for each in zip(columns, keys.after, strict=True)]))
+        parts.append(
+            _compared(
+                operands,
+                ">",
+                ">",
+                [literal(*each) for each in zip(columns, keys.after, strict=True)],
+            )
+        )
     if keys.upto is not None:
-        parts.append(_compared(operands, "<", "<=", [literal(*each) for each in zip(columns, keys.upto, strict=True)]))
+        parts.append(
+            _compared(
+                operands,
+                "<",
+                "<=",
+                [literal(*each) for each in zip(columns, keys.upto, strict=True)],
+            )
+        )
     return " AND ".join(parts) or "TRUE"
 
 
 def _compared(operands: Sequence[str], strict: str, last: str, values: Sequence[str]) -> str:
-    """Return (a > 1) OR (a = 1 AND b > 2), which the server executes as one index range; it does not for (a, b) > (1, 2)."""
+    """Return (a > 1) OR (a = 1 AND b > 2), which the server executes as one index range.
+
+    The server does not do so for (a, b) > (1, 2).
+    """
     cases = []
     for index, (operand, value) in enumerate(zip(operands, values, strict=True)):
         equal = [f"{operands[i]} = {values[i]}" for i in range(index)]
@@ -77,9 +95,15 @@ def in_range(server: Server, table: Table, keys: Sequence[Key], limits: KeyRange
 
 
 def _comparable(table: Table, key: Key) -> tuple[Any, ...]:
-    """Return a key that Python orders as the server does: dates are text of equal length, binary values are hexadecimal."""
+    """Return a key that Python orders as the server does.
+
+    Dates are text of equal length, and binary values are hexadecimal.
+    """
     columns = table.key_columns()
-    return tuple(Decimal(text) if column.data_type in NUMBERS else text for column, text in zip(columns, key, strict=True))
+    return tuple(
+        Decimal(text) if column.data_type in NUMBERS else text
+        for column, text in zip(columns, key, strict=True)
+    )
 
 
 def _asked(server: Server, table: Table, keys: Sequence[Key], limits: KeyRange) -> list[bool]:
@@ -88,11 +112,17 @@ def _asked(server: Server, table: Table, keys: Sequence[Key], limits: KeyRange) 
     for key in keys:
         operands = [_as_of_column(column, text) for column, text in zip(columns, key, strict=True)]
         selects.append(f"SELECT {_condition(table, operands, limits)}")
-    batches = (" UNION ALL ".join(selects[start : start + _ASK]) for start in range(0, len(selects), _ASK))
+    batches = (
+        " UNION ALL ".join(selects[start : start + _ASK]) for start in range(0, len(selects), _ASK)
+    )
     return [answer == "1" for batch in batches for (answer,) in server.rows(batch)]
 
 
 def _as_of_column(column: SourceColumn, text: str) -> str:
-    """Return a literal with the collation of a column, so that the server compares both in the same way."""
+    """Return a literal with a column's collation, so that the server compares both the same way."""
     value = literal(column, text)
-    return f"CONVERT({value} USING {column.charset}) COLLATE {column.collation}" if column.data_type in _TEXTS else value
+    return (
+        f"CONVERT({value} USING {column.charset}) COLLATE {column.collation}"
+        if column.data_type in _TEXTS
+        else value
+    )

@@ -1,4 +1,4 @@
-"""How far a micro-batch may go: Spark's read limit, and the target of a run with ``availableNow``."""
+"""Limits of a micro-batch: Spark's read limit, and the target of a run with ``availableNow``."""
 
 from __future__ import annotations
 
@@ -49,16 +49,26 @@ class Target(NamedTuple):
 def fix_target(server: Server, options: Options, server_id: int) -> Target:
     """Return the target of a run that starts now."""
     # The tables are listed first: all of them exist at the position.
-    tables = [read_table(server, options, of) for of in matching(server, options)] if options.newly_added else []
+    tables = (
+        [read_table(server, options, of) for of in matching(server, options)]
+        if options.newly_added
+        else []
+    )
     position = server.settled()
-    return Target(LogPlace(server.identity, position, gtids_at(server, position, server_id)), tables)
+    return Target(
+        LogPlace(server.identity, position, gtids_at(server, position, server_id)), tables
+    )
 
 
 def target_in(server: Server, target: Target, server_id: int) -> Target:
     """Return a target with its position in the server's log: another server may have taken over."""
     if target.place.server == server.identity:
         return target
-    return target._replace(place=target.place._replace(server=server.identity, position=end_at(server, target.place, server_id)))
+    return target._replace(
+        place=target.place._replace(
+            server=server.identity, position=end_at(server, target.place, server_id)
+        )
+    )
 
 
 def limits_of(options: Options, target: Target | None, *, unlimited: bool) -> Limits:
@@ -71,5 +81,9 @@ def limits_of(options: Options, target: Target | None, *, unlimited: bool) -> Li
     unlimited : bool
         Whether Spark requests everything in one batch, as ``trigger(once=True)`` does.
     """
-    limits = Limits(_UNLIMITED, _UNLIMITED) if unlimited else Limits(options.chunks_per_batch, options.max_bytes)
+    limits = (
+        Limits(_UNLIMITED, _UNLIMITED)
+        if unlimited
+        else Limits(options.chunks_per_batch, options.max_bytes)
+    )
     return limits if target is None else limits._replace(target=target.place.position)

@@ -18,7 +18,11 @@ _AT_ONCE = 500
 
 
 def rows_of_keys(
-    server: Server, options: Options, table: Table, names: Sequence[str], keys: Sequence[Sequence[str | None]]
+    server: Server,
+    options: Options,
+    table: Table,
+    names: Sequence[str],
+    keys: Sequence[Sequence[str | None]],
 ) -> tuple[pa.Table, LogPosition]:
     """Return the rows that have one of the keys, and the end of the log at that time.
 
@@ -27,7 +31,8 @@ def rows_of_keys(
     names : sequence of str
         The columns of the keys.
     keys : sequence of sequences
-        Values as text; bytes as hexadecimal digits. Rows that are equal in the columns' collations are returned too.
+        Values as text; bytes as hexadecimal digits. Rows that are equal in the columns' collations
+        are returned too.
     """
     of_key = [next(column for column in table.columns if column.name == name) for name in names]
     operands = ", ".join(map(quoted, names))
@@ -36,16 +41,25 @@ def rows_of_keys(
     position = server.written()
     possible = [[str(text) for text in key] for key in keys if all(map(_can_have, of_key, key))]
     for start in range(0, len(possible), _AT_ONCE):
-        tuples = (f"({', '.join(map(literal, of_key, key))})" for key in possible[start : start + _AT_ONCE])
-        rows += server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE ({operands}) IN ({', '.join(tuples)})")
+        tuples = (
+            f"({', '.join(map(literal, of_key, key))})"
+            for key in possible[start : start + _AT_ONCE]
+        )
+        rows += server.rows(
+            f"SELECT {table.selected} FROM {table.qualified} WHERE ({operands}) IN "
+            f"({', '.join(tuples)})"
+        )
     server.rows("COMMIT")
     texts = texts_of(table, rows)
-    arrays = [to_arrow(column, values, zero_dates=options.zero_dates) for column, values in zip(table.columns, texts.columns, strict=True)]
+    arrays = [
+        to_arrow(column, values, zero_dates=options.zero_dates)
+        for column, values in zip(table.columns, texts.columns, strict=True)
+    ]
     return pa.table(arrays, names=texts.column_names), position
 
 
 def _can_have(column: SourceColumn, text: str | None) -> bool:
-    """Return whether a column can have a value: a number column has no NULL here, and no other text."""
+    """Return whether a column can have a value: never NULL, and only numbers in a number column."""
     if text is None or column.data_type not in NUMBERS:
         return text is not None
     try:

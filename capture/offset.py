@@ -1,4 +1,4 @@
-"""The offset of a stream: a position of the log, and the table and key that the snapshot has reached."""
+"""A stream's offset: a log position, and the table and key that the snapshot has reached."""
 
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ class Offset:
     position : Position
         All emitted rows are as of this position.
     snapshot : bool
-        Whether chunks remain: those of the current table after `frontier`, and all chunks of the later tables.
+        Whether chunks remain: those of the current table after `frontier`, and all chunks of the
+        later tables.
     frontier : Key or None
         The end of the current table's last chunk; None before its first chunk.
     step : int or None
-        The number of key values in a chunk of the current table, if its keys are evenly distributed.
+        The number of key values in a chunk of the current table, if its keys are evenly
+        distributed.
     tables : tuple of TableState
         In the order of their snapshots; newly added tables come last.
     work : int
         The index of the current table.
     key : str or None
-        The fingerprint of the key that `frontier` belongs to; None without a frontier, and in version 1.
+        The fingerprint of the key that `frontier` belongs to; None without a frontier, and in
+        version 1.
     gtids : str or None
         The transactions before `position`; None in versions 1 and 2, and if GTIDs cannot be read.
     """
@@ -65,7 +68,11 @@ class Offset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as JSON, for Spark's checkpoint."""
-        fields = asdict(self) | {"file": self.position.file, "pos": self.position.pos, "version": VERSION}
+        fields = asdict(self) | {
+            "file": self.position.file,
+            "pos": self.position.pos,
+            "version": VERSION,
+        }
         del fields["position"]
         frontier = list(self.frontier) if self.frontier is not None else None
         return fields | {"frontier": frontier, "tables": [list(each) for each in self.tables]}
@@ -86,8 +93,8 @@ class Offset:
         """
         if fields["version"] > VERSION:
             raise StateVersionError(
-                f"the checkpoint's offset has version {fields['version']}, of a newer release; this release reads versions up to "
-                f"{VERSION}: install the newer release"
+                f"the checkpoint's offset has version {fields['version']}, of a newer release; "
+                f"this release reads versions up to {VERSION}: install the newer release"
             )
         frontier = tuple(fields["frontier"]) if fields["frontier"] is not None else None
         tables = fields["tables"] if "tables" in fields else [(*only, fields["schema"])]
@@ -108,7 +115,7 @@ class Offset:
         return LogPlace(self.server, self.position, self.gtids)
 
     def past(self, upto: Key | None) -> Offset:
-        """Return the offset after a chunk of the current table; the table's last chunk has `upto` None."""
+        """Return the offset after a chunk of the current table; the last chunk has `upto` None."""
         if upto is not None:
             return replace(self, frontier=upto)
         if self.work + 1 == len(self.tables):
@@ -119,10 +126,22 @@ class Offset:
         """Return the offset with further tables, whose snapshots remain."""
         if not tables or self.snapshot:
             return replace(self, tables=(*self.tables, *tables))
-        return replace(self, tables=(*self.tables, *tables), snapshot=True, work=len(self.tables), frontier=None, step=None, key=None)
+        return replace(
+            self,
+            tables=(*self.tables, *tables),
+            snapshot=True,
+            work=len(self.tables),
+            frontier=None,
+            step=None,
+            key=None,
+        )
 
     def done(self, index: int) -> KeyRange | None:
         """The range of a table's keys whose chunks are done; None if no chunk is."""
         if not self.snapshot or index < self.work:
             return KeyRange(None, None)
-        return KeyRange(None, self.frontier) if index == self.work and self.frontier is not None else None
+        return (
+            KeyRange(None, self.frontier)
+            if index == self.work and self.frontier is not None
+            else None
+        )

@@ -1,4 +1,4 @@
-"""The options of ``mysql-changelog``: Flink CDC's names and defaults, and additional options for Spark's batches."""
+"""Options of ``mysql-changelog``: Flink CDC's names and defaults, plus ones for Spark's batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any
 
 from cdc_formats.errors import ArgumentError
 
-STARTUP_MODES = ("initial", "snapshot", "earliest-offset", "latest-offset", "timestamp", "specific-offset")
+STARTUP_MODES = (
+    "initial",
+    "snapshot",
+    "earliest-offset",
+    "latest-offset",
+    "timestamp",
+    "specific-offset",
+)
 ZERO_DATES = ("null", "fail")
 
 
@@ -60,7 +67,14 @@ def _server_ids(text: str) -> tuple[int, int]:
     return low, high
 
 
-def _option(name: str, read: Callable[[str], Any] = str, default: Any = None, *, required: bool = False, secret: bool = False) -> Any:
+def _option(
+    name: str,
+    read: Callable[[str], Any] = str,
+    default: Any = None,
+    *,
+    required: bool = False,
+    secret: bool = False,
+) -> Any:
     about = {"name": name, "read": read, "required": required}
     return field(default="" if required else default, repr=not secret, metadata=about)
 
@@ -74,11 +88,13 @@ class Options:
     database, table : str
         Names, or regular expressions that match whole names: see `capture.tables`.
     connect_max_retries : int
-        The number of retries after a connection is refused, times out or ends. Each row that is read resets the count.
+        The number of retries after a connection is refused, times out or ends. Each row that is
+        read resets the count.
     chunks_per_batch : int
         The largest number of chunks in a micro-batch.
     max_bytes : int
-        The number of bytes of the binary log after which a micro-batch ends. A transaction is never divided.
+        The number of bytes of the binary log after which a micro-batch ends. A transaction is never
+        divided.
     heartbeat : float
         The longest time in seconds between offsets while only other tables change.
     newly_added : bool
@@ -105,7 +121,8 @@ class Options:
     chunk_size: int = _option("scan.incremental.snapshot.chunk.size", _integer(2), 8096)
     fetch_size: int = _option("scan.snapshot.fetch.size", _integer(2), 1024)
     chunk_key: tuple[str, ...] | None = _option(
-        "scan.incremental.snapshot.chunk.key-column", lambda text: tuple(name.strip() for name in text.split(","))
+        "scan.incremental.snapshot.chunk.key-column",
+        lambda text: tuple(name.strip() for name in text.split(",")),
     )
     upper_factor: float = _option("chunk-key.even-distribution.factor.upper-bound", _factor, 1000.0)
     lower_factor: float = _option("chunk-key.even-distribution.factor.lower-bound", _factor, 0.05)
@@ -118,7 +135,7 @@ class Options:
 
 
 def read_options(texts: Mapping[str, str]) -> Options:
-    """Return the validated options of a reader. Names may be in lower case, because Spark can change them.
+    """Return a reader's validated options; names may be lower case, because Spark can change them.
 
     Raises
     ------
@@ -136,11 +153,15 @@ def read_options(texts: Mapping[str, str]) -> Options:
     for name, text in texts.items():
         option = declared.get(name.lower())
         if option is None:
-            raise ArgumentError(f"mysql-changelog has no option {name!r} (known: {', '.join(sorted(declared))})")
+            raise ArgumentError(
+                f"mysql-changelog has no option {name!r} (known: {', '.join(sorted(declared))})"
+            )
         try:
             values[option.name] = option.metadata["read"](text)
         except ValueError as error:
-            raise ArgumentError(f"option {option.metadata['name']!r} must be {error}, not {text!r}") from None
+            raise ArgumentError(
+                f"option {option.metadata['name']!r} must be {error}, not {text!r}"
+            ) from None
     for name, option in declared.items():
         if option.metadata["required"] and not values.get(option.name):
             raise ArgumentError(f"mysql-changelog requires the option {name!r}")
@@ -152,8 +173,8 @@ def _checked(options: Options) -> Options:
     placed = options.startup_file is not None and options.startup_pos is not None
     if mode == "specific-offset" and placed == (options.startup_gtids is not None):
         raise ArgumentError(
-            "scan.startup.mode 'specific-offset' requires either scan.startup.specific-offset.file and scan.startup.specific-offset.pos, "
-            "or scan.startup.specific-offset.gtid-set"
+            "scan.startup.mode 'specific-offset' requires either scan.startup.specific-offset.file "
+            "and scan.startup.specific-offset.pos, or scan.startup.specific-offset.gtid-set"
         )
     if mode == "timestamp" and options.startup_timestamp is None:
         raise ArgumentError("scan.startup.mode 'timestamp' requires scan.startup.timestamp-millis")
@@ -162,9 +183,13 @@ def _checked(options: Options) -> Options:
             "chunk-key.even-distribution.factor.lower-bound must be at most 1, and "
             "chunk-key.even-distribution.factor.upper-bound at least 1"
         )
-    if options.server_id is not None and options.server_id[1] - options.server_id[0] < options.parallelism:
+    if (
+        options.server_id is not None
+        and options.server_id[1] - options.server_id[0] < options.parallelism
+    ):
         raise ArgumentError(
-            f"option 'server-id' requires {options.parallelism + 1} numbers, one for each concurrent reader of the log "
-            f"(scan.snapshot.parallelism is {options.parallelism}): for example 5400-{5400 + options.parallelism}"
+            f"option 'server-id' requires {options.parallelism + 1} numbers, one for each "
+            f"concurrent reader of the log (scan.snapshot.parallelism is {options.parallelism}): "
+            f"for example 5400-{5400 + options.parallelism}"
         )
     return options

@@ -1,16 +1,20 @@
-"""Converts rows and changes to Arrow: ``row_kind``, the table's columns, ``database``, ``table``, ``op_ts``, ``position``.
+"""Conversion of rows and changes to Arrow.
 
-``op_ts`` is the time of the change at the source, and 0 for a row of the snapshot (as in Flink). ``position`` is the position in the log,
-with Debezium's field names. Positions of one server sort in the order of its log:
+The Arrow columns are ``row_kind``, the table's columns, ``database``, ``table``, ``op_ts`` and
+``position``.
 
-- ``file``, ``pos``: the end of the event. If the server does not write that, the end of an earlier event. For a row of the snapshot, the
-  position that it is as of.
+``op_ts`` is the time of the change at the source, and 0 for a row of the snapshot (as in Flink).
+``position`` is the position in the log, with Debezium's field names. Positions of one server sort
+in the order of its log:
+
+- ``file``, ``pos``: the end of the event. If the server does not write that, the end of an earlier
+  event. For a row of the snapshot, the position that it is as of.
 - ``row``: the index of the row in the transaction.
 - ``server_id``: the server where the change was made, or where a row of the snapshot was read.
 - ``gtid``, ``snapshot``.
 
-An update that changes the primary key becomes ``-D`` and ``+I``, so that a consumer that drops ``-U`` keeps no stale row (Flink: ``-U``
-and ``+U``).
+An update that changes the primary key becomes ``-D`` and ``+I``, so that a consumer that drops
+``-U`` keeps no stale row (Flink: ``-U`` and ``+U``).
 """
 
 from __future__ import annotations
@@ -35,9 +39,19 @@ from .server import LogPosition, Server
 from .table import Table, TableId
 
 ROW_KIND = "row_kind"
-_POSITION = "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, gtid: STRING, snapshot: BOOLEAN>"
+_POSITION = (
+    "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, gtid: STRING, snapshot: "
+    "BOOLEAN>"
+)
 METADATA = {"database": "STRING", "table": "STRING", "op_ts": "TIMESTAMP", "position": _POSITION}
-_FIELDS = {"file": pa.string(), "pos": pa.int64(), "row": pa.int32(), "server_id": pa.int64(), "gtid": pa.string(), "snapshot": pa.bool_()}
+_FIELDS = {
+    "file": pa.string(),
+    "pos": pa.int64(),
+    "row": pa.int32(),
+    "server_id": pa.int64(),
+    "gtid": pa.string(),
+    "snapshot": pa.bool_(),
+}
 _PLACE = pa.struct(list(_FIELDS.items()))
 _AT_ONCE = 5_000
 _INSERT, _BEFORE, _AFTER, _DELETE = (kind.short_string for kind in RowKind)
@@ -54,9 +68,14 @@ def spark_ddl(table: Table) -> str:
     columns = [column.column for column in table.columns]
     taken = sorted({column.name.lower() for column in columns} & {ROW_KIND, *METADATA})
     if taken:
-        raise SchemaError(f"{table.qualified} has a column {', '.join(taken)}, a name that the changelog uses itself: rename the column")
+        raise SchemaError(
+            f"{table.qualified} has a column {', '.join(taken)}, a name that the changelog uses "
+            "itself: rename the column"
+        )
     typed = [f"{backquoted(column.name)} {column.type}" for column in columns]
-    return ", ".join([f"{ROW_KIND} STRING", *typed, *(f"{name} {kind}" for name, kind in METADATA.items())])
+    return ", ".join(
+        [f"{ROW_KIND} STRING", *typed, *(f"{name} {kind}" for name, kind in METADATA.items())]
+    )
 
 
 class BatchWriter:
@@ -67,29 +86,44 @@ class BatchWriter:
         self.table = table
         self.zero_dates = options.zero_dates
         fields = [(column.name, arrow_type(column.column.type)) for column in table.columns]
-        about = [("database", pa.string()), ("table", pa.string()), ("op_ts", pa.timestamp("us", tz="UTC")), ("position", _PLACE)]
+        about = [
+            ("database", pa.string()),
+            ("table", pa.string()),
+            ("op_ts", pa.timestamp("us", tz="UTC")),
+            ("position", _PLACE),
+        ]
         self.schema = pa.schema([(ROW_KIND, pa.string()), *fields, *about])
 
-    def batch(self, kinds: pa.Array, texts: pa.Table, seconds: pa.Array, positions: pa.Array) -> pa.RecordBatch:
-        """Return a batch of rows, given as columns of text, with their kinds, times and positions."""
+    def batch(
+        self, kinds: pa.Array, texts: pa.Table, seconds: pa.Array, positions: pa.Array
+    ) -> pa.RecordBatch:
+        """Return a batch of rows from columns of text, with their kinds, times and positions."""
         typed = [
-            to_arrow(column, values, zero_dates=self.zero_dates) for column, values in zip(self.table.columns, texts.columns, strict=True)
+            to_arrow(column, values, zero_dates=self.zero_dates)
+            for column, values in zip(self.table.columns, texts.columns, strict=True)
         ]
-        arrays = [pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type) for each in typed]
+        arrays = [
+            pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type)
+            for each in typed
+        ]
         names = [pa.repeat(name, len(texts)) for name in (self.table.database, self.table.name)]
         times = pc.multiply(seconds, 10**6).cast(pa.timestamp("us", tz="UTC"))
-        return pa.RecordBatch.from_arrays([kinds, *arrays, *names, times, positions], schema=self.schema)
+        return pa.RecordBatch.from_arrays(
+            [kinds, *arrays, *names, times, positions], schema=self.schema
+        )
 
     def snapshot(self, texts: pa.Table, as_of: LogPosition) -> Iterator[pa.RecordBatch]:
         """Return batches of a chunk's rows, given as columns of text."""
         place = pa.scalar((as_of.file, as_of.pos, 0, self.server.id, None, True), _PLACE)
         for start in range(0, len(texts), _AT_ONCE):
             part = texts.slice(start, _AT_ONCE)
-            kinds, seconds, positions = (pa.repeat(value, len(part)) for value in (_INSERT, pa.scalar(0, pa.int64()), place))
+            kinds, seconds, positions = (
+                pa.repeat(value, len(part)) for value in (_INSERT, pa.scalar(0, pa.int64()), place)
+            )
             yield self.batch(kinds, part, seconds, positions)
 
     def changes(self, changes: Sequence[RowChange], done: KeyRange) -> pa.RecordBatch:
-        """Return the changes of rows whose chunk is done; if an update moves a row across the frontier, only that half of it."""
+        """Return changes in done chunks; of an update across the frontier, only the done half."""
         out: list[tuple[str, Any, RowChange]] = []
         for change, has_old, has_new in zip(changes, *self._judged(changes, done), strict=True):
             update = has_old and has_new and self._same_row(change)
@@ -99,20 +133,35 @@ class BatchWriter:
                 out.append((_AFTER if update else _INSERT, change.after, change))
         kinds, rows, sources = zip(*out, strict=True) if out else ((), (), ())
         seconds = pa.array([change.seconds for change in sources], pa.int64())
-        return self.batch(pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources))
+        return self.batch(
+            pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources)
+        )
 
-    def _judged(self, changes: Sequence[RowChange], done: KeyRange) -> tuple[list[bool], list[bool]]:
-        """Return for each before-image and each after-image whether it exists and its key is done."""
+    def _judged(
+        self, changes: Sequence[RowChange], done: KeyRange
+    ) -> tuple[list[bool], list[bool]]:
+        """Return whether each before-image and each after-image exists and its key is done."""
         images = [change.before for change in changes] + [change.after for change in changes]
         judged = [image is not None for image in images]
         if done != KeyRange(None, None):
-            inside = iter(in_range(self.server, self.table, [self.table.key(image) for image in images if image is not None], done))
+            inside = iter(
+                in_range(
+                    self.server,
+                    self.table,
+                    [self.table.key(image) for image in images if image is not None],
+                    done,
+                )
+            )
             judged = [exists and next(inside) for exists in judged]
         return judged[: len(changes)], judged[len(changes) :]
 
     def _same_row(self, change: RowChange) -> bool:
         before, after = change.before, change.after
-        return before is not None and after is not None and self.table.identity(before) == self.table.identity(after)
+        return (
+            before is not None
+            and after is not None
+            and self.table.identity(before) == self.table.identity(after)
+        )
 
 
 def _places(changes: Sequence[RowChange]) -> pa.Array:
@@ -124,11 +173,15 @@ def _places(changes: Sequence[RowChange]) -> pa.Array:
         [change.gtid for change in changes],
         [False] * len(changes),
     ]
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, _FIELDS.values(), strict=True)]
+    arrays = [
+        pa.array(values, kind) for values, kind in zip(columns, _FIELDS.values(), strict=True)
+    ]
     return pa.StructArray.from_arrays(arrays, fields=list(_PLACE))
 
 
-def changes_of(writers: Mapping[TableId, tuple[BatchWriter, KeyRange]], changes: Iterable[RowChange]) -> Iterator[pa.RecordBatch]:
+def changes_of(
+    writers: Mapping[TableId, tuple[BatchWriter, KeyRange]], changes: Iterable[RowChange]
+) -> Iterator[pa.RecordBatch]:
     """Return batches of changes, one table in each; changes of a table keep their order.
 
     Parameters

@@ -1,8 +1,9 @@
 """Selects the rows of a chunk as columns of text, with connectorx or PyMySQL.
 
-connectorx returns Arrow and takes a tenth of PyMySQL's time. PyMySQL replaces it for a client certificate, which connectorx does not
-support, and if connectorx fails, for example at another login method. Both return the same rows. Both encrypt the connection and verify
-the server in the same cases.
+connectorx returns Arrow and takes a tenth of PyMySQL's time. PyMySQL replaces it for a client
+certificate, which connectorx does not support, and if connectorx fails, for example at another
+login method. Both return the same rows. Both encrypt the connection and verify the server in the
+same cases.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _ALTERED = (1054, 1146)
 def texts_of(table: Table, rows: Sequence[Row]) -> pa.Table:
     """Return rows as columns of text, with the table's column names."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(table.columns)
-    arrays = [pa.array(values, column.text_type) for column, values in zip(table.columns, columns, strict=True)]
+    arrays = [
+        pa.array(values, column.text_type)
+        for column, values in zip(table.columns, columns, strict=True)
+    ]
     return pa.table(arrays, names=[column.name for column in table.columns])
 
 
@@ -61,16 +65,25 @@ class Selector:
             try:
                 return self._read_arrow(condition)
             except Exception as error:  # PyMySQL reads the same rows, or raises the error again
-                # The error's text can contain the address with the password, so the log has only its type.
-                _LOG.warning("%s: connectorx failed (%s); PyMySQL reads the table, more slowly", self.table.qualified, type(error).__name__)
+                # The error's text can contain the address with the password, so the log has only
+                # its type.
+                _LOG.warning(
+                    "%s: connectorx failed (%s); PyMySQL reads the table, more slowly",
+                    self.table.qualified,
+                    type(error).__name__,
+                )
                 self.by_arrow = False
         try:
-            return texts_of(self.table, list(self.server.stream(f"SELECT {self.table.selected} {self._source(condition)}")))
+            return texts_of(
+                self.table,
+                list(self.server.stream(f"SELECT {self.table.selected} {self._source(condition)}")),
+            )
         except pymysql.err.MySQLError as error:
             if error.args[0] not in _ALTERED:
                 raise
             raise SchemaChangedError(
-                f"{self.table.qualified} was altered while its snapshot was read: {error.args[-1]}. Start with a new checkpoint"
+                f"{self.table.qualified} was altered while its snapshot was read: "
+                f"{error.args[-1]}. Start with a new checkpoint"
             ) from None
 
     def _read_arrow(self, condition: str) -> pa.Table:
@@ -79,7 +92,10 @@ class Selector:
         database = quote(self.table.database, safe="")
         address = f"mysql://{user}:{password}@{options.hostname}:{options.port}/{database}{self._encryption()}"
         names = [quoted(f"c{index}") for index in range(len(columns))]
-        selected = ", ".join(f"{as_text(column, quoted(column.name))} AS {name}" for column, name in zip(columns, names, strict=True))
+        selected = ", ".join(
+            f"{as_text(column, quoted(column.name))} AS {name}"
+            for column, name in zip(columns, names, strict=True)
+        )
         # The assignment fails on any other server than the one whose log is read.
         guard = f"@one_server = IF(@@server_id = {self.server.id}, 1, (SELECT 1 UNION SELECT 2))"
         rows = connectorx.read_sql(

@@ -1,14 +1,17 @@
 """Connections to a server, and positions in its log.
 
-A position of the log is *settled* when a new query sees every transaction up to it. The position of ``SHOW MASTER STATUS`` is not settled.
-The server writes a transaction to its log first. The transaction becomes visible once the log is on disk and, with semi-synchronous
-replication, on another server. A chunk selected in between lacks the transaction, and so does the log after that position.
+A position of the log is *settled* when a new query sees every transaction up to it. The position of
+``SHOW MASTER STATUS`` is not settled. The server writes a transaction to its log first. The
+transaction becomes visible once the log is on disk and, with semi-synchronous replication, on
+another server. A chunk selected in between lacks the transaction, and so does the log after that
+position.
 
-========  ==================================================================================================================
-MariaDB   ``START TRANSACTION WITH CONSISTENT SNAPSHOT`` returns the position of its snapshot (``binlog_snapshot_position``)
-MySQL     ``@@gtid_owned`` lists transactions that have a GTID and are not visible yet: read the position, then wait until
-          the transactions listed at that time are gone
-========  ==================================================================================================================
+========  ======================================================================================
+MariaDB   ``START TRANSACTION WITH CONSISTENT SNAPSHOT`` returns the position of its snapshot
+          (``binlog_snapshot_position``)
+MySQL     ``@@gtid_owned`` lists transactions that have a GTID and are not visible yet: read the
+          position, then wait until the transactions listed at that time are gone
+========  ======================================================================================
 
 Neither takes a lock.
 """
@@ -26,7 +29,13 @@ from pymysql.connections import Connection
 from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
-from .errors import BinlogError, CaptureError, ConnectionLostError, ServerChangedError, ServerUnavailableError
+from .errors import (
+    BinlogError,
+    CaptureError,
+    ConnectionLostError,
+    ServerChangedError,
+    ServerUnavailableError,
+)
 from .options import Options
 
 FIRST_EVENT = 4
@@ -59,12 +68,18 @@ class LogPosition(NamedTuple):
 def _file_number(file: str) -> int:
     number = file.rpartition(".")[2]
     if not number.isdigit():
-        raise BinlogError(f"{file!r} is not the name of a binary log file: the name must end with a number, for example binlog.000007")
+        raise BinlogError(
+            f"{file!r} is not the name of a binary log file: the name must end with a number, for "
+            "example binlog.000007"
+        )
     return int(number)
 
 
 class MySqlConnection(Connection):  # type: ignore[misc]
-    """PyMySQL's connection, with a shared TLS context if no certificate option is set: loading the system's CAs is slow."""
+    """PyMySQL's connection, with a shared TLS context if no certificate option is set.
+
+    The context is shared because loading the system's CAs is slow.
+    """
 
     _unchecked: Any = None
 
@@ -125,9 +140,11 @@ class Server:
                 yield from rows
 
     def written(self) -> LogPosition:
-        """Return the end of the written log; every transaction that a query has seen is before it."""
+        """Return the end of the written log, after every transaction that a query has seen."""
         try:
-            status = self.rows("SHOW MASTER STATUS" if self.is_mariadb else "SHOW BINARY LOG STATUS")
+            status = self.rows(
+                "SHOW MASTER STATUS" if self.is_mariadb else "SHOW BINARY LOG STATUS"
+            )
         except pymysql.err.ProgrammingError as error:
             if error.args[0] != _UNKNOWN_STATEMENT:
                 raise
@@ -154,7 +171,7 @@ class Server:
         return position
 
     def _owned(self) -> set[str]:
-        """Return the GTIDs in use: ``uuid:number#thread``, where several numbers can share one uuid."""
+        """Return the GTIDs in use (``uuid:number#thread``; several numbers can share a uuid)."""
         owned: set[str] = set()
         source = ""
         for part in self.value("SELECT @@GLOBAL.gtid_owned").replace("\n", "").split(","):
@@ -174,12 +191,21 @@ class Server:
 
     def executed(self) -> str:
         """Return the GTIDs of all transactions on the server."""
-        return str(self.value("SELECT @@GLOBAL.gtid_binlog_state" if self.is_mariadb else "SELECT @@GLOBAL.gtid_executed"))
+        return str(
+            self.value(
+                "SELECT @@GLOBAL.gtid_binlog_state"
+                if self.is_mariadb
+                else "SELECT @@GLOBAL.gtid_executed"
+            )
+        )
 
 
 def _about(connection: Any) -> dict[str, str]:
     with connection.cursor() as cursor:
-        cursor.execute("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_id', 'server_uuid', 'server_uid')")
+        cursor.execute(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_id', 'server_uuid', "
+            "'server_uid')"
+        )
         return dict(cursor.fetchall())
 
 
@@ -191,13 +217,14 @@ def identity_of(connection: Any) -> str:
 def _identity(about: Mapping[str, str]) -> str:
     """Return MySQL's ``server_uuid``, or MariaDB's ``server_id`` with its ``server_uid``.
 
-    MariaDB derives ``server_uid`` from the machine's address and the port, which two containers can share.
+    MariaDB derives ``server_uid`` from the machine's address and the port, which two containers can
+    share.
     """
     return about.get("server_uuid") or f"{about['server_id']} {about.get('server_uid', '')}".strip()
 
 
 def require_one_server(before: str, now: str) -> None:
-    """Check that a new connection reaches the same server: not one that took over, or another one behind a proxy.
+    """Check that a new connection reaches the same server: no successor, no other behind a proxy.
 
     Raises
     ------
@@ -206,8 +233,9 @@ def require_one_server(before: str, now: str) -> None:
     """
     if before != now:
         raise ServerChangedError(
-            f"connections of one task reach different servers, {before} and {now}: after a failover, restart the query from its "
-            "checkpoint; if 'hostname' resolves to several servers, set it to one of them"
+            f"connections of one task reach different servers, {before} and {now}: after a "
+            "failover, restart the query from its checkpoint; if 'hostname' resolves to several "
+            "servers, set it to one of them"
         )
 
 
@@ -225,7 +253,15 @@ def connection_settings(options: Options) -> dict[str, Any]:
     tls = {"ssl_ca": options.ssl_ca, "ssl_cert": options.ssl_cert, "ssl_key": options.ssl_key}
     certificates = {name: value for name, value in tls.items() if value is not None}
     # With a CA, the host name is verified too.
-    return settings | certificates | ({"ssl_verify_cert": True, "ssl_verify_identity": True} if "ssl_ca" in certificates else {})
+    return (
+        settings
+        | certificates
+        | (
+            {"ssl_verify_cert": True, "ssl_verify_identity": True}
+            if "ssl_ca" in certificates
+            else {}
+        )
+    )
 
 
 def session_settings(is_mariadb: bool) -> str:
@@ -256,18 +292,25 @@ def connect(options: Options) -> Iterator[Server]:
 
 @contextmanager
 def server_errors(options: Options) -> Iterator[None]:
-    """Convert the driver's errors to `ServerUnavailableError`, with the server's message and without the password."""
+    """Convert driver errors to `ServerUnavailableError`, with the server's message, no password."""
     try:
         yield
     except CaptureError:
         raise
     except pymysql.err.MySQLError as error:
-        text = f"{options.hostname}:{options.port}, user {options.username!r}: {error.args[-1] if error.args else error}"
-        raise (ConnectionLostError if error.args and error.args[0] in _LOST else ServerUnavailableError)(text) from None
+        text = (
+            f"{options.hostname}:{options.port}, user {options.username!r}: "
+            f"{error.args[-1] if error.args else error}"
+        )
+        raise (
+            ConnectionLostError if error.args and error.args[0] in _LOST else ServerUnavailableError
+        )(text) from None
 
 
 class Connections:
-    """Runs queries on one connection at a time, and reconnects after a while: the host name may then be another server's.
+    """A runner of queries on one connection at a time, which reconnects after a while.
+
+    The host name may then be another server's.
 
     Parameters
     ----------
@@ -281,7 +324,7 @@ class Connections:
         self._until = 0.0
 
     def run_query(self, question: Callable[[Server], _T]) -> _T:
-        """Return the result of a function of the server; retry if the connection is refused or ends."""
+        """Return the result of a function of the server; retry refused or ended connections."""
         left = self.options.connect_max_retries
         while True:
             kept = self._server if time.monotonic() < self._until else None
@@ -303,11 +346,14 @@ class Connections:
 
     def _new(self) -> Server:
         self.close()
-        self._server, self._until = self._open.enter_context(connect(self.options)), time.monotonic() + _KEPT_SECONDS
+        self._server, self._until = (
+            self._open.enter_context(connect(self.options)),
+            time.monotonic() + _KEPT_SECONDS,
+        )
         return self._server
 
 
 def run_query(options: Options, question: Callable[[Server], _T]) -> _T:
-    """Connect and return the result of a function of the server; retry if the connection is refused or ends."""
+    """Connect and return a function's result for the server; retry refused or ended connections."""
     with closing(Connections(options)) as connections:
         return connections.run_query(question)

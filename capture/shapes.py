@@ -1,15 +1,18 @@
 """Determines the columns of log rows before and after an ``ALTER TABLE``.
 
-The server returns only the current columns, and the log has no column names. The columns of rows are derived as follows:
+The server returns only the current columns, and the log has no column names. The columns of rows
+are derived as follows:
 
-====================  ==============================================================================================================
+====================  ==============================================================================
 rows                  columns
-====================  ==============================================================================================================
-before the statement  those with the offset's fingerprint: the current columns, or these without one run of neighbouring columns
+====================  ==============================================================================
+before the statement  those with the offset's fingerprint: the current columns, or these without one
+                      run of neighbouring columns
 after the statement   the same, and those current columns that the statement names
-====================  ==============================================================================================================
+====================  ==============================================================================
 
-The capture stops at a statement that changes columns in another way, or that changes rows without row events.
+The capture stops at a statement that changes columns in another way, or that changes rows without
+row events.
 """
 
 from __future__ import annotations
@@ -34,17 +37,30 @@ def with_columns(table: Table, kept: Sequence[int]) -> Table | None:
     places = {index: place for place, index in enumerate(kept)}
     if not places.keys() >= {*table.primary_key, *table.chunk_key}:
         return None
-    primary, chunk = (tuple(places[index] for index in key) for key in (table.primary_key, table.chunk_key))
-    return replace(table, columns=tuple(table.columns[index] for index in kept), primary_key=primary, chunk_key=chunk)
+    primary, chunk = (
+        tuple(places[index] for index in key) for key in (table.primary_key, table.chunk_key)
+    )
+    return replace(
+        table,
+        columns=tuple(table.columns[index] for index in kept),
+        primary_key=primary,
+        chunk_key=chunk,
+    )
 
 
 def with_fingerprint(now: Table, fingerprint: str) -> Table | None:
-    """Return the table as it was when it had a fingerprint; None if it differs by more than added neighbouring columns."""
+    """Return the table as it was when it had a fingerprint.
+
+    The result is None if the table differs by more than added neighbouring columns.
+    """
     return next((shape for shape in _earlier(now) if shape.fingerprint == fingerprint), None)
 
 
 def _earlier(now: Table) -> Iterator[Table]:
-    """Yield the table, then the table without each run of columns: short runs first, of equal runs the last first."""
+    """Yield the table, then the table without each run of columns.
+
+    Short runs come first; of runs of equal length, the last comes first.
+    """
     yield now
     everything = range(len(now.columns))
     for length in everything[1:]:
@@ -64,13 +80,16 @@ def projected(row: Row | None, places: Sequence[int]) -> Row | None:
     return None if row is None else tuple(row[place] for place in places)
 
 
-def shape_after(server: Server, options: Options, statement: Statement, shape: Table | None) -> Table | None:
-    """Return the table after a statement; None if that is unknown, or if the statement may have changed rows.
+def shape_after(
+    server: Server, options: Options, statement: Statement, shape: Table | None
+) -> Table | None:
+    """Return the table after a statement; None if unknown, or if it may have changed rows.
 
     Parameters
     ----------
     shape : Table or None
-        The table before it. None if that is unknown and not needed: a restarted query continues with the current columns.
+        The table before it. None if that is unknown and not needed: a restarted query continues
+        with the current columns.
     """
     if statement.effect in _CHANGING_ROWS:
         return None
@@ -85,26 +104,38 @@ def shape_after(server: Server, options: Options, statement: Statement, shape: T
 
 def _with_named(names: frozenset[str], shape: Table, now: Table) -> Table | None:
     old = {column.name for column in shape.columns}
-    kept = [place for place, column in enumerate(now.columns) if column.name in old or column.name.lower() in names]
+    kept = [
+        place
+        for place, column in enumerate(now.columns)
+        if column.name in old or column.name.lower() in names
+    ]
     reshaped = with_columns(now, kept)
     if reshaped is None:
         return None
-    before = with_columns(reshaped, [place for place, column in enumerate(reshaped.columns) if column.name in old])
+    before = with_columns(
+        reshaped, [place for place, column in enumerate(reshaped.columns) if column.name in old]
+    )
     return reshaped if before == shape else None
 
 
 def may_differ(statement: Statement, before: Table | None, after: Table) -> bool:
     """Return whether the columns after a statement may differ from the current columns.
 
-    Equal columns before the statement and now do not suffice: a later statement may have undone the change.
+    Equal columns before the statement and now do not suffice: a later statement may have undone the
+    change.
     """
     return after != before or statement.effect is Effect.RESHAPES
 
 
 def first_schema_change(
-    server: Server, start: LogPosition, tables: Sequence[Table], server_id: int, *, after_rows: bool = False
+    server: Server,
+    start: LogPosition,
+    tables: Sequence[Table],
+    server_id: int,
+    *,
+    after_rows: bool = False,
 ) -> Statement | None:
-    """Return the first statement after a position that may have changed columns of a table; None if no statement did.
+    """Return the first statement after a position that may have changed a table's columns, or None.
 
     Parameters
     ----------
@@ -116,6 +147,10 @@ def first_schema_change(
     for entry in log.read(start, server.written()):
         if isinstance(entry, TransactionEnd):
             changed |= entry.touched
-        elif isinstance(entry, Statement) and entry.effect in _RESHAPING and (not after_rows or entry.table in changed):
+        elif (
+            isinstance(entry, Statement)
+            and entry.effect in _RESHAPING
+            and (not after_rows or entry.table in changed)
+        ):
             return entry
     return None

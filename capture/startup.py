@@ -18,14 +18,18 @@ def start_place(server: Server, options: Options, server_id: int) -> LogPlace:
     """Return the place where the stream starts to read the log."""
     if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
         gtids = options.startup_gtids
-        if not server.is_mariadb:  # MySQL returns the set in canonical form, and raises an error for an invalid set
+        if (
+            not server.is_mariadb
+        ):  # MySQL returns the set in canonical form, and raises an error for an invalid set
             gtids = str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
         return LogPlace(server.identity, begin_after(server, gtids, server_id), gtids)
     position = _start_position(server, options, server_id)
     return LogPlace(server.identity, position, gtids_at(server, position, server_id))
 
 
-def require_unaltered(server: Server, options: Options, tables: Sequence[Table], start: LogPosition, server_id: int) -> None:
+def require_unaltered(
+    server: Server, options: Options, tables: Sequence[Table], start: LogPosition, server_id: int
+) -> None:
     """Check that the columns of all row changes after the start are known.
 
     Raises
@@ -37,9 +41,10 @@ def require_unaltered(server: Server, options: Options, tables: Sequence[Table],
         return
     if change := first_schema_change(server, start, tables, server_id, after_rows=True):
         raise SchemaChangedError(
-            f"{change.table} may have had other columns before {change.position}, where the log has {change.text[:200]!r}: the columns of "
-            f"earlier changes are unknown. Start there or later: scan.startup.mode = specific-offset, "
-            f"scan.startup.specific-offset.file = {change.position.file}, scan.startup.specific-offset.pos = {change.position.pos}"
+            f"{change.table} may have had other columns before {change.position}, where the log "
+            f"has {change.text[:200]!r}: the columns of earlier changes are unknown. Start there "
+            "or later: scan.startup.mode = specific-offset, scan.startup.specific-offset.file = "
+            f"{change.position.file}, scan.startup.specific-offset.pos = {change.position.pos}"
         )
 
 

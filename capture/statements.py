@@ -1,7 +1,8 @@
 """Determines the possible effect of a logged statement on a captured table.
 
-A statement has no effect if it does not name the table, or if its first words show that it changes no rows and columns. An
-unrecognized statement may have any effect on the tables that it names. The definitions of all other tables are then compared.
+A statement has no effect if it does not name the table, or if its first words show that it changes
+no rows and columns. An unrecognized statement may have any effect on the tables that it names. The
+definitions of all other tables are then compared.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ class Effect(Enum):
 
 
 class _Kind(NamedTuple):
-    """A kind of statement; `concerns` returns whether it affects a table, given its tokens and the default database."""
+    """A kind of statement.
+
+    `concerns` returns whether such a statement affects a table, given its tokens and the default
+    database.
+    """
 
     effect: Effect
     concerns: Callable[[Sequence[Token], str, TableId], bool] = lambda *_: False
@@ -56,7 +61,11 @@ class SqlStatement:
         tokens, is_whole = scan(text, dialect)
         self._tokens = _without_settings(tokens)
         self._start, self._rest, self._ignores_errors = _start(self._tokens)
-        self._kind = _KINDS.get(self._start, _KINDS.get((*self._start[:1], _ANYTHING))) if is_exact and is_whole else None
+        self._kind = (
+            _KINDS.get(self._start, _KINDS.get((*self._start[:1], _ANYTHING)))
+            if is_exact and is_whole
+            else None
+        )
         self._target, self._clauses = _parts(self._rest) if self._start == _ALTER else ([], [])
         self.names = frozenset(token.name for token in self._tokens)
         self.removed = frozenset(filter(None, map(_removed, self._clauses)))
@@ -72,18 +81,22 @@ class SqlStatement:
         return self._kind is None or self._start in _NAMING
 
     def effect(self, schema: str, table: TableId) -> Effect:
-        """Return its possible effect on a table, in a session whose default database is `schema`."""
+        """Return its possible effect on a table, if `schema` is the session's default database."""
         if self._kind is None:
             return Effect.REPLACES if _names_table(self._tokens, schema, table) else Effect.KEEPS
         if not self.names & {table.database.lower(), table.name.lower()}:
             return Effect.NOTHING
         if self._start == _ALTER:
             return self._effect_of_alter(schema, table)
-        return self._kind.effect if self._kind.concerns(self._rest, schema, table) else Effect.NOTHING
+        return (
+            self._kind.effect if self._kind.concerns(self._rest, schema, table) else Effect.NOTHING
+        )
 
     def _effect_of_alter(self, schema: str, table: TableId) -> Effect:
         changing = [clause for clause in self._clauses if not _keeps_rows(clause)]
-        if any(_names_table(clause, schema, table) for clause in changing):  # for example EXCHANGE PARTITION p WITH TABLE t
+        if any(
+            _names_table(clause, schema, table) for clause in changing
+        ):  # for example EXCHANGE PARTITION p WITH TABLE t
             return Effect.REPLACES
         if not _names_table(self._target, schema, table):
             return Effect.NOTHING
@@ -107,7 +120,7 @@ def _without_settings(tokens: list[Token]) -> list[Token]:
 
 
 def _start(tokens: Sequence[Token]) -> tuple[tuple[str, ...], Sequence[Token], bool]:
-    """Return the words that identify a statement's kind, the tokens after them, and whether it is an ``ALTER IGNORE``."""
+    """Return a statement's kind as words, tokens after them, and whether it is ``ALTER IGNORE``."""
     words = [token.word for token in tokens[:_LONGEST_START]]
     if not words or words[0] not in _VERBS:
         return tuple(words[:2]), tokens[1:], False
@@ -132,13 +145,17 @@ def _names_table(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
     return any(_is_in_database(tokens, place, database, is_default=is_default) for place in places)
 
 
-def _is_in_database(tokens: Sequence[Token], place: int, database: str, *, is_default: bool) -> bool:
-    """Return whether the name at a place is that of a table of a database, which may be the session's default."""
+def _is_in_database(
+    tokens: Sequence[Token], place: int, database: str, *, is_default: bool
+) -> bool:
+    """Return whether the name at a place is a table of a database, perhaps the default."""
     if not place or tokens[place - 1].word != ".":
         return is_default and _word(tokens, place + 1) != "."
     before = tokens[place - 2] if place > 1 else None
     qualified = before is not None and before.name == database
-    return qualified or (is_default and (before is None or not before.name or before.word in _BEFORE_TABLE))
+    return qualified or (
+        is_default and (before is None or not before.name or before.word in _BEFORE_TABLE)
+    )
 
 
 def _targets_table(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
@@ -161,7 +178,7 @@ def _split(tokens: Sequence[Token]) -> tuple[Sequence[Token], Sequence[Token]]:
 
 
 def _parts(tokens: Sequence[Token]) -> tuple[Sequence[Token], list[list[Token]]]:
-    """Return the table's name and the clauses of an ``ALTER TABLE``, without tokens in parentheses."""
+    """Return the table's name and an ``ALTER TABLE``'s clauses, without tokens in parentheses."""
     target, tokens = _split(tokens)
     start = {"WAIT": 2, "NOWAIT": 1}.get(_word(tokens, 0), 0)
     clauses: list[list[Token]] = [[]]
@@ -178,23 +195,30 @@ def _parts(tokens: Sequence[Token]) -> tuple[Sequence[Token], list[list[Token]]]
 
 
 def _keeps_rows(clause: Sequence[Token]) -> bool:
-    """Return whether a clause of an ``ALTER TABLE`` certainly keeps the table's name, its rows and their values."""
+    """Return whether an ``ALTER TABLE`` clause surely keeps the table's name, rows and values."""
     first, second = _word(clause, 0), _word(clause, 1)
     if first in _KEEPING:
         return second in _KEEPING[first]
     if first == "DROP":
         return second != "PARTITION"
-    if first in ("CHANGE", "MODIFY"):  # changing a generated column can change its values in all rows
+    if first in (
+        "CHANGE",
+        "MODIFY",
+    ):  # changing a generated column can change its values in all rows
         return all(token.word != "AS" for token in clause)
     if first in ("", "ADD", "ALTER"):
         return first != "" or not clause
-    return (first in _OPTIONS or second == "=") and all(engine == "INNODB" for engine in _engines(clause))
+    return (first in _OPTIONS or second == "=") and all(
+        engine == "INNODB" for engine in _engines(clause)
+    )
 
 
 def _engines(clause: Sequence[Token]) -> Iterator[str]:
     for place, token in enumerate(clause):
         if token.word == "ENGINE":
-            yield from [value.text.upper() for value in clause[place + 1 : place + 3] if value.word != "="][:1]
+            yield from [
+                value.text.upper() for value in clause[place + 1 : place + 3] if value.word != "="
+            ][:1]
 
 
 def _reshapes(clause: Sequence[Token]) -> bool:
@@ -206,39 +230,145 @@ def _reshapes(clause: Sequence[Token]) -> bool:
 
 
 def _removed(clause: Sequence[Token]) -> str:
-    """Return the column that a clause of an ``ALTER TABLE`` drops or renames; empty for no column."""
+    """Return the column that an ``ALTER TABLE`` clause drops or renames; empty for no column."""
     first = _word(clause, 0)
-    names = [token.name for token in clause[1:] if token.word not in ("COLUMN", "IF", "EXISTS", "TO")]
-    keeps_name = first in ("CONVERT", "MODIFY") or (first == "CHANGE" and names[:1] == names[1:2]) or _word(clause, 1) == "PRIMARY"
+    names = [
+        token.name for token in clause[1:] if token.word not in ("COLUMN", "IF", "EXISTS", "TO")
+    ]
+    keeps_name = (
+        first in ("CONVERT", "MODIFY")
+        or (first == "CHANGE" and names[:1] == names[1:2])
+        or _word(clause, 1) == "PRIMARY"
+    )
     return names[0] if names and _reshapes(clause) and not keeps_name else ""
 
 
 _VERBS = {"ALTER", "CREATE", "DROP", "RENAME"}
 _MODIFIERS = {"FULLTEXT", "IGNORE", "OFFLINE", "ONLINE", "SPATIAL", "UNIQUE", "VECTOR"}
 _LONGEST_START = 12
-_BEFORE_TABLE = {"EXISTS", "FROM", "IGNORE", "INTO", "JOIN", "ON", "TABLE", "TABLES", "TO", "TRUNCATE", "UPDATE", "WITH"}
+_BEFORE_TABLE = {
+    "EXISTS",
+    "FROM",
+    "IGNORE",
+    "INTO",
+    "JOIN",
+    "ON",
+    "TABLE",
+    "TABLES",
+    "TO",
+    "TRUNCATE",
+    "UPDATE",
+    "WITH",
+}
 """After these words, ``.t`` is a table of the default database."""
-_BEFORE_TARGET = {"DELAYED", "EXISTS", "HIGH_PRIORITY", "IF", "IGNORE", "INTO", "LOW_PRIORITY", "NOT"}
+_BEFORE_TARGET = {
+    "DELAYED",
+    "EXISTS",
+    "HIGH_PRIORITY",
+    "IF",
+    "IGNORE",
+    "INTO",
+    "LOW_PRIORITY",
+    "NOT",
+}
 _ALTER = ("ALTER", "TABLE")
-_NAMING = {_ALTER, ("CREATE", "TABLE"), ("CREATE OR REPLACE", "TABLE"), ("RENAME", "TABLE"), ("RENAME", "TABLES")}
+_NAMING = {
+    _ALTER,
+    ("CREATE", "TABLE"),
+    ("CREATE OR REPLACE", "TABLE"),
+    ("RENAME", "TABLE"),
+    ("RENAME", "TABLES"),
+}
 _KEEPING = {"RENAME": ("COLUMN", "INDEX", "KEY"), "CONVERT": ("TO",)}
-"""First words of clauses of an ``ALTER TABLE``, and the second words with which these keep the table's name and rows."""
+"""First words of clauses of an ``ALTER TABLE``, and the second words with which these keep the
+table's name and rows."""
 _NO_COLUMN = {"CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY"}
-_PARTITIONING = {"ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "PARTITION", "REBUILD", "REMOVE", "REORGANIZE", "REPAIR"}
+_PARTITIONING = {
+    "ANALYZE",
+    "CHECK",
+    "COALESCE",
+    "OPTIMIZE",
+    "PARTITION",
+    "REBUILD",
+    "REMOVE",
+    "REORGANIZE",
+    "REPAIR",
+}
 """First words of the last clause of an ``ALTER TABLE``, where a comma separates partitions."""
 _OPTIONS = {
     *_PARTITIONING,
-    *("ALGORITHM", "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARACTER", "CHARSET", "CHECKSUM", "COLLATE", "COMMENT"),
-    *("COMPRESSION", "CONNECTION", "DATA", "DEFAULT", "DELAY_KEY_WRITE", "DISABLE", "ENABLE", "ENCRYPTION", "ENGINE", "ENGINE_ATTRIBUTE"),
-    *("FORCE", "INDEX", "INSERT_METHOD", "KEY_BLOCK_SIZE", "LOCK", "MAX_ROWS", "MIN_ROWS", "ORDER", "PACK_KEYS", "PAGE_CHECKSUM"),
-    *("PASSWORD", "ROW_FORMAT", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"),
-    *("STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "STORAGE", "TABLESPACE", "TRANSACTIONAL", "UNION", "WITH", "WITHOUT"),
+    *(
+        "ALGORITHM",
+        "AUTOEXTEND_SIZE",
+        "AUTO_INCREMENT",
+        "AVG_ROW_LENGTH",
+        "CHARACTER",
+        "CHARSET",
+        "CHECKSUM",
+        "COLLATE",
+        "COMMENT",
+    ),
+    *(
+        "COMPRESSION",
+        "CONNECTION",
+        "DATA",
+        "DEFAULT",
+        "DELAY_KEY_WRITE",
+        "DISABLE",
+        "ENABLE",
+        "ENCRYPTION",
+        "ENGINE",
+        "ENGINE_ATTRIBUTE",
+    ),
+    *(
+        "FORCE",
+        "INDEX",
+        "INSERT_METHOD",
+        "KEY_BLOCK_SIZE",
+        "LOCK",
+        "MAX_ROWS",
+        "MIN_ROWS",
+        "ORDER",
+        "PACK_KEYS",
+        "PAGE_CHECKSUM",
+    ),
+    *(
+        "PASSWORD",
+        "ROW_FORMAT",
+        "SECONDARY_ENGINE",
+        "SECONDARY_ENGINE_ATTRIBUTE",
+        "SECONDARY_LOAD",
+        "SECONDARY_UNLOAD",
+    ),
+    *(
+        "STATS_AUTO_RECALC",
+        "STATS_PERSISTENT",
+        "STATS_SAMPLE_PAGES",
+        "STORAGE",
+        "TABLESPACE",
+        "TRANSACTIONAL",
+        "UNION",
+        "WITH",
+        "WITHOUT",
+    ),
 }
 """First words of further clauses of an ``ALTER TABLE`` that keep the rows."""
 
 _ANYTHING = "..."
 _OBJECTS = (
-    *("AGGREGATE", "ALGORITHM", "DEFINER", "EVENT", "FUNCTION", "INSTANCE", "LIBRARY", "LOGFILE", "PACKAGE", "PROCEDURE", "RESOURCE"),
+    *(
+        "AGGREGATE",
+        "ALGORITHM",
+        "DEFINER",
+        "EVENT",
+        "FUNCTION",
+        "INSTANCE",
+        "LIBRARY",
+        "LOGFILE",
+        "PACKAGE",
+        "PROCEDURE",
+        "RESOURCE",
+    ),
     *("ROLE", "SERVER", "SQL", "TABLESPACE", "TEMPORARY", "TRIGGER", "UNDO", "USER", "VIEW"),
 )
 """Objects that are neither a table nor a database, and words that only precede such objects."""
@@ -262,12 +392,25 @@ _ON_ROWS = ("CALL", "DELETE", "DO", "LOAD", "SELECT", "UPDATE", "WITH")
 _KINDS: dict[tuple[str, ...], _Kind] = {
     **dict.fromkeys(_HARMLESS, _Kind(Effect.NOTHING)),
     **dict.fromkeys(_WITHIN_TRANSACTIONS, _Kind(Effect.NOTHING, ends_transaction=False)),
-    **dict.fromkeys(product(_ON_ROWS, (_ANYTHING,)), _Kind(Effect.WRITES, _names_table, ends_transaction=False)),
-    **dict.fromkeys(product(("INSERT", "REPLACE"), (_ANYTHING,)), _Kind(Effect.WRITES, _targets_table, ends_transaction=False)),
+    **dict.fromkeys(
+        product(_ON_ROWS, (_ANYTHING,)), _Kind(Effect.WRITES, _names_table, ends_transaction=False)
+    ),
+    **dict.fromkeys(
+        product(("INSERT", "REPLACE"), (_ANYTHING,)),
+        _Kind(Effect.WRITES, _targets_table, ends_transaction=False),
+    ),
     ("TRUNCATE", _ANYTHING): _Kind(Effect.EMPTIES, _names_table),
     _ALTER: _Kind(Effect.RESHAPES, _names_table),
     ("DROP", "INDEX"): _Kind(Effect.KEEPS, _names_table),
-    **dict.fromkeys(product(("DROP", "RENAME"), ("TABLE", "TABLES")), _Kind(Effect.REPLACES, _names_table)),
-    **dict.fromkeys(product(("CREATE OR REPLACE",), ("SEQUENCE", "TABLE")), _Kind(Effect.REPLACES, _targets_table)),
-    **dict.fromkeys(product(("CREATE OR REPLACE", "DROP"), ("DATABASE", "SCHEMA")), _Kind(Effect.REPLACES, _names_database)),
+    **dict.fromkeys(
+        product(("DROP", "RENAME"), ("TABLE", "TABLES")), _Kind(Effect.REPLACES, _names_table)
+    ),
+    **dict.fromkeys(
+        product(("CREATE OR REPLACE",), ("SEQUENCE", "TABLE")),
+        _Kind(Effect.REPLACES, _targets_table),
+    ),
+    **dict.fromkeys(
+        product(("CREATE OR REPLACE", "DROP"), ("DATABASE", "SCHEMA")),
+        _Kind(Effect.REPLACES, _names_database),
+    ),
 }

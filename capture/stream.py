@@ -1,8 +1,9 @@
 """mysql-replication's log stream, restricted to one server and made faster.
 
-The library spends most of its time per event, not per row. A TABLE_MAP event precedes the rows of every statement. With ``freeze_schema``
-the library uses only the first one of a table, so this stream skips repeated ones. The library also builds a dictionary of the table's
-attributes at every event; `_Table` avoids that.
+The library spends most of its time per event, not per row. A TABLE_MAP event precedes the rows of
+every statement. With ``freeze_schema`` the library uses only the first one of a table, so this
+stream skips repeated ones. The library also builds a dictionary of the table's attributes at every
+event; `_Table` avoids that.
 """
 
 from __future__ import annotations
@@ -26,8 +27,13 @@ _EVENT = 0
 
 
 def _read_or_skip(event: QueryEvent, key: int) -> None:
-    """Read a session variable of a statement; skip it and the rest if the library does not know it (newer MariaDB versions have more)."""
-    end = vars(event).setdefault("status_vars_end", event.packet.read_bytes - 1 + event.status_vars_length)
+    """Read a session variable of a statement; if it is unknown, skip it and the rest.
+
+    Newer MariaDB versions have variables that the library does not know.
+    """
+    end = vars(event).setdefault(
+        "status_vars_end", event.packet.read_bytes - 1 + event.status_vars_length
+    )
     try:
         _read_variable(event, key)
     except StatusVariableMismatch:
@@ -42,14 +48,17 @@ _STATEMENT_HEADERS = {QueryEvent: 13, ExecuteLoadQueryEvent: 26}
 
 
 def statement_bytes(event: QueryEvent | ExecuteLoadQueryEvent) -> tuple[bytes, bytes]:
-    """Return the default database and the statement of an event, as bytes: the library decodes every statement as UTF-8."""
+    """Return the default database and the statement of an event, as bytes.
+
+    The library decodes every statement as UTF-8.
+    """
     start = _EVENT_HEADER + _STATEMENT_HEADERS[type(event)] + event.status_vars_length
     body = bytes(event.packet.get_all_data()[start : _EVENT_HEADER + event.event_size])
     return body[: event.schema_length], body[event.schema_length + 1 :]
 
 
 class _LogConnection(MySqlConnection):
-    """A connection that skips repeated TABLE_MAP events, including those of tables that the library filters out."""
+    """A connection that skips repeated TABLE_MAP events, also of tables the library filters out."""
 
     def __init__(self, **settings: Any) -> None:
         self._sends_log = False
@@ -86,8 +95,9 @@ class _Table(Table):  # type: ignore[misc]
 class Stream(BinLogStreamReader):  # type: ignore[misc]
     """The library's stream, limited to two connections.
 
-    The first connection reads the log and must reach the expected server. After a lost connection, the library would connect a third time
-    and continue with outdated table maps. This class raises an error instead, so that the caller starts a new stream.
+    The first connection reads the log and must reach the expected server. After a lost connection,
+    the library would connect a third time and continue with outdated table maps. This class raises
+    an error instead, so that the caller starts a new stream.
 
     Parameters
     ----------

@@ -43,7 +43,8 @@ class Table:
     columns : tuple of SourceColumn
         In the order of the table, which is also the order in the log.
     primary_key, chunk_key : tuple of int
-        Indexes of columns. `primary_key` identifies rows and `chunk_key` divides chunks; they are usually equal.
+        Indexes of columns. `primary_key` identifies rows and `chunk_key` divides chunks; they are
+        usually equal.
     """
 
     database: str
@@ -106,7 +107,18 @@ SELECT index_name, IF(index_name = 'PRIMARY' OR sub_part IS NULL, column_name, N
 WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index
 """
 _KEY_TYPES = {
-    *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "char", "varchar", "binary", "varbinary"),
+    *(
+        "tinyint",
+        "smallint",
+        "mediumint",
+        "int",
+        "bigint",
+        "decimal",
+        "char",
+        "varchar",
+        "binary",
+        "varbinary",
+    ),
     *("date", "datetime", "timestamp", "year"),
 }
 
@@ -122,8 +134,8 @@ def read_table(server: Server, options: Options, of: TableId) -> Table:
     columns = tuple(_column(row) for row in server.rows(_COLUMNS, of))
     if not columns:
         raise ServerNotReadyError(
-            f"table {of.database}.{of.name} does not exist, or {options.username!r} has no access to it: "
-            f"GRANT SELECT ON {quoted(of.database)}.* TO {server.account()}"
+            f"table {of.database}.{of.name} does not exist, or {options.username!r} has no access "
+            f"to it: GRANT SELECT ON {quoted(of.database)}.* TO {server.account()}"
         )
     names = [column.name for column in columns]
     chosen = _chunk_key(of, names, options)
@@ -136,35 +148,53 @@ def read_table(server: Server, options: Options, of: TableId) -> Table:
     return table
 
 
-def _key_of_rows(server: Server, of: TableId, columns: Sequence[SourceColumn], chosen: tuple[int, ...]) -> tuple[int, ...]:
+def _key_of_rows(
+    server: Server, of: TableId, columns: Sequence[SourceColumn], chosen: tuple[int, ...]
+) -> tuple[int, ...]:
     """Return the primary key; without one, the chosen chunk key if it is unique."""
-    # A part of a unique key that is a prefix or an expression, and not a whole column, becomes None.
+    # A part of a unique key that is a prefix or an expression, and not a whole column, becomes
+    # None.
     places: dict[str | None, int] = {column.name: place for place, column in enumerate(columns)}
     unique: dict[str, list[int | None]] = {}
     for index, name in server.rows(_UNIQUE_KEYS, of):
         unique.setdefault(index, []).append(places.get(name))
     if "PRIMARY" in unique:
         return tuple(place for place in unique["PRIMARY"] if place is not None)
-    if chosen and not any(columns[place].nullable for place in chosen) and any({*chosen} == {*key} for key in unique.values()):
+    if (
+        chosen
+        and not any(columns[place].nullable for place in chosen)
+        and any({*chosen} == {*key} for key in unique.values())
+    ):
         return chosen
     raise ServerNotReadyError(
-        f"{of.database}.{of.name} has no primary key, so its rows cannot be identified: "
-        f"ALTER TABLE {of} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY; or set "
-        "scan.incremental.snapshot.chunk.key-column to the columns of another unique key, all NOT NULL"
+        f"{of.database}.{of.name} has no primary key, so its rows cannot be identified: ALTER "
+        f"TABLE {of} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY; or set "
+        "scan.incremental.snapshot.chunk.key-column to the columns of another unique key, all NOT "
+        "NULL"
     )
 
 
 def _column(row: Row) -> SourceColumn:
     name, data_type, column_type, nullable, charset, collation, precision, scale, length = row
     return SourceColumn(
-        str(name), str(data_type).lower(), str(column_type), nullable == "YES", charset, collation, int(precision), int(scale), int(length)
+        str(name),
+        str(data_type).lower(),
+        str(column_type),
+        nullable == "YES",
+        charset,
+        collation,
+        int(precision),
+        int(scale),
+        int(length),
     )
 
 
 def _chunk_key(of: TableId, names: Sequence[str], options: Options) -> tuple[int, ...]:
     unknown = [name for name in options.chunk_key or () if name not in names]
     if unknown:
-        raise ServerNotReadyError(f"scan.incremental.snapshot.chunk.key-column: {of} has no column {', '.join(unknown)}")
+        raise ServerNotReadyError(
+            f"scan.incremental.snapshot.chunk.key-column: {of} has no column {', '.join(unknown)}"
+        )
     return tuple(names.index(name) for name in options.chunk_key or ())
 
 
@@ -173,5 +203,6 @@ def _require_orderable(column: SourceColumn) -> None:
         what = "may be NULL" if column.nullable else f"is a {column.column_type}"
         raise ServerNotReadyError(
             f"column `{column.name}` cannot divide the table into chunks, because it {what}: set "
-            "scan.incremental.snapshot.chunk.key-column to a NOT NULL column of numbers, text, binary values or dates"
+            "scan.incremental.snapshot.chunk.key-column to a NOT NULL column of numbers, text, "
+            "binary values or dates"
         )

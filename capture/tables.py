@@ -1,8 +1,9 @@
-"""Finds the tables of a reader: ``database-name`` and ``table-name`` are each a name or a regular expression.
+"""The tables of a reader: ``database-name`` and ``table-name`` are names or regular expressions.
 
-A name that matches exactly selects only that database or table. Otherwise the option is a regular expression that must match whole names,
-as in Flink CDC, in Python's syntax (a comma is a literal comma). Case is ignored if the server ignores it. Regular expressions never match
-views, sequences and system databases.
+A name that matches exactly selects only that database or table. Otherwise the option is a regular
+expression that must match whole names, as in Flink CDC, in Python's syntax (a comma is a literal
+comma). Case is ignored if the server ignores it. Regular expressions never match views, sequences
+and system databases.
 """
 
 from __future__ import annotations
@@ -28,8 +29,14 @@ _OWN = {"information_schema", "mysql", "performance_schema", "sys"}
 def matching(server: Server, options: Options) -> list[TableId]:
     """Return the existing tables that match the options, sorted by database and name."""
     case = _case(server)
-    databases = _named(options.database, {name for (name,) in server.rows(_DATABASES)}, case) - (_OWN - {options.database})
-    tables = [TableId(database, name) for database in databases for (name,) in server.rows(_TABLES, (database,))]
+    databases = _named(options.database, {name for (name,) in server.rows(_DATABASES)}, case) - (
+        _OWN - {options.database}
+    )
+    tables = [
+        TableId(database, name)
+        for database in databases
+        for (name,) in server.rows(_TABLES, (database,))
+    ]
     names = _named(options.table, {each.name for each in tables}, case)
     return sorted(each for each in tables if each.name in names)
 
@@ -39,9 +46,13 @@ def _case(server: Server) -> re.RegexFlag:
 
 
 def _named(option: str, names: set[str], case: re.RegexFlag) -> set[str]:
-    """Return the names that equal a given one; without such a name, those that match it as a regular expression."""
+    """Return the names equal to `option`; if none, those that match it as a regular expression."""
     exactly = {name for name in names if re.fullmatch(re.escape(option), name, case)}
-    return exactly or {name for name in names if _expression_error(option) is None and re.fullmatch(option, name, case)}
+    return exactly or {
+        name
+        for name in names
+        if _expression_error(option) is None and re.fullmatch(option, name, case)
+    }
 
 
 def _expression_error(expression: str) -> str | None:
@@ -67,11 +78,15 @@ def find_tables(server: Server, options: Options) -> list[TableId]:
         return tables
     for name, option in (("database-name", options.database), ("table-name", options.table)):
         if error := _expression_error(option):
-            raise ArgumentError(f"option {name!r} is {option!r}, which is neither an existing name nor a valid regular expression: {error}")
+            raise ArgumentError(
+                f"option {name!r} is {option!r}, which is neither an existing name nor a valid "
+                f"regular expression: {error}"
+            )
     where = quoted(options.database) if re.fullmatch(r"[\w$-]+", options.database) else "*"
     raise ServerNotReadyError(
-        f"no table matches {options.database}.{options.table}, by name or as a regular expression, or {options.username!r} has no access "
-        f"to it: GRANT SELECT ON {where}.* TO {server.account()}"
+        f"no table matches {options.database}.{options.table}, by name or as a regular expression, "
+        f"or {options.username!r} has no access to it: GRANT SELECT ON {where}.* TO "
+        f"{server.account()}"
     )
 
 
@@ -84,10 +99,13 @@ def require_named(server: Server, options: Options, captured: Iterable[TableId])
     """
     case = _case(server)
     for table in sorted(captured):
-        if not (_named(options.database, {table.database}, case) and _named(options.table, {table.name}, case)):
+        if not (
+            _named(options.database, {table.database}, case)
+            and _named(options.table, {table.name}, case)
+        ):
             raise ArgumentError(
-                f"the checkpoint contains {table}, which the options database-name and table-name do not match: change them, or start with "
-                "a new checkpoint"
+                f"the checkpoint contains {table}, which the options database-name and table-name "
+                "do not match: change them, or start with a new checkpoint"
             )
 
 
@@ -110,8 +128,9 @@ def require_alike(tables: Sequence[Table]) -> None:
         for name in (*first, *types):
             if types.get(name) != first.get(name):
                 raise SchemaError(
-                    f"column `{name}` is {types.get(name, 'missing')} in {table.qualified} and {first.get(name, 'missing')} in "
-                    f"{tables[0].qualified}: declare the stream's columns with .schema(...), or select tables with equal columns"
+                    f"column `{name}` is {types.get(name, 'missing')} in {table.qualified} and "
+                    f"{first.get(name, 'missing')} in {tables[0].qualified}: declare the stream's "
+                    "columns with .schema(...), or select tables with equal columns"
                 )
 
 

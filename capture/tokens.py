@@ -1,6 +1,7 @@
-"""Splits an SQL statement into tokens as MySQL and MariaDB do: without comments, with the content of executable comments.
+"""SQL tokens as MySQL and MariaDB split them: no comments, but content of executable comments.
 
-The scanner accepts any text and reads each character once, so its time is linear in the length of the text.
+The scanner accepts any text and reads each character once, so its time is linear in the length of
+the text.
 """
 
 from __future__ import annotations
@@ -19,13 +20,23 @@ _LEXEME = r"""
 |(?P<quote>['"`])
 |(?P<symbol>.)
 """
-_LEXEMES = {mariadb: re.compile(_LEXEME.format(executable="M?!" if mariadb else "!"), re.VERBOSE | re.DOTALL) for mariadb in (False, True)}
+_LEXEMES = {
+    mariadb: re.compile(
+        _LEXEME.format(executable="M?!" if mariadb else "!"), re.VERBOSE | re.DOTALL
+    )
+    for mariadb in (False, True)
+}
 _ESCAPES = r"\\.|"
-_QUOTES = {(quote, escapes): re.compile(rf"{escapes}{quote}{quote}|{quote}", re.DOTALL) for quote in "'\"`" for escapes in ("", _ESCAPES)}
+_QUOTES = {
+    (quote, escapes): re.compile(rf"{escapes}{quote}{quote}|{quote}", re.DOTALL)
+    for quote in "'\"`"
+    for escapes in ("", _ESCAPES)
+}
 _ANSI_QUOTES = 2**2
 _NO_BACKSLASH_ESCAPES = 2**20
 _MULTIBYTE = {"big5", "cp932", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis"}
-"""Character sets in which a multi-byte character can contain the byte of a quotation mark, a backslash or a letter."""
+"""Character sets in which a multi-byte character can contain the byte of a quotation mark, a
+backslash or a letter."""
 _NOPAD = 1024
 """MariaDB adds this to a collation's number for the NOPAD variant of the collation."""
 
@@ -84,7 +95,8 @@ def decode(statement: bytes, charset: int) -> tuple[str, bool]:
 def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
     """Return a statement's tokens, and whether every comment and quotation is complete.
 
-    The server replaces the ``!`` of an executable comment that it does not execute. So it executed all that are in its log.
+    The server replaces the ``!`` of an executable comment that it does not execute. So it executed
+    all that are in its log.
     """
     tokens: list[Token] = []
     at, opened, whole = 0, False, True
@@ -99,7 +111,9 @@ def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
         elif kind == "comment":
             end = text.find("*/", at)
             at, whole = (end + 2, whole) if end >= 0 else (len(text), False)
-        elif kind == "close" and not opened and text.startswith("*", at):  # an asterisk, then a comment
+        elif (
+            kind == "close" and not opened and text.startswith("*", at)
+        ):  # an asterisk, then a comment
             tokens.append(Token("symbol", "*"))
             at -= 1
         elif kind in ("open", "close"):
@@ -109,7 +123,7 @@ def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
 
 
 def _quoted(text: str, start: int, quote: str, dialect: Dialect) -> tuple[Token, int, bool]:
-    """Return the token after an opening quotation mark, the index after it, and whether the quotation is closed."""
+    """Return the token after an opening quote, the index after it, and whether the quote closes."""
     is_name = quote == "`" or (quote == '"' and bool(dialect.sql_mode & _ANSI_QUOTES))
     escapes = "" if is_name or dialect.sql_mode & _NO_BACKSLASH_ESCAPES else _ESCAPES
     at = start

@@ -21,8 +21,14 @@ _WANTED = {
     "gtid_mode": ("ON", "SET GLOBAL gtid_mode = 'ON', after OFF_PERMISSIVE and ON_PERMISSIVE"),
 }
 _WHY = {"gtid_mode": ", because only GTIDs show which transactions of the log are visible"}
-_REPLICA = {False: ("REPLICATION SLAVE", "REPLICATION CLIENT"), True: ("REPLICATION SLAVE", "BINLOG MONITOR")}
-_SAME = {"BINLOG MONITOR": ("BINLOG MONITOR", "REPLICATION CLIENT"), "REPLICATION SLAVE": ("REPLICATION SLAVE", "REPLICATION REPLICA")}
+_REPLICA = {
+    False: ("REPLICATION SLAVE", "REPLICATION CLIENT"),
+    True: ("REPLICATION SLAVE", "BINLOG MONITOR"),
+}
+_SAME = {
+    "BINLOG MONITOR": ("BINLOG MONITOR", "REPLICATION CLIENT"),
+    "REPLICATION SLAVE": ("REPLICATION SLAVE", "REPLICATION REPLICA"),
+}
 
 
 def validate(server: Server, options: Options, tables: Sequence[Table]) -> None:
@@ -33,7 +39,11 @@ def validate(server: Server, options: Options, tables: Sequence[Table]) -> None:
     ServerNotReadyError
         With all reasons.
     """
-    of_tables = [reason for table in tables for reason in (*_engine(server, table), *_cascades(server, table))]
+    of_tables = [
+        reason
+        for table in tables
+        for reason in (*_engine(server, table), *_cascades(server, table))
+    ]
     reasons = [*_version(server), *_settings(server), *of_tables, *_privileges(server, options)]
     if reasons:
         raise ServerNotReadyError("; ".join(reasons))
@@ -43,42 +53,66 @@ def _version(server: Server) -> Iterator[str]:
     match = re.match(r"(\d+)\.(\d+)", server.version)
     oldest = _OLDEST[server.is_mariadb]
     if match is None or (int(match[1]), int(match[2])) < oldest:
-        yield f"the server is {server.version}: it must be {'MariaDB' if server.is_mariadb else 'MySQL'} {oldest[0]}.{oldest[1]} or later"
+        yield (
+            f"the server is {server.version}: it must be "
+            f"{'MariaDB' if server.is_mariadb else 'MySQL'} {oldest[0]}.{oldest[1]} or later"
+        )
 
 
 def _settings(server: Server) -> Iterator[str]:
     names = ", ".join(f"'{name}'" for name in _WANTED)
-    values = {name.lower(): value for name, value in server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")}
+    values = {
+        name.lower(): value
+        for name, value in server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    }
     for name, (required, remedy) in _WANTED.items():
         if name in values and values[name].upper() != required:
             yield f"{name} is {values[name]!r} and must be {required!r}{_WHY.get(name, '')}: {remedy}"
 
 
 def _engine(server: Server, table: Table) -> Iterator[str]:
-    query = "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    query = (
+        "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    )
     engine = server.value(query, (table.database, table.name))
     if engine != "InnoDB":
         kind = f"the engine {engine}" if engine else "no storage engine, like a view"
-        yield f"{table.qualified} has {kind}, without transactions: ALTER TABLE {table.qualified} ENGINE = InnoDB"
+        yield (
+            f"{table.qualified} has {kind}, without transactions: ALTER TABLE {table.qualified} "
+            "ENGINE = InnoDB"
+        )
 
 
 def _cascades(server: Server, table: Table) -> Iterator[str]:
     query = (
-        "SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints "
-        "WHERE constraint_schema = %s AND table_name = %s"
+        "SELECT constraint_name, delete_rule, update_rule FROM "
+        "information_schema.referential_constraints WHERE constraint_schema = %s AND table_name = "
+        "%s"
     )
     for name, on_delete, on_update in server.rows(query, (table.database, table.name)):
         if {on_delete, on_update} & {"CASCADE", "SET NULL"}:
             yield (
-                f"the foreign key {quoted(name)} changes rows by ON DELETE {on_delete} ON UPDATE {on_update}, which the log does not show: "
-                f"ALTER TABLE {table.qualified} DROP FOREIGN KEY {quoted(name)}, and add it again with RESTRICT"
+                f"the foreign key {quoted(name)} changes rows by ON DELETE {on_delete} ON UPDATE "
+                f"{on_update}, which the log does not show: ALTER TABLE {table.qualified} DROP "
+                f"FOREIGN KEY {quoted(name)}, and add it again with RESTRICT"
             )
 
 
 def _privileges(server: Server, options: Options) -> Iterator[str]:
-    granted = " ".join(row[0].upper() for row in server.rows("SHOW GRANTS FOR CURRENT_USER()") if " ON *.* " in row[0].upper())
+    granted = " ".join(
+        row[0].upper()
+        for row in server.rows("SHOW GRANTS FOR CURRENT_USER()")
+        if " ON *.* " in row[0].upper()
+    )
     if "ALL PRIVILEGES" in granted:
         return
-    lacking = [name for name in _REPLICA[server.is_mariadb] if not any(same in granted for same in _SAME.get(name, (name,)))]
+    lacking = [
+        name
+        for name in _REPLICA[server.is_mariadb]
+        if not any(same in granted for same in _SAME.get(name, (name,)))
+    ]
     if lacking:
-        yield f"{options.username!r} lacks {' and '.join(lacking)}: GRANT {', '.join(lacking)} ON *.* TO {server.account()}"
+        yield (
+            f"{options.username!r} lacks {' and '.join(lacking)}: GRANT {', '.join(lacking)} ON "
+            f"*.* TO {server.account()}"
+        )

@@ -1,4 +1,4 @@
-"""``cdc``, the command line: look at a topic of CDC messages, follow it as a changelog, check copied tables and checkpoints.
+"""CLI ``cdc``: inspect CDC topics, follow them as changelogs, check copied tables and checkpoints.
 
 ======================  ===========================================================
 command                 module
@@ -10,9 +10,10 @@ command                 module
 ``cdc status``          `cdc_cli.status`
 ======================  ===========================================================
 
-Topics are read by assignment: no consumer group is joined and no offset is committed. Data goes to standard output, messages go to
-standard error. Exit codes: 0; 1 for a failure, with a short error; 2 for wrong usage; 130 after Ctrl-C; 141 (128 + SIGPIPE) when the
-reader of a pipe has closed it. ``cdc verify`` differs as ``cmp`` does: 1 if the tables are not equal, 2 for a failure.
+Topics are read by assignment: no consumer group is joined and no offset is committed. Data goes to
+standard output, messages go to standard error. Exit codes: 0; 1 for a failure, with a short error;
+2 for wrong usage; 130 after Ctrl-C; 141 (128 + SIGPIPE) when the reader of a pipe has closed it.
+``cdc verify`` differs as ``cmp`` does: 1 if the tables are not equal, 2 for a failure.
 """
 
 from __future__ import annotations
@@ -27,17 +28,24 @@ def main() -> None:
     try:
         from .app import app
     except ImportError as error:
-        raise SystemExit(f"error: the command line requires {error.name}: pip install 'pyspark-kafka-changelog[cli]'") from None
+        raise SystemExit(
+            f"error: the command line requires {error.name}: pip install "
+            "'pyspark-kafka-changelog[cli]'"
+        ) from None
     app(prog_name="cdc")
 
 
 def name_conflict() -> str:
-    """Return what to do about PyPI's package ``normalize``, whose files take the place of this distribution's; empty if it is absent."""
+    """Return what to do about PyPI's package ``normalize``; empty if it is absent.
+
+    The files of that package take the place of this distribution's.
+    """
     try:
         version = distribution("normalize").version
     except PackageNotFoundError:
         return ""
     return (
-        f"the package normalize {version} of PyPI is installed, and overwrites the folder normalize of pyspark-kafka-changelog: "
-        "pip uninstall normalize, then pip install --force-reinstall --no-deps pyspark-kafka-changelog"
+        f"the package normalize {version} of PyPI is installed, and overwrites the folder "
+        "normalize of pyspark-kafka-changelog: pip uninstall normalize, then pip install "
+        "--force-reinstall --no-deps pyspark-kafka-changelog"
     )

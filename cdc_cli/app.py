@@ -28,7 +28,11 @@ class _Commands(TyperGroup):
         arguments = sys.argv[1:] if args is None else args
         remaining = [each for each in arguments if each != "--traceback"]
         # Users add it after a failure, at the end of the line that failed.
-        return super().main(["--traceback", *remaining] if len(remaining) < len(arguments) else remaining, *rest, **extra)
+        return super().main(
+            ["--traceback", *remaining] if len(remaining) < len(arguments) else remaining,
+            *rest,
+            **extra,
+        )
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -36,11 +40,15 @@ class _Commands(TyperGroup):
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            # The buffer still holds data that cannot be written: without this, Python prints an error at exit.
+            # The buffer still holds data that cannot be written: without this, Python prints an
+            # error at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_READER_IS_GONE) from None
         except Exception as error:
-            of_typer = type(error).__module__.partition(".")[0] in ("typer", "click")  # a usage error, or an exit
+            of_typer = type(error).__module__.partition(".")[0] in (
+                "typer",
+                "click",
+            )  # a usage error, or an exit
             if ctx.meta.get(_TRACEBACK) or of_typer:
                 raise
             print_error(error)
@@ -79,11 +87,18 @@ def _print_version(requested: bool) -> None:
 def cdc(
     context: typer.Context,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in the program an error occurs. Accepted anywhere on the line.")
+        bool,
+        typer.Option(
+            "--traceback",
+            help="Show where in the program an error occurs. Accepted anywhere on the line.",
+        ),
     ] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
 ) -> None:
-    """Inspect Kafka topics of CDC messages, follow them as changelogs; check copied tables and checkpoints."""
+    """Inspect Kafka CDC topics, follow them as changelogs; check copied tables and checkpoints."""
     context.meta[_TRACEBACK] = traceback
     # If a terminal cannot show a character, it gets the escape sequence.
     for stream in (sys.stdout, sys.stderr):

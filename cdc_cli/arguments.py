@@ -16,7 +16,7 @@ from cdc_formats.topics.environment import from_environment
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Return ``name=value`` texts as a mapping; ``env:NAME`` is the value of an environment variable.
+    """Return ``name=value`` texts as a mapping; ``env:NAME`` is an environment variable's value.
 
     Parameters
     ----------
@@ -62,11 +62,14 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
     ------
     UnknownFormatError, AmbiguousFormatError, MissingDependencyError
     FormatOptionError
-        When an option does not exist (the error suggests the nearest one), or its value is not valid.
+        When an option does not exist (the error suggests the nearest one), or its value is not
+        valid.
     """
     types = {field.name: field.type for field in fields(format_class(identifier))}
     texts = {option_name(name): text for name, text in options.items()}
-    values = {name: _value(identifier, name, types.get(name, str), text) for name, text in texts.items()}
+    values = {
+        name: _value(identifier, name, types.get(name, str), text) for name, text in texts.items()
+    }
     try:
         return get_format(identifier, **values)
     except TypeError as error:
@@ -83,5 +86,7 @@ def _value(identifier: str, name: str, declared: Any, text: str) -> Any:
             return json.loads(text)
     except ValueError:
         expected = "JSON" if kind == "Any" else f"a number ({kind})"
-        raise FormatOptionError(f"{identifier}: {name} must be {expected}; the given text is not") from None
+        raise FormatOptionError(
+            f"{identifier}: {name} must be {expected}; the given text is not"
+        ) from None
     return {"true": True, "false": False}.get(text.lower(), text) if "bool" in kind else text

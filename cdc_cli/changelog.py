@@ -32,7 +32,8 @@ Rows = list[tuple[RowKind, Row]]
 Decode = Callable[[SampledRecord], "Rows | Ignored"]
 
 _NOT_SHOWN = (Ignored.OTHER_TABLE, Ignored.TOMBSTONE)
-"""The user left other tables out with the format's options, and a tombstone follows each delete: they are only counted."""
+"""The user left other tables out with the format's options, and a tombstone follows each delete:
+they are only counted."""
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
 """Errors that no record causes (all of this package's but `DecodeError`)."""
@@ -53,8 +54,8 @@ class Changelog:
     ----------
     table : Table
     normalize : bool
-        Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes and drops changes without effect
-        (`cdc_formats.fold`).
+        Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes
+        and drops changes without effect (`cdc_formats.fold`).
     errors : Errors
     show_ignored : bool
         Whether to print each record without rows, with its position.
@@ -77,7 +78,9 @@ class Changelog:
         print_message: Callable[[str, str], None] = print_message,
     ) -> None:
         if normalize and not table.primary_key:
-            raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
+            raise ArgumentError(
+                "rows cannot be normalised without a primary key: pass --primary-key"
+            )
         decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
         self.format, self.errors, self.show_ignored = table.format, errors, show_ignored
         self._print_message = print_message
@@ -114,7 +117,11 @@ class Changelog:
         what = f"{self.format.identifier} failed with {type(error).__name__}"
         rule = "; this is a bug in the format: it may raise only DecodeError"
         bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
-        return bug.at(excerpt=excerpt_of(record.value)) if self.format.error_excerpt else bug.without_data()
+        return (
+            bug.at(excerpt=excerpt_of(record.value))
+            if self.format.error_excerpt
+            else bug.without_data()
+        )
 
     def _bad(self, error: DecodeError) -> None:
         if isinstance(error, (MissingBeforeImageError, PartialImageError)) and not self._normalizes:
@@ -136,21 +143,29 @@ class Changelog:
 
     def summary(self) -> str:
         """Return the counts as one line."""
-        kinds = ", ".join(f"{count:,} {SHORT_STRINGS[kind]}" for kind, count in sorted(self.kinds.items()))
+        kinds = ", ".join(
+            f"{count:,} {SHORT_STRINGS[kind]}" for kind, count in sorted(self.kinds.items())
+        )
         rows = f"{self.kinds.total():,} rows" + (f" ({kinds})" if kinds else "")
-        more = "".join(f", {count:,} {what}" for what, count in sorted(self.counts.items()) if what != "records")
+        more = "".join(
+            f", {count:,} {what}"
+            for what, count in sorted(self.counts.items())
+            if what != "records"
+        )
         return f"{rows} of {self.counts['records']:,} records{more}"
 
 
 @contextmanager
 def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
-    """Print the counts when the block ends, also after an error; but not when the reader of a pipe has closed it."""
+    """Print the counts when the block ends, also on errors, unless a pipe's reader closed it."""
     try:
         yield
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        print_message(("\n" if sys.stderr.isatty() else "") + summary(), "bold")  # the terminal shows ^C
+        print_message(
+            ("\n" if sys.stderr.isatty() else "") + summary(), "bold"
+        )  # the terminal shows ^C
         raise
     except BaseException:
         print_message(summary(), "bold")
@@ -161,7 +176,11 @@ def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
 def _decoded(decoder: Decoder) -> Decode:
     def decode(record: SampledRecord) -> Rows | Ignored:
         changes = decoder.decode(record.key, record.value, record.headers)
-        return changes if isinstance(changes, Ignored) else [(change.kind, change.row) for change in changes]
+        return (
+            changes
+            if isinstance(changes, Ignored)
+            else [(change.kind, change.row) for change in changes]
+        )
 
     return decode
 
@@ -184,7 +203,9 @@ class _Normalized:
         stored: dict[Row, Row | None] = {}
         for change in changes:
             before = stored[change.key] if change.key in stored else self.stored.get(change.key)
-            out, stored[change.key] = self.fold(before, self._completed(change, before), self.options)
+            out, stored[change.key] = self.fold(
+                before, self._completed(change, before), self.options
+            )
             rows += out
         for key, row in stored.items():
             if row is None:
@@ -198,7 +219,8 @@ class _Normalized:
             return change.row
         if before is None:
             raise PartialImageError(
-                "the producer left unchanged columns out, and no earlier row of the key was read: start at an earlier offset"
+                "the producer left unchanged columns out, and no earlier row of the key was read: "
+                "start at an earlier offset"
             )
         assert change.row is not None  # a delete never leaves columns out
         return complete(change.row, before)

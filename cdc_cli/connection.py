@@ -53,22 +53,39 @@ Properties = Annotated[
         "-X",
         metavar="NAME=VALUE",
         help="A librdkafka property, such as security.protocol=SASL_SSL. Can be repeated. "
-        "sasl.password=env:NAME reads the value from an environment variable, which keeps it out of process lists.",
+        "sasl.password=env:NAME reads the value from an environment variable, which keeps it "
+        "out of process lists.",
         rich_help_panel=_PANEL,
     ),
 ]
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-F", metavar="FILE", help="A file of librdkafka properties, one name=value per line.", rich_help_panel=_PANEL
+        "--config",
+        "-F",
+        metavar="FILE",
+        help="A file of librdkafka properties, one name=value per line.",
+        rich_help_panel=_PANEL,
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for Kafka.", rich_help_panel=_PANEL)
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        metavar="SECONDS",
+        help="How long to wait for Kafka.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Verbose = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Print how cdc connects and what the brokers answer, without secrets.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Print how cdc connects and what the brokers answer, without secrets.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 
 
@@ -95,12 +112,19 @@ class Connection:
     def __str__(self) -> str:
         """Return all properties; values that may be secret are masked."""
         properties = {"bootstrap.servers": self.servers, **self.config}
-        return ", ".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in sorted(properties.items()))
+        return ", ".join(
+            f"{name}={value if name in _SHOWN else '***'}"
+            for name, value in sorted(properties.items())
+        )
 
     def client_config(self, hear: Callable[[Any], None] | None = None) -> dict[str, Any]:
-        """Return the properties for a client. Its errors go to `hear`, and are also printed if `verbose`."""
+        """Return a client's properties; its errors go to `hear`, and are printed if `verbose`."""
         listeners = [*([hear] if hear else []), *([_printer()] if self.verbose else [])]
-        return {**self.config, "error_cb": lambda error: [listen(error) for listen in listeners]} if listeners else dict(self.config)
+        return (
+            {**self.config, "error_cb": lambda error: [listen(error) for listen in listeners]}
+            if listeners
+            else dict(self.config)
+        )
 
 
 def _printer() -> Callable[[Any], None]:
@@ -117,22 +141,29 @@ def _printer() -> Callable[[Any], None]:
 
 
 def connection(
-    servers: str, config: Path | None = None, properties: Sequence[str] | None = None, timeout_seconds: float = 10.0, verbose: bool = False
+    servers: str,
+    config: Path | None = None,
+    properties: Sequence[str] | None = None,
+    timeout_seconds: float = 10.0,
+    verbose: bool = False,
 ) -> Connection:
-    """Return the connection from the command line; ``-X`` overrides the file, ``-b`` overrides both.
+    """Return the command line's connection; ``-X`` overrides the file, and ``-b`` overrides both.
 
     Raises
     ------
     typer.BadParameter
         When no servers are given, or a property is not ``name=value``.
     FileError, ArgumentError
-        When the file cannot be read, a line in it is not ``name=value``, or an environment variable is not set.
+        When the file cannot be read, a line in it is not ``name=value``, or an environment variable
+        is not set.
     """
     values = {**(_file(config) if config else {}), **pairs(properties or (), "-X")}
     brokers = servers or values.pop("bootstrap.servers", "")
     values.pop("bootstrap.servers", None)
     if not brokers:
-        raise typer.BadParameter("no Kafka broker is given: pass -b host:port, or set CDC_BOOTSTRAP_SERVERS")
+        raise typer.BadParameter(
+            "no Kafka broker is given: pass -b host:port, or set CDC_BOOTSTRAP_SERVERS"
+        )
     result = Connection(brokers, values, timeout_seconds, verbose)
     if verbose:
         print_message(f"connecting with {result}")
@@ -144,7 +175,9 @@ def _file(path: Path) -> dict[str, str]:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise FileError(f"the Kafka client's properties cannot be read from {path}: {reason}") from None
+        raise FileError(
+            f"the Kafka client's properties cannot be read from {path}: {reason}"
+        ) from None
     values = {}
     for number, line in enumerate(map(str.strip, lines), 1):
         if line and not line.startswith("#"):

@@ -1,4 +1,4 @@
-"""``cdc formats``: lists the formats, built in and from installed packages, or shows one with its options."""
+"""``cdc formats``: a list of built-in and installed formats, or one of them with its options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ _AFTER_THE_RULES = ("Differs from Flink", "Source:")
 
 
 def formats(
-    name: Annotated[str, typer.Argument(help="Show what this format reads, and its options.", autocompletion=complete_format)] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Show what this format reads, and its options.", autocompletion=complete_format
+        ),
+    ] = "",
     json: Json = False,
     color: WhichColor = Color.AUTO,
 ) -> None:
@@ -40,8 +45,14 @@ def formats(
         described = describe(_declared(name))
         _print_json(described) if json else _show_one(described, color)
         return
-    summaries = [summary for identifier in list_formats() if (summary := _summary_or_none(identifier)) is not None]
-    _print_json(summaries) if json else _show_table(_HEADS, [_cells(summary) for summary in summaries], color)
+    summaries = [
+        summary
+        for identifier in list_formats()
+        if (summary := _summary_or_none(identifier)) is not None
+    ]
+    _print_json(summaries) if json else _show_table(
+        _HEADS, [_cells(summary) for summary in summaries], color
+    )
 
 
 def _declared(identifier: str) -> Format | type[Format]:
@@ -67,30 +78,45 @@ def summary_of(format: Format | type[Format]) -> dict[str, Any]:
 
 
 def describe(format: Format | type[Format]) -> dict[str, Any]:
-    """Return what a format declares, its options, and the description from its module's docstring."""
+    """Return a format's declarations, its options, and its module docstring's description."""
     cls = format if isinstance(format, type) else type(format)
     documented = option_texts(cls)
     options = [
         {
             "name": field.name,
-            "type": field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type)),
+            "type": field.type
+            if isinstance(field.type, str)
+            else getattr(field.type, "__name__", str(field.type)),
             "default": None if field.default is MISSING else field.default,
             "required": field.default is MISSING and field.default_factory is MISSING,
             "description": documented.get(field.name, ""),
         }
         for field in fields(format)
     ]
-    return {**summary_of(format), "metadata": sorted(format.metadata), "description": _rules(cls), "options": options}
+    return {
+        **summary_of(format),
+        "metadata": sorted(format.metadata),
+        "description": _rules(cls),
+        "options": options,
+    }
 
 
 def option_texts(cls: type) -> dict[str, str]:
-    """Return the descriptions of parameters by name, from the numpydoc docstrings of a class and its bases."""
+    """Return parameter descriptions by name, from numpydoc docstrings of a class and its bases."""
     texts: dict[str, str] = {}
     for each in reversed(cls.__mro__):
-        _, _, section = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition("\nParameters\n----------\n")
-        for names, text in re.findall(r"((?:^\S.*\n)+)((?:^ +.*\n?)+)", section.split("\n\n")[0], re.MULTILINE):
+        _, _, section = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition(
+            "\nParameters\n----------\n"
+        )
+        for names, text in re.findall(
+            r"((?:^\S.*\n)+)((?:^ +.*\n?)+)", section.split("\n\n")[0], re.MULTILINE
+        ):
             # Several lines of names may share one description.
-            named = [name.strip() for line in names.splitlines() for name in line.partition(" : ")[0].split(",")]
+            named = [
+                name.strip()
+                for line in names.splitlines()
+                for name in line.partition(" : ")[0].split(",")
+            ]
             texts.update(dict.fromkeys(named, " ".join(text.split())))
     return texts
 
@@ -99,7 +125,10 @@ def _rules(cls: type) -> str:
     """Return a module's docstring without the comparison with Flink and the sources at its end."""
     text = inspect.getdoc(sys.modules[cls.__module__]) or inspect.getdoc(cls) or ""
     paragraphs = re.split(r"\n\n(?=\S)", text)
-    end = next((index for index, each in enumerate(paragraphs) if each.startswith(_AFTER_THE_RULES)), len(paragraphs))
+    end = next(
+        (index for index, each in enumerate(paragraphs) if each.startswith(_AFTER_THE_RULES)),
+        len(paragraphs),
+    )
     return "\n\n".join(paragraphs[:end])
 
 
@@ -112,11 +141,14 @@ def _summary_or_none(identifier: str) -> dict[str, Any] | None:
         return None
 
 
-# ------------------------------------------------------------------------------------------------------------- showing
+# --------------------------------------------------------------------------------------------------
+# showing
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(interactive_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str))).decode())
+    typer.echo(
+        interactive_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str))).decode()
+    )
 
 
 def _cells(summary: Mapping[str, Any]) -> list[str]:
@@ -135,10 +167,19 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
     out = console(color)
     out.print(Text("\n".join(map(printable, manual(described["description"], out.width)))))
     out.print(
-        Text(f"\n{described['identifier']}: {' '.join(described['changelog_mode'])}; class {described['class']}", "bold"), soft_wrap=False
+        Text(
+            (
+                f"\n{described['identifier']}: {' '.join(described['changelog_mode'])}; class "
+                f"{described['class']}"
+            ),
+            "bold",
+        ),
+        soft_wrap=False,
     )
     if described["metadata"]:
-        out.print(Text("\n".join(hanging(f"metadata: {', '.join(described['metadata'])}", out.width))))
+        out.print(
+            Text("\n".join(hanging(f"metadata: {', '.join(described['metadata'])}", out.width)))
+        )
     out.print()
     rows = [
         [
@@ -156,12 +197,18 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
 
 
 def _show_paragraphs(rows: Sequence[Sequence[str]], out: Console) -> None:
-    """Show options as a manual page does: a line for the name, type and default, and the indented description below."""
+    """Show options as a manual page does.
+
+    The name, type and default are in one line; the description is indented below it.
+    """
     from rich.text import Text
 
     for name, kind, default, description in rows:
         head = default if default == "required" else f"default {default}"
-        out.print(Text.assemble((printable(name), "cyan"), printable(f"  {kind}, {head}")), soft_wrap=False)
+        out.print(
+            Text.assemble((printable(name), "cyan"), printable(f"  {kind}, {head}")),
+            soft_wrap=False,
+        )
         out.print(Text("\n".join([*hanging(printable(description), out.width, indent=4), ""])))
 
 
@@ -177,7 +224,9 @@ def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Colo
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, head in enumerate(heads):
-        table.add_column(head, style="cyan" if index == 0 else "", no_wrap=index == 0, overflow="fold")
+        table.add_column(
+            head, style="cyan" if index == 0 else "", no_wrap=index == 0, overflow="fold"
+        )
     for cells in rows:
         table.add_row(*(Text(printable(cell)) for cell in cells))
     console(color).print(table, soft_wrap=False)

@@ -1,4 +1,4 @@
-"""``cdc init`` and ``cdc run``: a job file for a whole database, written from its topics, and run."""
+"""``cdc init`` and ``cdc run``: a job file for a database, made from its topics, and run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,25 @@ if TYPE_CHECKING:
     from cdc_formats.topics.profile import TopicProfile
 
 JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file.", show_default=False)]
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)]
+Topics = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)
+]
 Output = Annotated[Path, typer.Option("--output", help="The file to write.")]
-Lake = Annotated[str, typer.Option("--lake", metavar="FOLDER", help="The folder of the Delta tables, of their schemas and the checkpoint.")]
+Lake = Annotated[
+    str,
+    typer.Option(
+        "--lake",
+        metavar="FOLDER",
+        help="The folder of the Delta tables, of their schemas and the checkpoint.",
+    ),
+]
 
 
 def run(context: typer.Context, job: JobFile) -> None:
     """Run a job file: keep the tables of a database equal to those that its topics describe.
 
-    The query is started again after failures. SIGTERM and Ctrl-C stop it. `cdc init` writes a job file.
+    The query is started again after failures. SIGTERM and Ctrl-C stop it. `cdc init` writes a job
+    file.
     """
     from normalize.monitoring.explain_error import explain_error
     from normalize.run import read_job, run_job
@@ -94,7 +104,8 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
     profiles : sequence of TopicProfile
         One for each topic.
     properties : sequence of str
-        The names of the connection's properties besides the servers; the file asks for their values.
+        The names of the connection's properties besides the servers; the file asks for their
+        values.
     lake : str
         The folder of the tables, without a slash at its end.
 
@@ -106,19 +117,29 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
     formats = {each.format for each in profiles}
     unknown = [each.topic for each in profiles if each.format is None]
     if unknown:
-        raise ArgumentError(f"the format of {unknown[0]} is not known: see `cdc profile {unknown[0]}`")
+        raise ArgumentError(
+            f"the format of {unknown[0]} is not known: see `cdc profile {unknown[0]}`"
+        )
     if len(formats) > 1:
         shown = ", ".join(f"{each.topic}: {each.format}" for each in profiles)
-        raise ArgumentError(f"a job has one format, and the topics have several ({shown}): write a file for each")
+        raise ArgumentError(
+            f"a job has one format, and the topics have several ({shown}): write a file for each"
+        )
     lines = [
-        "# The options are those of normalize.sync_database. A text env:NAME is the value of an environment variable.",
+        (
+            "# The options are those of normalize.sync_database. A text env:NAME is the value of "
+            "an environment variable."
+        ),
         f"topic: {json.dumps([each.topic for each in profiles])}",
         f"format: {profiles[0].format}",
         *_format_options(profiles),
         "options:",
         f"  kafka.bootstrap.servers: {json.dumps(profiles[0].servers)}",
         "  maxOffsetsPerTrigger: 100000",
-        *(f"  # {name} was passed to cdc: write Spark's option for it, kafka.*" for name in properties),
+        *(
+            f"  # {name} was passed to cdc: write Spark's option for it, kafka.*"
+            for name in properties
+        ),
         "target:",
         f"  delta: {{name: {json.dumps(lake)}}}",
         f"schema_location: {json.dumps(f'{lake}/_schemas')}",
@@ -133,13 +154,23 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
 
 def _format_options(profiles: Sequence[TopicProfile]) -> list[str]:
     """Return the entry of the format's options that the samples show, the same for each table."""
-    shown = [table.options for each in profiles for table in each.tables if table.schema is not None]
-    common = [(name, value) for name, value in (shown[0] if shown else {}).items() if all(each.get(name) == value for each in shown)]
-    return ["format_options:", *(f"  {name}: {json.dumps(value)}" for name, value in common)] if common else []
+    shown = [
+        table.options for each in profiles for table in each.tables if table.schema is not None
+    ]
+    common = [
+        (name, value)
+        for name, value in (shown[0] if shown else {}).items()
+        if all(each.get(name) == value for each in shown)
+    ]
+    return (
+        ["format_options:", *(f"  {name}: {json.dumps(value)}" for name, value in common)]
+        if common
+        else []
+    )
 
 
 def _tables(profile: TopicProfile) -> list[str]:
-    """Return the entries of tables that need a decision: those whose sample shows no primary key."""
+    """Return the entries of tables that need a decision: those without a primary key."""
     return [
         line
         for table in profile.tables

@@ -1,4 +1,7 @@
-"""Docstrings as a terminal shows them: filled paragraphs and tables, without the marks of reStructuredText."""
+"""Docstrings as a terminal shows them, without the marks of reStructuredText.
+
+They are filled paragraphs and tables.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ def without_marks(text: str) -> str:
     >>> without_marks("``t`` is `Ignored.TRUNCATE`. A message::")
     't is Ignored.TRUNCATE. A message:'
     """
-    return re.sub(r"::$", ":", _CODE.sub(lambda match: match[1] or match[2], text), flags=re.MULTILINE)
+    return re.sub(
+        r"::$", ":", _CODE.sub(lambda match: match[1] or match[2], text), flags=re.MULTILINE
+    )
 
 
 def manual(docstring: str, width: int) -> list[str]:
@@ -66,7 +71,9 @@ def _table(lines: Sequence[str], width: int) -> Iterator[str]:
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) <= width:
         for cells in (rows[0], ["-" * each for each in widths], *rows[1:]):
-            yield "  ".join(cell.ljust(each) for cell, each in zip(cells, widths, strict=True)).rstrip()
+            yield "  ".join(
+                cell.ljust(each) for cell, each in zip(cells, widths, strict=True)
+            ).rstrip()
         return
     for name, *cells in rows[1:]:
         yield name
@@ -79,11 +86,16 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
     starts = [match.start() for match in re.finditer("=+", lines[0])]
     rows: list[list[str]] = []
     for line in lines:
-        cells = [without_marks(line[start:end].strip()) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        cells = [
+            without_marks(line[start:end].strip())
+            for start, end in zip(starts, [*starts[1:], None], strict=True)
+        ]
         if _RULE.match(line):
             continue
         if not cells[0] and rows:
-            rows[-1] = [f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells, strict=True)]
+            rows[-1] = [
+                f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells, strict=True)
+            ]
         else:
             rows.append(cells)
     return rows

@@ -1,4 +1,7 @@
-"""Reads a topic by assignment, from any position, to its end or continuously. No consumer group, no commits."""
+"""A reader of a topic by assignment, from any position, to its end or continuously.
+
+It uses no consumer group and commits no offsets.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class Start:
     offset : int
         An offset; if negative, counted from the end: -10 is the last ten records.
     timestamp_ms : int or None
-        Start at the first record of this time or later, in milliseconds since 1970-01-01 UTC. None: start at `offset`.
+        Start at the first record of this time or later, in milliseconds since 1970-01-01 UTC. None:
+        start at `offset`.
     end : bool
         Whether to read new records only.
     """
@@ -41,7 +45,7 @@ class Start:
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Parse ``beginning``, ``end``, an offset, ``-N`` for the last N, or an ISO 8601 time with a time zone.
+        """Parse ``beginning``, ``end``, an offset, ``-N`` (last N), or an ISO 8601 time with zone.
 
         Raises
         ------
@@ -58,18 +62,25 @@ class Start:
             return cls(int(text))
         try:
             # Python 3.10 reads neither Z nor a fraction of another length.
-            spelled = re.sub(r"\.(\d{1,6})(?!\d)", lambda fraction: f".{fraction[1]:0<6}", re.sub(r"Z$", "+00:00", text))
+            spelled = re.sub(
+                r"\.(\d{1,6})(?!\d)",
+                lambda fraction: f".{fraction[1]:0<6}",
+                re.sub(r"Z$", "+00:00", text),
+            )
             moment = datetime.fromisoformat(spelled)
         except ValueError:
             raise typer.BadParameter(
-                f"{text!r} is not a position: use beginning, end, an offset, -N, or a time such as 2026-11-21T10:00:00Z"
+                f"{text!r} is not a position: use beginning, end, an offset, -N, or a time such as "
+                "2026-11-21T10:00:00Z"
             ) from None
         if moment.tzinfo is None:
-            raise typer.BadParameter(f"{text!r} has no time zone: append Z for UTC, or an offset such as +01:00")
+            raise typer.BadParameter(
+                f"{text!r} has no time zone: append Z for UTC, or an offset such as +01:00"
+            )
         return cls(timestamp_ms=round(moment.timestamp() * 1000))
 
     def among(self, low: int, high: int) -> int:
-        """Return the offset to start at in a partition with the offsets from `low` (included) to `high` (excluded)."""
+        """Return the start offset in a partition's range `low` (included) to `high` (excluded)."""
         if self.end:
             return high
         return min(max(self.offset if self.offset >= 0 else high + self.offset, low), high)
@@ -110,8 +121,14 @@ class Topic:
             every = self._reader.partitions(name, seconds)
             missing = sorted(set(partitions) - set(every))
             if missing:
-                raise ArgumentError(f"{name} has no partition {', '.join(map(str, missing))}; it has {', '.join(map(str, every))}")
-            self.ranges = {partition: self._reader.offsets(name, partition, seconds) for partition in sorted(partitions or every)}
+                raise ArgumentError(
+                    f"{name} has no partition {', '.join(map(str, missing))}; it has "
+                    f"{', '.join(map(str, every))}"
+                )
+            self.ranges = {
+                partition: self._reader.offsets(name, partition, seconds)
+                for partition in sorted(partitions or every)
+            }
         except BaseException:
             self._reader.close()
             raise
@@ -140,9 +157,17 @@ class Topic:
             When no record arrives in time although there are more.
         UnknownTopicError, SampleError
         """
-        begins, ends = self._begins(start), {partition: high for partition, (_, high) in self.ranges.items()}
+        begins, ends = (
+            self._begins(start),
+            {partition: high for partition, (_, high) in self.ranges.items()},
+        )
         if self.connection.verbose:
-            print_message("reading " + ", ".join(f"{self.name}[{partition}]@{offset}" for partition, offset in begins.items()))
+            print_message(
+                "reading "
+                + ", ".join(
+                    f"{self.name}[{partition}]@{offset}" for partition, offset in begins.items()
+                )
+            )
         waited_since = time.monotonic()
         left = _Left(begins, ends)
         progress = ReadProgress(self.name, left.total)
@@ -153,8 +178,8 @@ class Topic:
                 self._say_that_it_waits()
             elif time.monotonic() - waited_since > self.connection.timeout_seconds:
                 raise KafkaUnavailableError(
-                    f"no record of {self.name} arrived for {self.connection.timeout_seconds:g} s, although there are more: check the "
-                    "brokers, or raise --timeout"
+                    f"no record of {self.name} arrived for {self.connection.timeout_seconds:g} s, "
+                    "although there are more: check the brokers, or raise --timeout"
                 )
             yield batch
             if batch:
@@ -169,13 +194,22 @@ class Topic:
 
     def _begins(self, start: Start) -> dict[int, int]:
         if start.timestamp_ms is None:
-            return {partition: start.among(low, high) for partition, (low, high) in self.ranges.items()}
-        offsets = self._reader.offsets_at(self.name, self.ranges, start.timestamp_ms, self.connection.timeout_seconds)
-        return {partition: offsets.get(partition, high) for partition, (_, high) in self.ranges.items()}
+            return {
+                partition: start.among(low, high) for partition, (low, high) in self.ranges.items()
+            }
+        offsets = self._reader.offsets_at(
+            self.name, self.ranges, start.timestamp_ms, self.connection.timeout_seconds
+        )
+        return {
+            partition: offsets.get(partition, high) for partition, (_, high) in self.ranges.items()
+        }
 
 
 class _Left:
-    """Counts the offsets that a read has passed on its way to the ends that a topic had at the start."""
+    """Counts the offsets that a read has passed on its way to the ends of a topic.
+
+    These are the ends that the topic had at the start.
+    """
 
     def __init__(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> None:
         self._at = {partition: min(begin, ends[partition]) for partition, begin in begins.items()}
@@ -184,7 +218,9 @@ class _Left:
 
     def done(self, batch: Sequence[SampledRecord]) -> int:
         """Return the number of offsets passed when a batch is read."""
-        self._at |= {each.partition: min(each.offset + 1, self._ends[each.partition]) for each in batch}
+        self._at |= {
+            each.partition: min(each.offset + 1, self._ends[each.partition]) for each in batch
+        }
         return self.total - self._left()
 
     def _left(self) -> int:

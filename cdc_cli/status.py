@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 Checkpoint = Annotated[
     str,
     typer.Argument(
-        metavar="CHECKPOINT", help="The query's checkpointLocation: a path, or s3://, gs://, abfs://, hdfs://.", show_default=False
+        metavar="CHECKPOINT",
+        help="The query's checkpointLocation: a path, or s3://, gs://, abfs://, hdfs://.",
+        show_default=False,
     ),
 ]
 Ends = dict[str, dict[int, int]]
@@ -42,22 +44,31 @@ def status(
     timeout: Timeout = 10.0,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a query has processed: offsets, its last micro-batch and when it was planned, its state.
+    """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
 
-    With -b, also how many records each partition has that are not processed yet. The query may be running. Spark is not needed.
+    With -b, also how many records each partition has that are not processed yet. The query may be
+    running. Spark is not needed.
     """
     try:
         from normalize.checkpoint.status import checkpoint_status
 
         described = checkpoint_status(checkpoint)
     except ImportError as error:
-        raise MissingDependencyError(f"{error}; pip install 'pyspark-kafka-changelog[spark]'") from error
-    broker = connection(servers, config, properties, timeout, verbose) if servers or config else None
+        raise MissingDependencyError(
+            f"{error}; pip install 'pyspark-kafka-changelog[spark]'"
+        ) from error
+    broker = (
+        connection(servers, config, properties, timeout, verbose) if servers or config else None
+    )
     ends = {} if broker is None else _ends(broker, described)
     if json:
         typer.echo(
             json_text.dumps(
-                {**asdict(described), "state_version": described.state_version, "behind": _behind(described, ends)},
+                {
+                    **asdict(described),
+                    "state_version": described.state_version,
+                    "behind": _behind(described, ends),
+                },
                 default=datetime.isoformat,
             )
         )
@@ -74,9 +85,12 @@ def _ends(broker: Connection, checkpoint: CheckpointStatus) -> Ends:
 
 
 def _behind(checkpoint: CheckpointStatus, ends: Ends) -> Ends:
-    """Return the number of records that are not processed yet; of a partition that the query does not know yet, all of them."""
+    """Return how many records are unprocessed: all of a partition still unknown to the query."""
     return {
-        name: {partition: end - checkpoint.offsets[name].get(partition, 0) for partition, end in partitions.items()}
+        name: {
+            partition: end - checkpoint.offsets[name].get(partition, 0)
+            for partition, end in partitions.items()
+        }
         for name, partitions in ends.items()
     }
 
@@ -86,28 +100,40 @@ def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
     if checkpoint.committed_batch is None:
         lines.append("  no micro-batch is done yet")
     else:
-        lines.append(f"  last micro-batch  {checkpoint.committed_batch}, planned at {_at(checkpoint.committed_planned_at)}")
+        lines.append(
+            f"  last micro-batch  {checkpoint.committed_batch}, planned at "
+            f"{_at(checkpoint.committed_planned_at)}"
+        )
     if checkpoint.is_running_or_failed:
         lines.append(
-            f"  not done          {checkpoint.planned_batch}, planned at {_at(checkpoint.planned_at)}: "
-            "it is running, or the query ended in it"
+            f"  not done          {checkpoint.planned_batch}, planned at "
+            f"{_at(checkpoint.planned_at)}: it is running, or the query ended in it"
         )
     behind = _behind(checkpoint, ends)
     for name, partitions in checkpoint.offsets.items():
         lines += _topic_lines(name, partitions, ends.get(name, {}), behind.get(name, {}))
-    lines += [f"  source            {printable(source[:300])}" for source in checkpoint.other_sources]
+    lines += [
+        f"  source            {printable(source[:300])}" for source in checkpoint.other_sources
+    ]
     for operator in checkpoint.operators:
-        lines.append(f"  state             operator {operator.operator_id}, {operator.name}, {operator.partitions} partitions")
+        lines.append(
+            f"  state             operator {operator.operator_id}, {operator.name}, "
+            f"{operator.partitions} partitions"
+        )
     if checkpoint.state_version is not None:
         lines.append(f"  state version     {checkpoint.state_version}")
     return "\n".join(lines)
 
 
-def _topic_lines(name: str, offsets: Mapping[int, int], ends: Mapping[int, int], behind: Mapping[int, int]) -> Iterator[str]:
+def _topic_lines(
+    name: str, offsets: Mapping[int, int], ends: Mapping[int, int], behind: Mapping[int, int]
+) -> Iterator[str]:
     yield f"  {printable(name)}" + (f", {sum(behind.values()):,} behind" if behind else "")
     for partition in sorted({*offsets, *behind}):
         offset = f"{offsets[partition]:,}" if partition in offsets else "not read yet"
-        end = f" of {ends[partition]:,}: {behind[partition]:,} behind" if partition in behind else ""
+        end = (
+            f" of {ends[partition]:,}: {behind[partition]:,} behind" if partition in behind else ""
+        )
         yield f"    partition {partition}: {offset}{end}"
 
 

@@ -41,7 +41,12 @@ class TableSchema(NamedTuple):
 
 
 def table_of(
-    format: Format, named_options: Iterable[str], *, schema: str, primary_key: str, sample: Callable[[], list[SampledRecord]]
+    format: Format,
+    named_options: Iterable[str],
+    *,
+    schema: str,
+    primary_key: str,
+    sample: Callable[[], list[SampledRecord]],
 ) -> TableSchema:
     """Return the declared table, or infer it from a sample and print it on standard error.
 
@@ -80,10 +85,18 @@ def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[Sampled
     from cdc_formats.topics.kafka import sample_topic
 
     check_topic(broker, topic)
-    return sample_topic(broker.servers, topic, sample=sample, config=broker.client_config(), timeout_seconds=broker.timeout_seconds)
+    return sample_topic(
+        broker.servers,
+        topic,
+        sample=sample,
+        config=broker.client_config(),
+        timeout_seconds=broker.timeout_seconds,
+    )
 
 
-def detected_format(topic: str, records: Sequence[SampledRecord], options: Mapping[str, str]) -> Format:
+def detected_format(
+    topic: str, records: Sequence[SampledRecord], options: Mapping[str, str]
+) -> Format:
     """Return the format that a sample shows, and print it on standard error.
 
     Parameters
@@ -107,7 +120,9 @@ def detected_format(topic: str, records: Sequence[SampledRecord], options: Mappi
         inspected = inspect_all(records)
         best, reason = choose(candidates(inspected, options), inspected)
     if best is None or best.format is None:
-        raise ArgumentError(f"the format of {topic} is not known: {reason}. Pass -f, or see `cdc profile {topic}`")
+        raise ArgumentError(
+            f"the format of {topic} is not known: {reason}. Pass -f, or see `cdc profile {topic}`"
+        )
     print_message(f"detected -f {best.identifier}: {reason}", "dim")
     return best.format
 
@@ -116,14 +131,21 @@ def _pasteable(schema: InferredSchema, format_options: Mapping[str, Any]) -> str
     """Return the inferred table as options to paste, with notes for the user."""
     options = [
         f"--schema {shlex.quote(schema.ddl)}",
-        *([f"--primary-key {shlex.quote(','.join(schema.primary_key))}"] if schema.primary_key else []),
+        *(
+            [f"--primary-key {shlex.quote(','.join(schema.primary_key))}"]
+            if schema.primary_key
+            else []
+        ),
         *(f"-o {shlex.quote(f'{name}={value}')}" for name, value in format_options.items()),
     ]
     return "\n".join(
         [
             f"inferred from {schema.records:,} records, {schema.rows:,} rows; to declare it, pass",
             *(f"  {each}" for each in options),
-            *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in schema.noted_columns.items()),
+            *(
+                f"  {', '.join(map(quote, columns))}: {note}"
+                for note, columns in schema.noted_columns.items()
+            ),
             *(f"  {note}" for note in schema.notes),
         ]
     )

@@ -13,7 +13,18 @@ from cdc_formats.topics.encodings import SampledRecord
 from .arguments import make_format, pairs
 from .changelog import Changelog, Errors, Row, print_summary_at_end
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
-from .options import FormatOption, Json, Normalize, OnErrors, PrimaryKey, Sample, Schema, Topic as TopicName, WhichColor, format_option
+from .options import (
+    FormatOption,
+    Json,
+    Normalize,
+    OnErrors,
+    PrimaryKey,
+    Sample,
+    Schema,
+    Topic as TopicName,
+    WhichColor,
+    format_option,
+)
 from .reading import Start, Topic
 from .table import SAMPLE, TableSchema, detected_format, sample_of_topic, table_of
 from .terminal import Color, ReadProgress, print_message
@@ -27,21 +38,38 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="Where to start: beginning, end, an offset, -N for the last N of each partition, or a time such as 2026-11-21T10:00:00Z. "
-        f"Default: {_LAST}; with --normalize {_ALL}.",
+        help="Where to start: beginning, end, an offset, -N for the last N of each partition, or a "
+        f"time such as 2026-11-21T10:00:00Z. Default: {_LAST}; with --normalize {_ALL}.",
         show_default=False,
     ),
 ]
-Partitions = Annotated[list[int] | None, typer.Option(min=0, help="Read only this partition. Can be repeated.")]
-Most = Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many rows.", show_default=False)]
+Partitions = Annotated[
+    list[int] | None, typer.Option(min=0, help="Read only this partition. Can be repeated.")
+]
+Most = Annotated[
+    int | None, typer.Option("--max", min=1, help="Stop after this many rows.", show_default=False)
+]
 Expanded = Annotated[
     bool,
-    typer.Option("--expanded", "-x", help="Show each column of a row on a line of its own, as is done if the terminal is too narrow."),
+    typer.Option(
+        "--expanded",
+        "-x",
+        help=(
+            "Show each column of a row on a line of its own, as is done if the terminal is too "
+            "narrow."
+        ),
+    ),
 ]
-Follow = Annotated[bool, typer.Option(help="Continue at the end of the topic, or stop where it ended at the start.")]
+Follow = Annotated[
+    bool,
+    typer.Option(help="Continue at the end of the topic, or stop where it ended at the start."),
+]
 WhereKey = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Show only rows of this key; VALUE as it is shown. Can be repeated for more columns."),
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Show only rows of this key; VALUE as it is shown. Can be repeated for more columns.",
+    ),
 ]
 
 
@@ -49,7 +77,13 @@ def tail(
     topic: TopicName,
     servers: Servers = "",
     *,
-    format: Annotated[str, format_option("The format of the messages; cdc formats lists them. By default, detected from a sample.")] = "",
+    format: Annotated[
+        str,
+        format_option(
+            "The format of the messages; cdc formats lists them. By default, detected from a "
+            "sample."
+        ),
+    ] = "",
     option: FormatOption = None,
     schema: Schema = "",
     primary_key: PrimaryKey = "",
@@ -71,9 +105,9 @@ def tail(
 ) -> None:
     """Follow a topic as a changelog.
 
-    Rows are coloured by kind: +I, -U, +U, -D. In a pipe they are tab-separated lines; --json writes changelog-json messages with the
-    position of each record. Records without rows and records that cannot be decoded are reported on standard error. No consumer group
-    is joined.
+    Rows are coloured by kind: +I, -U, +U, -D. In a pipe they are tab-separated lines; --json writes
+    changelog-json messages with the position of each record. Records without rows and records that
+    cannot be decoded are reported on standard error. No consumer group is joined.
     """
     broker = connection(servers, config, properties, timeout, verbose)
     begin = Start.parse(start or (_ALL if normalize else _LAST))
@@ -89,11 +123,21 @@ def tail(
     view = view_of(table.columns, json=json, color=color, expanded=expanded)
     shown = RowPrinter(view, _has_key(table, pairs(where_key or (), "--where-key")), most)
     changelog = Changelog(
-        table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, print_message=shown.print_message
+        table,
+        normalize=normalize,
+        errors=errors,
+        show_ignored=errors is not Errors.SKIP,
+        print_message=shown.print_message,
     )
     with Topic(broker, topic, partition or ()) as opened, print_summary_at_end(changelog.summary):
         if not start and not normalize:
-            print_message(f"starting with the last {_LAST[1:]} records of each partition; --from {_ALL} shows all", "dim")
+            print_message(
+                (
+                    f"starting with the last {_LAST[1:]} records of each partition; --from {_ALL} "
+                    "shows all"
+                ),
+                "dim",
+            )
         shown.follow(opened.batches(begin, follow=follow), changelog)
 
 
@@ -125,7 +169,9 @@ class RowPrinter:
         print_message(text, style)
 
     def _take(self, record: SampledRecord, changelog: Changelog) -> None:
-        rows = [(kind, row) for kind, row in changelog.rows(record) if self.is_shown(row)][: self.left]
+        rows = [(kind, row) for kind, row in changelog.rows(record) if self.is_shown(row)][
+            : self.left
+        ]
         changelog.seen(rows)
         self.pending += [(record, kind, row) for kind, row in rows]
         if self.left is not None:
@@ -139,10 +185,16 @@ class RowPrinter:
 
 
 def _has_key(table: TableSchema, key: Mapping[str, str]) -> Callable[[Row], bool]:
-    """Return the test whether a row has the given key columns; their values are given as they are shown."""
+    """Return the test for rows with the given key values, which are written as they are shown."""
     key_names = table.primary_key or tuple(column.name for column in table.columns)
     for name in key:
         if name not in key_names:
-            raise typer.BadParameter(f"--where-key {name}: not a key column; the key has {', '.join(key_names)}")
-    tests = [(index, text_of(column.type), key[column.name]) for index, column in enumerate(table.columns) if column.name in key]
+            raise typer.BadParameter(
+                f"--where-key {name}: not a key column; the key has {', '.join(key_names)}"
+            )
+    tests = [
+        (index, text_of(column.type), key[column.name])
+        for index, column in enumerate(table.columns)
+        if column.name in key
+    ]
     return lambda row: all(text(row[index]) == value for index, text, value in tests)

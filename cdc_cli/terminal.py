@@ -1,4 +1,4 @@
-"""Terminal output: consoles, colours, and messages on standard error. Kafka messages cannot control the terminal."""
+"""Terminal output, which Kafka messages cannot control: consoles, colours, messages on stderr."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Color(str, Enum):
 
 
 def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
-    """Return a console. ``auto`` has colours on a terminal, unless the environment has ``NO_COLOR``.
+    """Return a console; ``auto`` has colours on a terminal, unless ``NO_COLOR`` is set.
 
     Parameters
     ----------
@@ -46,8 +46,13 @@ def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
     from rich.console import Console
 
     always = color is Color.ALWAYS
-    # "always" is kept for a terminal that does not report its abilities; "never" writes no escape codes.
-    systems: dict[Color, Literal["auto", "standard"] | None] = {Color.AUTO: "auto", Color.ALWAYS: "standard", Color.NEVER: None}
+    # "always" is kept for a terminal that does not report its abilities; "never" writes no escape
+    # codes.
+    systems: dict[Color, Literal["auto", "standard"] | None] = {
+        Color.AUTO: "auto",
+        Color.ALWAYS: "standard",
+        Color.NEVER: None,
+    }
     return Console(
         stderr=stderr,
         force_terminal=True if always else None,
@@ -76,7 +81,7 @@ def print_result(text: str, color: Color, style: str) -> None:
 
 
 def print_message(text: str, style: str = "") -> None:
-    """Print a message on standard error; line breaks are kept, other control characters are escaped.
+    """Print a message on standard error; keep line breaks and escape other control characters.
 
     Parameters
     ----------
@@ -113,7 +118,9 @@ def status_line(text: str) -> Iterator[None]:
 
 
 class ReadProgress:
-    """A line on standard error, rewritten in place, with the progress of a long read; other output replaces it.
+    """A line on standard error, rewritten in place, with the progress of a long read.
+
+    Other output replaces it.
 
     Parameters
     ----------
@@ -130,14 +137,20 @@ class ReadProgress:
         self.begun = self.next = time.monotonic()
 
     def show(self, done: int) -> None:
-        """Show how many records are read, how many a second, and how many are left; remove the line when none is."""
+        """Show how many records are read, how many a second, and how many are left.
+
+        Remove the line when none is left.
+        """
         now = time.monotonic()
         if done >= self.total:
             self.remove()
             self.active = False
         if self.active and now >= self.next and now > self.begun:
             rate = done / (now - self.begun)
-            text = f"{self.title}: {done:,} of {self.total:,} records, {rate:,.0f}/s, {self.total - done:,} behind"
+            text = (
+                f"{self.title}: {done:,} of {self.total:,} records, {rate:,.0f}/s, "
+                f"{self.total - done:,} behind"
+            )
             self.remove()
             sys.stderr.write(text[: _stderr().width - 1])
             sys.stderr.flush()
@@ -157,14 +170,22 @@ def print_error(error: Exception) -> None:
     if isinstance(error, (ChangelogError, OSError)):
         print_message(f"error: {error}", "red")
     else:
-        print_message(f"error: [INTERNAL] {type(error).__name__}: {error}; this is a bug, --traceback shows where", "red")
+        print_message(
+            (
+                f"error: [INTERNAL] {type(error).__name__}: {error}; this is a bug, --traceback "
+                "shows where"
+            ),
+            "red",
+        )
 
 
-_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+_UNSAFE_IN_JSON = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
 
 
 def interactive_json(line: bytes) -> bytes:
-    r"""Return the same JSON, with escapes for control characters and for characters that hide or reorder text.
+    r"""Return the same JSON, escaping control characters and those that hide or reorder text.
 
     Examples
     --------

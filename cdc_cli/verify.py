@@ -38,26 +38,44 @@ Url = Annotated[
     str,
     typer.Argument(
         metavar="URL",
-        help="The source database: jdbc:mysql://host:3306/db, jdbc:mariadb://... or jdbc:postgresql://...",
+        help=(
+            "The source database: jdbc:mysql://host:3306/db, jdbc:mariadb://... or "
+            "jdbc:postgresql://..."
+        ),
         show_default=False,
     ),
 ]
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="The source table: table or schema.table.", show_default=False)]
+Table = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="The source table: table or schema.table.", show_default=False
+    ),
+]
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="The target table: a name, a path of a Delta table, or a table of --target-url.", show_default=False
+        metavar="TARGET",
+        help="The target table: a name, a path of a Delta table, or a table of --target-url.",
+        show_default=False,
     ),
 ]
-Kind = Annotated[TargetKind, typer.Option("--kind", help="The kind of target table.", rich_help_panel=_TARGET)]
-User = Annotated[str, typer.Option(metavar="NAME", help="The user of the source database.", rich_help_panel=_SOURCE)]
+Kind = Annotated[
+    TargetKind, typer.Option("--kind", help="The kind of target table.", rich_help_panel=_TARGET)
+]
+User = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The user of the source database.", rich_help_panel=_SOURCE),
+]
 Password = Annotated[
     str,
     typer.Option(
         envvar="CDC_SOURCE_PASSWORD",
         show_envvar=True,
         metavar="env:NAME",
-        help="Its password: the environment variable that has it. On a terminal, cdc asks for a missing password.",
+        help=(
+            "Its password: the environment variable that has it. On a terminal, cdc asks for a "
+            "missing password."
+        ),
         rich_help_panel=_SOURCE,
     ),
 ]
@@ -69,23 +87,61 @@ SourceOption = Annotated[
         rich_help_panel=_SOURCE,
     ),
 ]
-TargetUrl = Annotated[str, typer.Option(metavar="URL", help="The target database, with --kind jdbc.", rich_help_panel=_TARGET)]
-TargetUser = Annotated[str, typer.Option(metavar="NAME", help="The user of the target database.", rich_help_panel=_TARGET)]
+TargetUrl = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="The target database, with --kind jdbc.", rich_help_panel=_TARGET
+    ),
+]
+TargetUser = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The user of the target database.", rich_help_panel=_TARGET),
+]
 TargetPassword = Annotated[
     str,
     typer.Option(
-        envvar="CDC_TARGET_PASSWORD", show_envvar=True, metavar="env:NAME", help="Its password, as --password.", rich_help_panel=_TARGET
+        envvar="CDC_TARGET_PASSWORD",
+        show_envvar=True,
+        metavar="env:NAME",
+        help="Its password, as --password.",
+        rich_help_panel=_TARGET,
     ),
 ]
 TargetWhere = Annotated[
-    str, typer.Option(metavar="SQL", help="Compare only these rows of the target: 'deleted_at IS NULL'.", rich_help_panel=_TARGET)
+    str,
+    typer.Option(
+        metavar="SQL",
+        help="Compare only these rows of the target: 'deleted_at IS NULL'.",
+        rich_help_panel=_TARGET,
+    ),
 ]
-Keys = Annotated[str, typer.Option(metavar="NAME,...", help="The columns that identify a row. By default, the source's primary key.")]
-Exclude = Annotated[str, typer.Option(metavar="NAME,...", help="Columns of the source that are not compared.")]
-MaxLag = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="The longest time that the target may be behind the source.")]
-Repair = Annotated[bool, typer.Option("--repair", help="Write the source's rows of the keys that differ to the target.")]
+Keys = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="The columns that identify a row. By default, the source's primary key.",
+    ),
+]
+Exclude = Annotated[
+    str, typer.Option(metavar="NAME,...", help="Columns of the source that are not compared.")
+]
+MaxLag = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="SECONDS", help="The longest time that the target may be behind the source."
+    ),
+]
+Repair = Annotated[
+    bool,
+    typer.Option("--repair", help="Write the source's rows of the keys that differ to the target."),
+]
 Limit = Annotated[int, typer.Option(min=0, help="The most differences that are listed.")]
-Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark, such as a catalog. Can be repeated.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="A setting of Spark, such as a catalog. Can be repeated."
+    ),
+]
 
 
 def verify(
@@ -113,9 +169,11 @@ def verify(
 ) -> None:
     """Compare a target table with its source table, at one position of the source's log.
 
-    Neither the writes to the source nor the query that writes the target need to be paused. Spark runs on this machine.
+    Neither the writes to the source nor the query that writes the target need to be paused. Spark
+    runs on this machine.
 
-    Exit codes: 0 if the tables are equal, 1 if they are not, 2 if it is not known or cannot be found out.
+    Exit codes: 0 if the tables are equal, 1 if they are not, 2 if it is not known or cannot be
+    found out.
     """
     if (kind is TargetKind.JDBC) != bool(target_url):
         raise typer.BadParameter("--target-url and --kind jdbc require each other")
@@ -124,12 +182,18 @@ def verify(
         from normalize.monitoring.explain_error import explain_error
 
         source = JdbcSource(
-            url, table, user or None, _password("source", user, password), options=pairs(source_option or (), "--source-option")
+            url,
+            table,
+            user or None,
+            _password("source", user, password),
+            options=pairs(source_option or (), "--source-option"),
         )
         copy = _target(kind, target, target_url, target_user, target_password)
         with status_line("starting Spark"):
             settings = {"spark.sql.session.timeZone": "UTC", **pairs(conf or (), "--conf")}
-            spark = local_session("cdc verify", packages=_packages(kind, url, target_url), **settings)
+            spark = local_session(
+                "cdc verify", packages=_packages(kind, url, target_url), **settings
+            )
         with status_line(f"comparing {target} with {table}"):
             result = verify_table(
                 spark,
@@ -154,8 +218,13 @@ def verify(
 
 def _print(result: Verification, *, json: bool, color: Color) -> None:
     if json:
-        differences = [{"kind": each.kind, "key": dict(each.key), "columns": each.columns} for each in result.differences]
-        typer.echo(json_text.dumps({"equal": result.equal, **asdict(result), "differences": differences}))
+        differences = [
+            {"kind": each.kind, "key": dict(each.key), "columns": each.columns}
+            for each in result.differences
+        ]
+        typer.echo(
+            json_text.dumps({"equal": result.equal, **asdict(result), "differences": differences})
+        )
     else:
         print_result(str(result), color, f"bold {_STYLES[result.equal]}")
 
@@ -173,12 +242,20 @@ def _password(of: str, user: str, password: str) -> str | None:
     if password:
         return from_environment(f"the password of the {of}", password)
     if user and sys.stdin.isatty():
-        return str(typer.prompt(f"Password of {user} in the {of} database", hide_input=True, default="", show_default=False, err=True))
+        return str(
+            typer.prompt(
+                f"Password of {user} in the {of} database",
+                hide_input=True,
+                default="",
+                show_default=False,
+                err=True,
+            )
+        )
     return None
 
 
 def _packages(kind: TargetKind, *urls: str) -> list[str]:
-    """Return the packages that Spark needs. MySQL and MariaDB sources are read without a JDBC driver."""
+    """Return the packages that Spark needs; MySQL and MariaDB sources need no JDBC driver."""
     source, target = (url.partition(":")[2].partition(":")[0] for url in urls)
     lake = [] if kind is TargetKind.JDBC else [kind.value]
     return [*lake, *sorted({source} & {"postgresql"} | {target} - {""})]

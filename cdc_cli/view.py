@@ -29,7 +29,12 @@ Shown = tuple[SampledRecord, RowKind, Row]
 """A row, its kind, and the record that it came in."""
 
 NULL = "<NULL>"  # as in Flink's SQL client
-_STYLES = {RowKind.INSERT: "green", RowKind.UPDATE_BEFORE: "yellow", RowKind.UPDATE_AFTER: "bright_yellow", RowKind.DELETE: "red"}
+_STYLES = {
+    RowKind.INSERT: "green",
+    RowKind.UPDATE_BEFORE: "yellow",
+    RowKind.UPDATE_AFTER: "bright_yellow",
+    RowKind.DELETE: "red",
+}
 _WIDEST = 30  # as Flink's display.max-column-width
 _NARROW_TEXT = 10
 _WIDTHS = {
@@ -38,7 +43,9 @@ _WIDTHS = {
     "SMALLINT": 6,
     "INT": 8,
     "BIGINT": 12,
-    **{name: len(TYPES[name].to_text(1000)) for name in ("DATE", "TIME", *TIMESTAMP_TYPES)},  # with milliseconds
+    **{
+        name: len(TYPES[name].to_text(1000)) for name in ("DATE", "TIME", *TIMESTAMP_TYPES)
+    },  # with milliseconds
     "STRING": 12,
     "VARCHAR": 12,
 }
@@ -59,7 +66,9 @@ class View(ABC):
 
 
 def view_of(columns: Sequence[Column], *, json: bool, color: Color, expanded: bool = False) -> View:
-    """Return the view: JSON if requested, a table for a person (expanded: a line for each column), otherwise tab-separated lines.
+    """Return the view: JSON if requested, a table for a person, else tab-separated lines.
+
+    If the table is expanded, it has a line for each column.
 
     Raises
     ------
@@ -68,14 +77,19 @@ def view_of(columns: Sequence[Column], *, json: bool, color: Color, expanded: bo
     """
     if json:
         return JsonView(columns)
-    return TableView(columns, console(color), expanded=expanded) if is_interactive(color) else TextView(columns)
+    return (
+        TableView(columns, console(color), expanded=expanded)
+        if is_interactive(color)
+        else TextView(columns)
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ values
+# --------------------------------------------------------------------------------------------------
+# values
 
 
 def text_of(sql_type: SqlType) -> Callable[[Any], str]:
-    """Return the function from a canonical value to its text, in which control characters are escaped.
+    """Return the function from a canonical value to its text, with escaped control characters.
 
     Examples
     --------
@@ -90,8 +104,16 @@ def text_of(sql_type: SqlType) -> Callable[[Any], str]:
     named = [printable(field.name) for field in sql_type.fields]
     nested: dict[str, Callable[[Any], str]] = {
         "ARRAY": lambda value: f"[{', '.join(map(inner[0], value))}]",
-        "MAP": lambda value: "{" + ", ".join(f"{inner[0](key)}: {inner[1](item)}" for key, item in value) + "}",
-        "STRUCT": lambda value: "{" + ", ".join(f"{name}: {to(of)}" for name, to, of in zip(named, inner, value, strict=True)) + "}",
+        "MAP": lambda value: (
+            "{" + ", ".join(f"{inner[0](key)}: {inner[1](item)}" for key, item in value) + "}"
+        ),
+        "STRUCT": lambda value: (
+            "{"
+            + ", ".join(
+                f"{name}: {to(of)}" for name, to, of in zip(named, inner, value, strict=True)
+            )
+            + "}"
+        ),
     }
     to = nested[sql_type.name]
     return lambda value: NULL if value is None else to(value)
@@ -110,11 +132,12 @@ class RowTexts:
         return [cell(value) for cell, value in zip(self._cells, row, strict=True)]
 
 
-# ------------------------------------------------------------------------------------------------------------- views
+# --------------------------------------------------------------------------------------------------
+# views
 
 
 class TextView(View):
-    """Writes a header and a tab-separated line for each row; tabs and line breaks in texts are escaped."""
+    """A view of a header and tab-separated rows; tabs and line breaks in texts are escaped."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.texts = RowTexts(columns)
@@ -143,20 +166,28 @@ class JsonView(View):
     def _line(self, record: SampledRecord, kind: RowKind, row: Row) -> bytes:
         encoded = self.encoder.encode(kind, row)
         assert encoded is not None  # changelog-json has a message for every row
-        place = json_bytes({"topic": record.topic, "partition": record.partition, "offset": record.offset})
+        place = json_bytes(
+            {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        )
         return interactive_json((encoded[1] or b"")[:-1] + b"," + place[1:]) + b"\n"
 
 
 class TableView(View):
     """Prints a table as wide as the terminal, with a colour for each row kind.
 
-    The first rows determine the widths; they are chosen again when the terminal's width changes. Longer texts are cut. If the terminal is
-    too narrow for all columns, or on request, each column of a row is a line, and nothing is cut.
+    The first rows determine the widths; they are chosen again when the terminal's width changes.
+    Longer texts are cut. If the terminal is too narrow for all columns, or on request, each column
+    of a row is a line, and nothing is cut.
     """
 
-    def __init__(self, columns: Sequence[Column], console: Console, *, expanded: bool = False) -> None:
+    def __init__(
+        self, columns: Sequence[Column], console: Console, *, expanded: bool = False
+    ) -> None:
         self.texts, self.console, self.expanded = RowTexts(columns), console, expanded
-        self.full_widths = [max(len(name), _least(column)) for name, column in zip(self.texts.names, columns, strict=True)]
+        self.full_widths = [
+            max(len(name), _least(column))
+            for name, column in zip(self.texts.names, columns, strict=True)
+        ]
         self.widths: list[int] = []
         self.fitted_to = 0
 
@@ -185,22 +216,32 @@ class TableView(View):
         for texts in cells:
             pairs = zip(self.full_widths, texts, strict=True)
             self.full_widths = [max(width, min(cell_len(text), _WIDEST)) for width, text in pairs]
-        fitting = [] if self.expanded else fit_widths(self.full_widths, self.fitted_to - len("| op |"), self.texts.fixed)
+        fitting = (
+            []
+            if self.expanded
+            else fit_widths(self.full_widths, self.fitted_to - len("| op |"), self.texts.fixed)
+        )
         self.widths = [2, *fitting] if fitting else []
 
     def _print_expanded(self, kind: RowKind, texts: Sequence[str]) -> None:
-        """Print a row as psql does in its expanded display: its kind, and a line for each column."""
+        """Print a row as psql's expanded display does: its kind, and a line for each column."""
         from rich.table import Table
         from rich.text import Text
 
         style = _STYLES[kind]
-        self._print(Text(f"-[ {SHORT_STRINGS[kind]} ]".ljust(min(self.console.width, 40), "-"), style))
+        self._print(
+            Text(f"-[ {SHORT_STRINGS[kind]} ]".ljust(min(self.console.width, 40), "-"), style)
+        )
         grid = Table.grid(padding=(0, 1))
         grid.add_column(max_width=max(self.console.width // 3, 1), overflow="fold")
         grid.add_column()
         grid.add_column(overflow="fold")
         for name, text in zip(self.texts.names, texts, strict=True):
-            grid.add_row(Text(name, "bold"), Text("|", "dim"), Text(text, f"{style} dim" if text == NULL else style))
+            grid.add_row(
+                Text(name, "bold"),
+                Text("|", "dim"),
+                Text(text, f"{style} dim" if text == NULL else style),
+            )
         self.console.print(grid, soft_wrap=False)
 
     def _header(self) -> None:
@@ -220,7 +261,9 @@ class TableView(View):
         line = Text()
         line.append("|", "dim")
         for text, width, to_right in zip(texts, self.widths, right, strict=True):
-            line.append(f" {_cut(text, width, to_right)} ", f"{style} dim" if text == NULL else style).append("|", "dim")
+            line.append(
+                f" {_cut(text, width, to_right)} ", f"{style} dim" if text == NULL else style
+            ).append("|", "dim")
         return line
 
     def _print(self, line: Text) -> None:
@@ -243,7 +286,9 @@ def _cut(text: str, width: int, to_right: bool) -> str:
 
 
 def fit_widths(full_widths: Sequence[int], room: int, fixed: Sequence[bool]) -> list[int]:
-    """Return widths that fit: text columns shrink, the widest first. Empty: they would shrink to less than a reader can use.
+    """Return widths that fit: text columns shrink, the widest first.
+
+    The result is empty if they would shrink to less than a reader can use.
 
     Parameters
     ----------

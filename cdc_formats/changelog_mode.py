@@ -1,4 +1,4 @@
-"""Changelog modes: the row kinds that a format declares, or that a consumer needs (Flink's ``ChangelogMode``)."""
+"""Changelog modes (Flink's ``ChangelogMode``): row kinds that formats declare or consumers need."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ChangelogMode:
     kinds : frozenset of RowKind
         The kinds that can appear.
     key_only_deletes : bool
-        Whether a ``-D`` may carry only the key columns, like a Kafka tombstone. Flink's Kafka connector declares full deletes for
-        upsert-kafka although its tombstones have only the key.
+        Whether a ``-D`` may carry only the key columns, like a Kafka tombstone. Flink's Kafka
+        connector declares full deletes for upsert-kafka although its tombstones have only the key.
 
     Examples
     --------

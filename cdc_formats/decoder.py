@@ -2,8 +2,8 @@
 
 It completes before-images, converts types, projects metadata and adds the path to every error.
 
-Decoding is pure: the same bytes always give the same changes, independent of earlier records, the clock, the machine's time zone and the
-network.
+Decoding is pure: the same bytes always give the same changes, independent of earlier records, the
+clock, the machine's time zone and the network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ from .values.schema import Column
 C = TypeVar("C")
 
 # Member lookup on an Enum is slow up to Python 3.11.
-_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = (
+    RowKind.INSERT,
+    RowKind.UPDATE_BEFORE,
+    RowKind.UPDATE_AFTER,
+    RowKind.DELETE,
+)
 
 
 class NameDifference(NamedTuple):
@@ -59,16 +64,18 @@ class NameDifference(NamedTuple):
 class Decoder:
     """A format compiled for one table; `Format.decoder` returns it.
 
-    `decode` returns the changelog of the message. `upserts` returns one change per key, for a keyed stage. Flink's planner puts
-    DropUpdateBefore under its ChangelogNormalize; likewise, `upserts` reads only the key of a before-image. An event that changes the key
-    becomes a delete of the old key and an upsert of the new one (Flink drops the old key's ``-U`` and leaves a stale row). With
+    `decode` returns the changelog of the message. `upserts` returns one change per key, for a keyed
+    stage. Flink's planner puts DropUpdateBefore under its ChangelogNormalize; likewise, `upserts`
+    reads only the key of a before-image. An event that changes the key becomes a delete of the old
+    key and an upsert of the new one (Flink drops the old key's ``-U`` and leaves a stale row). With
     `positions`, each change has its position in the source's log.
 
     Attributes
     ----------
     tables : dict
-        The tables of all messages with rows decoded so far, in the order of their first message. Each is a tuple of the values of the
-        columns `tables` of `Format.decoder`. No result depends on it.
+        The tables of all messages with rows decoded so far, in the order of their first message.
+        Each is a tuple of the values of the columns `tables` of `Format.decoder`. No result depends
+        on it.
     """
 
     def __init__(
@@ -85,7 +92,9 @@ class Decoder:
     ) -> None:
         format.check(columns, unique_key)
         if positions and format.positions:
-            raise FormatOptionError(f"{format.identifier} has no positions that order changes: {format.positions}")
+            raise FormatOptionError(
+                f"{format.identifier} has no positions that order changes: {format.positions}"
+            )
         self.format = format
         self.columns = columns
         self.unique_key = unique_key
@@ -94,27 +103,40 @@ class Decoder:
         self._read = _with_headers(format, format.reader(self._rows))
         self._read_keyed = _with_headers(format, format.reader(self._rows, keyed=True))
         self._key_of = key_getter(columns, self._rows.key_indices)
-        self._unified_key = row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
+        self._unified_key = (
+            row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
+        )
         self._tombstones = format.reads_tombstones
         self._readers = tuple(format.metadata[name].read for name in metadata)
-        self._position_of: Callable[[Any], Position | None] = format.position if positions else lambda message: None
+        self._position_of: Callable[[Any], Position | None] = (
+            format.position if positions else lambda message: None
+        )
         self._require_key, self._completes_moved = require_key, completes_moved
         self._table_of = format.table_reader(tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
             check = message_validator(format.identifier, format.json_schema())
-            self._read, self._read_keyed = _validated(self._read, check), _validated(self._read_keyed, check)
-        self._require_known = _known_columns(format, columns) if format.unknown_columns == "fail" else None
+            self._read, self._read_keyed = (
+                _validated(self._read, check),
+                _validated(self._read_keyed, check),
+            )
+        self._require_known = (
+            _known_columns(format, columns) if format.unknown_columns == "fail" else None
+        )
 
     def _metadata_column(self, name: str) -> Column:
         metadata = self.format.metadata
         if name not in metadata:
             listed = ", ".join(sorted(metadata)) or "none"
-            raise SchemaError(f"{self.format.identifier} has no metadata column {name!r}; it has {listed}")
+            raise SchemaError(
+                f"{self.format.identifier} has no metadata column {name!r}; it has {listed}"
+            )
         return Column(name, metadata[name].sql_type)
 
-    def decode(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[Change] | Ignored:
+    def decode(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> list[Change] | Ignored:
         """Return the changelog rows of one Kafka record, in order, or the reason why it has none.
 
         Raises
@@ -124,8 +146,10 @@ class Decoder:
         """
         return self._decoded(self._read, self._changes, key, value, headers)
 
-    def upserts(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[KeyedChange] | Ignored:
-        """Return the upserts and deletes of one Kafka record, in order, or the reason why it has none.
+    def upserts(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> list[KeyedChange] | Ignored:
+        """Return one Kafka record's upserts and deletes, in order, or the reason why it has none.
 
         Raises
         ------
@@ -135,7 +159,12 @@ class Decoder:
         return self._decoded(self._read_keyed, self._keyed, key, value, headers)
 
     def _decoded(
-        self, read: Reader, add: Callable[[Event, list[C]], None], key: bytes | None, value: bytes | None, headers: Headers
+        self,
+        read: Reader,
+        add: Callable[[Event, list[C]], None],
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
     ) -> list[C] | Ignored:
         """Return the changes of a record's events."""
         try:
@@ -155,18 +184,25 @@ class Decoder:
         except DecodeError as error:
             raise self._with_excerpt(named(error, value), key, value) from None
         except RecursionError:
-            # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
-            raise self._with_excerpt(MalformedMessageError("nested too deeply"), key, value) from None
+            # A value that the JSON reader accepts can be nested too deeply for code further down
+            # the stack.
+            raise self._with_excerpt(
+                MalformedMessageError("nested too deeply"), key, value
+            ) from None
 
-    def _collect_tables(self, table_of: Callable[[Any], tuple[Any, ...]], events: Sequence[Event]) -> None:
+    def _collect_tables(
+        self, table_of: Callable[[Any], tuple[Any, ...]], events: Sequence[Event]
+    ) -> None:
         message: Any = events  # no event's message
         for event in events:
             if event.message is not message:
                 message = event.message
                 self.tables[table_of(message)] = None
 
-    def compare_names(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> NameDifference | None:
-        """Return the differences between the declared columns and those of a record's first row; None if it names no columns.
+    def compare_names(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> NameDifference | None:
+        """Return how declared columns differ from a record's first row; None if it names none.
 
         Parameters
         ----------
@@ -181,11 +217,15 @@ class Decoder:
         if not value and not self._tombstones:
             return None
         events = self._read_names(key, value, headers)
-        row = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
+        row = (
+            self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
+        )
         if row is None:
             return None
         absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
-        unknown = [name for name in row.names if name not in self._rows.names and name not in row.added]
+        unknown = [
+            name for name in row.names if name not in self._rows.names and name not in row.added
+        ]
         return NameDifference(tuple(absent), tuple(unknown))
 
     @cached_property
@@ -193,7 +233,9 @@ class Decoder:
         rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
         return _with_headers(self.format, self.format.reader(rows, keyed=True))
 
-    def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
+    def _with_excerpt(
+        self, error: DecodeError, key: bytes | None, value: bytes | None
+    ) -> DecodeError:
         if not self.format.error_excerpt:
             return error.without_data()
         return error.at(excerpt=excerpt_of(key if error.field == "key" else value))
@@ -242,8 +284,9 @@ class Decoder:
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
         if event.before is None:
             raise MissingBeforeImageError(
-                "an update without its before-image cannot give -U. Configure the producer to write it (PostgreSQL: REPLICA IDENTITY FULL; "
-                "MySQL: binlog_row_image=FULL), or set a primary_key so that ChangelogNormalize builds -U from its state",
+                "an update without its before-image cannot give -U. Configure the producer to "
+                "write it (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL), or "
+                "set a primary_key so that ChangelogNormalize builds -U from its state",
                 event.before_path,
             )
         if event.changed_only:
@@ -274,8 +317,8 @@ class Decoder:
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""
         return PartialImageError(
-            f"the producer left out {self._absent(row)} (unchanged): only ChangelogNormalize can complete the row, from its state. "
-            f"Set a primary_key{remedy}",
+            f"the producer left out {self._absent(row)} (unchanged): only ChangelogNormalize can "
+            f"complete the row, from its state. Set a primary_key{remedy}",
             path,
         )
 
@@ -284,15 +327,22 @@ class Decoder:
         if event.after is None:
             if event.kind is _DELETE:
                 key = self._checked(rows.key(event.before, event.before_path), event.before_path)
-                changes.append(KeyedChange(key, None, metadata, position=self._position_of(event.message)))
+                changes.append(
+                    KeyedChange(key, None, metadata, position=self._position_of(event.message))
+                )
             return
         row, partial = self._after(event, rows)
         key = self._key_of(row)
         if None in key or ABSENT in key:
             raise self._no_key(key, event.after_path)
-        old = key if event.before is None else self._unified_key(complete(rows.key(event.before, event.before_path), key))
+        old = (
+            key
+            if event.before is None
+            else self._unified_key(complete(rows.key(event.before, event.before_path), key))
+        )
         moved = old != key
-        # Debezium writes a changed key as a delete and an insert: no stored row of the new key completes a partial one.
+        # Debezium writes a changed key as a delete and an insert: no stored row of the new key
+        # completes a partial one.
         if partial and not self._completes_moved and (moved or event.kind is _INSERT):
             raise self._moved(row, event.after_path)
         if moved:
@@ -300,7 +350,9 @@ class Decoder:
         position = self._position_of(event.message)
         if moved:
             changes.append(KeyedChange(old, None, metadata, position=position))
-        changes.append(KeyedChange(key, row, metadata, partial, position, old if partial and moved else None))
+        changes.append(
+            KeyedChange(key, row, metadata, partial, position, old if partial and moved else None)
+        )
 
     def _check_key(self, row: tuple[Any, ...], path: str) -> None:
         if self._require_key:
@@ -313,10 +365,16 @@ class Decoder:
 
     def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
         # A key is required in every mode: a row without a key cannot be identified.
-        index, part = next(each for each in zip(self._rows.key_indices, key, strict=True) if each[1] is None or each[1] is ABSENT)
+        index, part = next(
+            each
+            for each in zip(self._rows.key_indices, key, strict=True)
+            if each[1] is None or each[1] is ABSENT
+        )
         name = self.columns[index].name
         remedy = f": {self.format.whole_rows}" if part is ABSENT and self.format.whole_rows else ""
-        return MissingFieldError(f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}")
+        return MissingFieldError(
+            f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}"
+        )
 
 
 def _with_headers(format: MessageFormat, read: Reader) -> Reader:
@@ -325,7 +383,9 @@ def _with_headers(format: MessageFormat, read: Reader) -> Reader:
 
 
 def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
-    def validated(key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
+    def validated(
+        key: bytes | None, value: bytes | None, headers: Headers
+    ) -> Sequence[Event] | Ignored:
         try:
             events = read(key, value, headers)
         except DecodeError:
@@ -340,14 +400,17 @@ def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
     return validated
 
 
-def _known_columns(format: MessageFormat, columns: Sequence[Column]) -> Callable[[bytes | None, bytes | None, Headers], None]:
-    """Return a function that raises an error for a record with a value in a column that is not declared."""
+def _known_columns(
+    format: MessageFormat, columns: Sequence[Column]
+) -> Callable[[bytes | None, bytes | None, Headers], None]:
+    """Return a function that raises an error for a record with a value in an undeclared column."""
     declared = {column.name for column in columns}
     try:
         read = _with_headers(format, format.untyped_reader())
     except InferenceError:
         raise FormatOptionError(
-            f"{format.identifier}: its messages have no column names here, which unknown_columns='fail' needs"
+            f"{format.identifier}: its messages have no column names here, which "
+            "unknown_columns='fail' needs"
         ) from None
 
     def require_known(key: bytes | None, value: bytes | None, headers: Headers) -> None:
@@ -356,11 +419,19 @@ def _known_columns(format: MessageFormat, columns: Sequence[Column]) -> Callable
             row = None if event.after is None else format.row_names(event)
             if row is None:
                 continue
-            name = next((name for name in row.names if name not in (*declared, *row.added) and event.after.get(name) is not None), None)
+            name = next(
+                (
+                    name
+                    for name in row.names
+                    if name not in (*declared, *row.added) and event.after.get(name) is not None
+                ),
+                None,
+            )
             if name is not None:
                 raise UnknownColumnError(
-                    f"column `{name}` has a value and is not declared: add it to the schema and start the query again (a checkpoint "
-                    "of engine='native' first needs carry_over). unknown_columns='ignore' loses its values",
+                    f"column `{name}` has a value and is not declared: add it to the schema and "
+                    "start the query again (a checkpoint of engine='native' first needs "
+                    "carry_over). unknown_columns='ignore' loses its values",
                     f"{event.after_path}.{name}",
                 )
 
@@ -368,10 +439,15 @@ def _known_columns(format: MessageFormat, columns: Sequence[Column]) -> Callable
 
 
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `row` with NULL for columns that the message lacks (as Flink does); a placeholder stays `ABSENT`."""
+    """Return `row` with NULL for missing columns (as Flink does); a placeholder stays `ABSENT`."""
     return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
 
 
 def _changed_as_null(row: tuple[Any, ...], before: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `row` with NULL for missing columns that changed, for a producer that omits NULLs."""
-    return tuple([None if value is ABSENT and was is not ABSENT else value for value, was in zip(row, before, strict=True)])
+    return tuple(
+        [
+            None if value is ABSENT and was is not ABSENT else value
+            for value, was in zip(row, before, strict=True)
+        ]
+    )

@@ -1,12 +1,13 @@
 """The exceptions of this project: one hierarchy and one text layout.
 
-Spark reports an exception of a Python worker only as traceback text, without its class and attributes. The text therefore contains what is
-wrong, where, and what to do::
+Spark reports an exception of a Python worker only as traceback text, without its class and
+attributes. The text therefore contains what is wrong, where, and what to do::
 
     [TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of the value in orders[3]@1042
 
-All fields are positional arguments of ``Exception``, so that an exception can be pickled. Error texts include names and values from
-messages: terminal control characters in them are escaped (`printable`).
+All fields are positional arguments of ``Exception``, so that an exception can be pickled. Error
+texts include names and values from messages: terminal control characters in them are escaped
+(`printable`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class ChangelogError(Exception):
     """Base of all errors raised on purpose by this project."""
 
     condition: ClassVar[str] = "CHANGELOG"
-    """The name in the text: that of the class, ``MISSING_FIELD`` of `MissingFieldError`, unless the class has another."""
+    """The name in the text: that of the class, ``MISSING_FIELD`` of `MissingFieldError`, unless the
+    class has another."""
 
     def __init_subclass__(cls) -> None:
         if "condition" not in vars(cls):
@@ -76,7 +78,7 @@ class TopicReplacedError(ChangelogError, ValueError):
 
 
 class PartitionsAddedError(ChangelogError, ValueError):
-    """Older records of one partition arrive after newer records of a partition that was added to the topic."""
+    """Older records of a partition arrive after newer ones of a partition added to the topic."""
 
 
 class TruncateError(ChangelogError, ValueError):
@@ -112,11 +114,14 @@ class TlsError(SampleError):
 
 
 class InferenceError(ChangelogError, ValueError):
-    """A schema cannot be inferred: the sample has too little information, or contains several tables."""
+    """A schema cannot be inferred: the sample lacks information or contains several tables."""
 
 
 class SchemaRegistryError(ChangelogError, RuntimeError):
-    """A schema registry does not answer or refuses the request. No record causes this error, so none is skipped."""
+    """A schema registry does not answer or refuses the request.
+
+    No record causes this error, so none is skipped.
+    """
 
 
 class DecodeError(ChangelogError, ValueError):
@@ -138,7 +143,15 @@ class DecodeError(ChangelogError, ValueError):
         `reason` without data from the message; empty if `reason` contains none.
     """
 
-    def __init__(self, reason: str, path: str = "", field: str = "value", where: str = "", excerpt: str = "", bare: str = "") -> None:
+    def __init__(
+        self,
+        reason: str,
+        path: str = "",
+        field: str = "value",
+        where: str = "",
+        excerpt: str = "",
+        bare: str = "",
+    ) -> None:
         super().__init__(reason, path, field, where, excerpt, bare)
         self.reason, self.path, self.field, self.where, self.excerpt, self.bare = (
             reason,
@@ -149,8 +162,10 @@ class DecodeError(ChangelogError, ValueError):
             bare,
         )
 
-    def at(self, *, path: str = "", field: str = "", where: str = "", excerpt: str = "") -> DecodeError:
-        """Return the same error with the missing parts of its location filled in; known parts are kept."""
+    def at(
+        self, *, path: str = "", field: str = "", where: str = "", excerpt: str = ""
+    ) -> DecodeError:
+        """Return the same error with missing parts of its location filled in; keep known parts."""
         return type(self)(
             self.reason,
             self.path or path,
@@ -168,7 +183,10 @@ class DecodeError(ChangelogError, ValueError):
         path = f"`{_clip(self.path)}` of " if self.path else ""
         where = f" in {self.where}" if self.where else ""
         excerpt = f"; it begins {self.excerpt}" if self.excerpt else ""
-        return printable(f"[{self.condition}] {_clip(self.reason, 300)} - at {path}the {self.field}{where}{excerpt}")
+        return printable(
+            f"[{self.condition}] {_clip(self.reason, 300)} - at {path}the "
+            f"{self.field}{where}{excerpt}"
+        )
 
 
 class MalformedMessageError(DecodeError):
@@ -184,7 +202,10 @@ class MissingFieldError(DecodeError):
 
 
 class MissingBeforeImageError(DecodeError):
-    """An update or delete lacks a required before-image; the text includes the producer's setting for it."""
+    """An update or delete lacks a required before-image.
+
+    The text includes the producer's setting for it.
+    """
 
 
 class TypeConversionError(DecodeError):

@@ -1,4 +1,4 @@
-"""What decoding returns: the events of a message, the changes of a table, and the reasons why a record has none."""
+"""The results of decoding: a message's events, a table's changes, reasons why a record has none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Headers = Sequence[tuple[str, "bytes | None"]]
 KeyValue = tuple["bytes | None", "bytes | None"]
 """The key and the value of a Kafka record."""
 Reader = Callable[..., "Sequence[Event] | Ignored"]
-"""A function from the key and value of a Kafka record (and its headers if `Format.reads_headers`) to its events."""
+"""A function from the key and value of a Kafka record (and its headers if `Format.reads_headers`)
+to its events."""
 
 
 class Ignored(Enum):
@@ -52,8 +53,9 @@ class ControlEvent(NamedTuple):
     database, schema, table : str or None
         The table concerned; None if the record does not name it or concerns all.
     statement : str or None
-        The SQL text of a DDL; the prefix and content of a logical message (as a JSON object); ``BEGIN`` or ``END`` and the id of a
-        transaction; the producer's name for a snapshot's begin or end.
+        The SQL text of a DDL; the prefix and content of a logical message (as a JSON object);
+        ``BEGIN`` or ``END`` and the id of a transaction; the producer's name for a snapshot's begin
+        or end.
     """
 
     type: Ignored
@@ -93,9 +95,11 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     partial : bool
         Whether `row` contains `ABSENT`.
     position : Position or None
-        The event's position in its source's log, if positions were requested; None if the message has none.
+        The event's position in its source's log, if positions were requested; None if the message
+        has none.
     moved_from : tuple or None
-        Of a partial row whose key the event changed, the key before: the row of that key has the missing columns.
+        Of a partial row whose key the event changed, the key before: the row of that key has the
+        missing columns.
     """
 
     key: tuple[Any, ...]
@@ -112,7 +116,8 @@ class Event(msgspec.Struct, gc=False):
     Parameters
     ----------
     kind : RowKind
-        ``INSERT`` has `after`, ``UPDATE_AFTER`` has `after` and may have `before`, ``DELETE`` has `before`.
+        ``INSERT`` has `after`, ``UPDATE_AFTER`` has `after` and may have `before`, ``DELETE`` has
+        `before`.
     before, after : mapping, `RowConverter.shape` or None
         Row images: column name to the message's value.
     message : Any
@@ -122,12 +127,14 @@ class Event(msgspec.Struct, gc=False):
     changed_only : bool
         Whether `before` has only the columns that changed (Canal's and Maxwell's ``old``).
     sparse : bool
-        Whether a column that is missing in `after`, or in `before` of a delete, is unknown and not NULL (OGG's compressed updates).
-        With `changed_only`, a column that is in `before` and not in `after` is NULL.
+        Whether a column that is missing in `after`, or in `before` of a delete, is unknown and not
+        NULL (OGG's compressed updates). With `changed_only`, a column that is in `before` and not
+        in `after` is NULL.
     rows : RowConverter or None
         The converter of this message's images, where the message describes its columns itself.
     single : bool
-        Whether each message holds one changelog row, so that the ``-U`` of an update is a separate message (changelog-json).
+        Whether each message holds one changelog row, so that the ``-U`` of an update is a separate
+        message (changelog-json).
     """
 
     kind: RowKind
@@ -147,7 +154,13 @@ class Event(msgspec.Struct, gc=False):
         return cls(_INSERT, None, after, message, "", path)
 
     @classmethod
-    def update(cls, before: Image | None, after: Image, message: Any = None, paths: tuple[str, str] = ("$.before", "$.after")) -> Event:
+    def update(
+        cls,
+        before: Image | None,
+        after: Image,
+        message: Any = None,
+        paths: tuple[str, str] = ("$.before", "$.after"),
+    ) -> Event:
         """A row that was updated; `before` is None if the producer does not write it."""
         return cls(_UPDATE_AFTER, before, after, message, *paths)
 

@@ -1,17 +1,19 @@
 """The semantics of ChangelogNormalize for one key, as a pure function of one change.
 
-`cdc_formats.values.equality` defines equal rows. `fold_columns` folds all changes of a key group at once; tests compare the two.
+`cdc_formats.values.equality` defines equal rows. `fold_columns` folds all changes of a key group at
+once; tests compare the two.
 
-=================  ==============================  ==================================================================
+=================  ==============================  ================================================
 change             nothing stored                  a row is stored
-=================  ==============================  ==================================================================
-a row              ``+I`` row; store it            equal row: no output. Else ``-U`` stored, ``+U`` row; store it
+=================  ==============================  ================================================
+a row              ``+I`` row; store it            equal row: no output. Else ``-U`` stored, ``+U``
+                                                   row; store it
 a delete           no output                       ``-D`` stored (with all columns); forget it
-=================  ==============================  ==================================================================
+=================  ==============================  ================================================
 
-This is ``processLastRowOnChangelog`` of Flink's DeduplicateFunctionHelper, with the input from Flink's planner: newest rows and deletes,
-no ``-U``. Inserts and updates are treated alike. With a state TTL an equal row is emitted, so that downstream state does not expire (as in
-Flink).
+This is ``processLastRowOnChangelog`` of Flink's DeduplicateFunctionHelper, with the input from
+Flink's planner: newest rows and deletes, no ``-U``. Inserts and updates are treated alike. With a
+state TTL an equal row is emitted, so that downstream state does not expire (as in Flink).
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class FoldOptions(NamedTuple):
     suppress_equal: bool = True
 
 
-def fold(stored: Row | None, row: Row | None, options: FoldOptions) -> tuple[tuple[tuple[RowKind, Row], ...], Row | None]:
+def fold(
+    stored: Row | None, row: Row | None, options: FoldOptions
+) -> tuple[tuple[tuple[RowKind, Row], ...], Row | None]:
     """Return the changelog rows for one change, and the new stored row of its key.
 
     Parameters

@@ -1,7 +1,8 @@
-"""The interface of a format: `Format` (configuration), from which a `Decoder` and an `Encoder` are compiled.
+"""The format interface: `Format` (configuration), from which `Decoder` and `Encoder` are compiled.
 
-Like Flink's DecodingFormat and DeserializationSchema, configuration and decoding are separate. A format is a small frozen description made
-on the driver; each worker compiles a decoder from it once.
+Like Flink's DecodingFormat and DeserializationSchema, configuration and decoding are separate. A
+format is a small frozen description made on the driver; each worker compiles a decoder from it
+once.
 """
 
 from __future__ import annotations
@@ -24,11 +25,20 @@ F = TypeVar("F", bound="Format")
 _FLINK_OPTIONS_ELSEWHERE = {
     "basic_auth_credentials_source": "basic_auth_user_info, or a user in the url, is enough",
     "bearer_auth_credentials_source": "bearer_auth_token is enough",
-    "ignore_parse_errors": "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or 'PERMISSIVE'",
+    "ignore_parse_errors": (
+        "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or "
+        "'PERMISSIVE'"
+    ),
     "encode_decimal_as_plain_number": "Decimals are always written as plain numbers",
-    "encode_ignore_null_fields": "NULL is always written: in a before-image, and in ogg-json, a missing column is unchanged and not NULL",
+    "encode_ignore_null_fields": (
+        "NULL is always written: in a before-image, and in ogg-json, a missing column is unchanged "
+        "and not NULL"
+    ),
     "json_encode_ignore_null_fields": "NULL is always written",
-    "ssl_keystore_location": "Java's key stores are not read: ssl_certificate_location and ssl_key_location are PEM files",
+    "ssl_keystore_location": (
+        "Java's key stores are not read: ssl_certificate_location and ssl_key_location are PEM "
+        "files"
+    ),
     "ssl_truststore_location": "Java's key stores are not read: ssl_ca_location is a PEM file",
 }
 """Flink's options that formats here do not have, and what to use instead."""
@@ -38,21 +48,27 @@ class Encoder(ABC):
     """Encodes rows as the key and value of a Kafka record."""
 
     pairs_updates: ClassVar[bool] = True
-    """Whether an update is one record, with the ``-U`` row as `before` of its ``+U``. Otherwise each row is encoded separately."""
+    """Whether an update is one record, with the ``-U`` row as `before` of its ``+U``. Otherwise
+    each row is encoded separately."""
     writes_source: ClassVar[bool] = False
-    """Whether messages have a ``source`` block, like Debezium's, with the position in the source's log."""
+    """Whether messages have a ``source`` block, like Debezium's, with the position in the source's
+    log."""
     source: Any = None
-    """The ``source`` block: a JSON object, or its text as `msgspec.Raw`; set it before each `encode`. None: no block is written."""
+    """The ``source`` block: a JSON object, or its text as `msgspec.Raw`; set it before each
+    `encode`. None: no block is written."""
 
     @abstractmethod
-    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
-        """Return the key and value of the record for a change, or None if the format has no record for it.
+    def encode(
+        self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None
+    ) -> KeyValue | None:
+        """Return the key and value of the record for a change; None if the format has none for it.
 
         Parameters
         ----------
         kind : RowKind
-            ``UPDATE_BEFORE`` is passed only if the matching ``+U`` is missing or has another key. Formats without a record for half an
-            update then write a delete, and an insert for such a ``+U`` (Flink does so for every update).
+            ``UPDATE_BEFORE`` is passed only if the matching ``+U`` is missing or has another key.
+            Formats without a record for half an update then write a delete, and an insert for such
+            a ``+U`` (Flink does so for every update).
         row : tuple
             Canonical values in the order of the columns.
         before : tuple or None
@@ -69,8 +85,9 @@ class Encoder(ABC):
 class Format(MessageFormat):
     """A changelog format: its name, its declarations, and its options (the dataclass's fields).
 
-    Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with `cdc_formats.register_format`; options
-    are fields of a ``@dataclass(frozen=True, kw_only=True)``.
+    Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with
+    `cdc_formats.register_format`; options are fields of a
+    ``@dataclass(frozen=True, kw_only=True)``.
     """
 
     def decoder(
@@ -125,10 +142,12 @@ class Format(MessageFormat):
         )
 
     def for_topic(self: F, topic: str) -> F:
-        """Return the format for writing a topic; override it if option defaults depend on the topic."""
+        """Return the format to write a topic; override if option defaults depend on the topic."""
         return self
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
         """Compile an encoder, if the format has one.
 
         Parameters
@@ -142,29 +161,49 @@ class Format(MessageFormat):
         FormatOptionError
             When the format cannot be written.
         """
-        raise FormatOptionError(f"{self.identifier} cannot be written, only read: choose another format, such as debezium-json")
+        raise FormatOptionError(
+            f"{self.identifier} cannot be written, only read: choose another format, such as "
+            "debezium-json"
+        )
 
     @classmethod
     def from_options(cls: type[F], options: Mapping[str, Any]) -> F:
-        """Make the format from named options; dots and dashes in names (Flink's spelling) count as underscores.
+        """Make the format from named options; dots and dashes (Flink's spelling) mean underscores.
 
         Raises
         ------
         FormatOptionError
-            When an option does not exist (the text lists the existing ones and names the nearest), or its value cannot be used.
+            When an option does not exist (the text lists the existing ones and names the nearest),
+            or its value cannot be used.
         """
         types = {field.name: field.type for field in fields(cls)}
         values = {option_name(name): value for name, value in options.items()}
         unknown = sorted(set(values) - set(types))
         if unknown:
-            elsewhere = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
-            hint = elsewhere + nearest_options([name for name in unknown if name not in _FLINK_OPTIONS_ELSEWHERE], types)
-            raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(types))}{hint}")
-        return cls(**{name: as_boolean(value) if types[name] in ("bool", bool) else value for name, value in values.items()})
+            elsewhere = "".join(
+                f". {_FLINK_OPTIONS_ELSEWHERE[name]}"
+                for name in unknown
+                if name in _FLINK_OPTIONS_ELSEWHERE
+            )
+            hint = elsewhere + nearest_options(
+                [name for name in unknown if name not in _FLINK_OPTIONS_ELSEWHERE], types
+            )
+            raise FormatOptionError(
+                f"{cls.identifier} has no option {', '.join(unknown)}; it has "
+                f"{', '.join(sorted(types))}{hint}"
+            )
+        return cls(
+            **{
+                name: as_boolean(value) if types[name] in ("bool", bool) else value
+                for name, value in values.items()
+            }
+        )
 
 
 def nearest_options(unknown: Iterable[str], options: Iterable[str]) -> str:
-    """Return a question for each unknown option that is spelled like an existing one, to end an error with.
+    """Return a question for each unknown option that is spelled like an existing one.
+
+    An error ends with these questions.
 
     Examples
     --------
@@ -172,9 +211,11 @@ def nearest_options(unknown: Iterable[str], options: Iterable[str]) -> str:
     '. Did you mean table_include for tabel_include?'
     """
     near = {name: get_close_matches(name, list(options), 1) for name in unknown}
-    return "".join(f". Did you mean {match[0]} for {name}?" for name, match in near.items() if match)
+    return "".join(
+        f". Did you mean {match[0]} for {name}?" for name, match in near.items() if match
+    )
 
 
 def option_name(name: str) -> str:
-    """Return an option's name as a format declares it, with underscores in place of Flink's dots and dashes."""
+    """Return an option's name as declared, with underscores for Flink's dots and dashes."""
     return name.replace("-", "_").replace(".", "_")

@@ -1,7 +1,8 @@
 """How a format's messages are read: its declarations, its options, and `MessageFormat.read`.
 
-The author of a format writes one method, `MessageFormat.read`, which turns the bytes of a Kafka record into `Event` values with
-unconverted row images. `cdc_formats.decoder.Decoder` does the rest for all formats. Formats are subclasses of `cdc_formats.Format`.
+The author of a format writes one method, `MessageFormat.read`, which turns the bytes of a Kafka
+record into `Event` values with unconverted row images. `cdc_formats.decoder.Decoder` does the rest
+for all formats. Formats are subclasses of `cdc_formats.Format`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def choice(default: C, *others: C) -> Any:
 
 def as_boolean(value: Any) -> Any:
     """Return the boolean that text names, and any other value as it is."""
-    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+    return (
+        {"true": True, "false": False}.get(value.lower(), value)
+        if isinstance(value, str)
+        else value
+    )
 
 
 _READING = {"envelope", "metadata", "position", "read", "reader", "table_identity", "table_reader"}
@@ -60,7 +65,8 @@ class RowNames(NamedTuple):
     names : collection of str
         The names in the row.
     whole : bool
-        Whether the producer writes all columns of the table; then a column that is missing here is missing in the table.
+        Whether the producer writes all columns of the table; then a column that is missing here is
+        missing in the table.
     added : collection of str
         The members of `names` that the producer adds to the table's columns.
     """
@@ -95,21 +101,25 @@ class MetadataColumn:
 class MessageFormat(ABC):
     """What a format declares, its options (the dataclass's fields), and how it reads messages.
 
-    Subclasses inherit from `cdc_formats.Format`. They set `identifier` and `changelog_mode`, and write `read`.
+    Subclasses inherit from `cdc_formats.Format`. They set `identifier` and `changelog_mode`, and
+    write `read`.
 
     Parameters
     ----------
     error_excerpt : bool
-        Whether errors show the first bytes of the message (at most 200) and the invalid value. Turn it off if messages contain personal
-        data.
+        Whether errors show the first bytes of the message (at most 200) and the invalid value. Turn
+        it off if messages contain personal data.
     validate : bool
-        Whether each message is validated against `json_schema` before it is decoded. This is slow and requires the package ``jsonschema``.
+        Whether each message is validated against `json_schema` before it is decoded. This is slow
+        and requires the package ``jsonschema``.
     rounding : {"error", "half_up"}
-        The treatment of a decimal with more digits after the point than its column holds. ``error`` rejects the record. ``half_up``
-        rounds the value, as Flink does: 9.995 becomes 10.00 in a ``DECIMAL(10,2)`` column. Zeros at the end always fit.
+        The treatment of a decimal with more digits after the point than its column holds. ``error``
+        rejects the record. ``half_up`` rounds the value, as Flink does: 9.995 becomes 10.00 in a
+        ``DECIMAL(10,2)`` column. Zeros at the end always fit.
     unknown_columns : {"ignore", "fail"}
-        The treatment of columns that are not declared. ``ignore`` skips them. ``fail`` rejects a record whose row has a value in one, so
-        that no value of a new column is lost. Each record is then parsed twice. Only formats with column names support it.
+        The treatment of columns that are not declared. ``ignore`` skips them. ``fail`` rejects a
+        record whose row has a value in one, so that no value of a new column is lost. Each record
+        is then parsed twice. Only formats with column names support it.
     """
 
     identifier: ClassVar[str]
@@ -123,20 +133,24 @@ class MessageFormat(ABC):
     uses_key: ClassVar[bool] = False
     """Whether `read` takes the primary key from the Kafka key if a message lacks it."""
     whole_rows: ClassVar[str] = ""
-    """The producer setting for whole rows, quoted in errors about a missing column; empty if there is no such setting."""
+    """The producer setting for whole rows, quoted in errors about a missing column; empty if there
+    is no such setting."""
     positions: ClassVar[str] = "the format does not implement `Format.position`"
-    """The reason why messages have no position in their source's log; empty if `position` reads one."""
+    """The reason why messages have no position in their source's log; empty if `position` reads
+    one."""
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
     """Readable metadata columns, by Flink's names."""
     table_identity: ClassVar[Mapping[str, str]] = {}
-    """The `metadata` columns that together identify the table of a message, from the outermost to the table's own name.
+    """The `metadata` columns that together identify the table of a message, from the outermost to
+    the table's own name.
 
-    Each has the option that selects its values by a regular expression, or empty text if there is none. Without entries, messages do not
-    name their table, and the topic identifies it.
+    Each has the option that selects its values by a regular expression, or empty text if there is
+    none. Without entries, messages do not name their table, and the topic identifies it.
     """
 
     sampler: ClassVar[str] = ""
-    """The class that detection, profiles and inference ask about the format, as ``module:Class``: a `cdc_formats.topics.sampler.Sampler`.
+    """The class that detection, profiles and inference ask about the format, as ``module:Class``: a
+    `cdc_formats.topics.sampler.Sampler`.
 
     Decoding does not import it. Empty: the defaults.
     """
@@ -154,11 +168,16 @@ class MessageFormat(ABC):
                 object.__setattr__(self, option.name, value)
             if choices and value not in choices:
                 listed = ", ".join(map(repr, choices))
-                raise FormatOptionError(f"{self.identifier}: {option.name} is {value!r}; it is one of {listed}")
+                raise FormatOptionError(
+                    f"{self.identifier}: {option.name} is {value!r}; it is one of {listed}"
+                )
 
     @classmethod
     def json_schema(cls) -> dict[str, Any] | None:
-        """Return the JSON Schema (draft 2020-12) of this format's messages, or None; override it in your own format."""
+        """Return the JSON Schema (draft 2020-12) of this format's messages, or None.
+
+        Override it in your own format.
+        """
         return packaged_schema(cls.identifier)
 
     def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
@@ -169,10 +188,12 @@ class MessageFormat(ABC):
         DecodeError
             When the record is not valid in this format. No input may raise another exception.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines none of read(), envelope() and reader()")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines none of read(), envelope() and reader()"
+        )
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return `read` compiled for one table: `read` itself, or if there is none, the reader of `envelope`.
+        """Return `read` compiled for one table; without `read`, the reader of `envelope`.
 
         Parameters
         ----------
@@ -185,25 +206,38 @@ class MessageFormat(ABC):
         if envelope is None:
             return self.read
         if not envelope.is_plain:
-            raise NotImplementedError(f"{type(self).__name__} needs read() or reader(): its messages have blocks, frames or keys to read")
+            raise NotImplementedError(
+                f"{type(self).__name__} needs read() or reader(): its messages have blocks, frames "
+                "or keys to read"
+            )
         return ScalarReader(envelope, rows, self.table_filter, keyed=keyed).guarded()
 
     def untyped_reader(self) -> Reader:
-        """Return the reader of records whose columns are unknown: images are mappings with all names and the producer's values.
+        """Return the reader of records whose columns are unknown.
+
+        Images are mappings with all names and the producer's values.
 
         Raises
         ------
         InferenceError
             When the messages have no column names.
         """
-        # msgspec has no field for this name, so that the reader returns images exactly as in the message.
-        return self.reader(RowConverter((Column('"', SqlType("STRING")),), self.handling), keyed=True)
+        # msgspec has no field for this name, so that the reader returns images exactly as in the
+        # message.
+        return self.reader(
+            RowConverter((Column('"', SqlType("STRING")),), self.handling), keyed=True
+        )
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows in messages, from which their readers are made; None: `read` reads them.
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope | None:
+        """Return the places of operation and rows, from which the readers of messages are made.
 
-        Many messages are decoded together. The rows are those of each message alone. A subclass that reads messages differently declares
-        them again; otherwise its messages are read alone (`reads_as_declared`).
+        None: `read` reads them.
+
+        Many messages are decoded together. The rows are those of each message alone. A subclass
+        that reads messages differently declares them again; otherwise its messages are read alone
+        (`reads_as_declared`).
 
         Parameters
         ----------
@@ -218,7 +252,7 @@ class MessageFormat(ABC):
 
     @classmethod
     def reads_as_declared(cls) -> bool:
-        """Whether the class that declares the `envelope` also decides all else that is read of a message."""
+        """Whether the class that declares the `envelope` decides all that is read of a message."""
         decisive = next(members for of in cls.__mro__ if _READING & (members := vars(of).keys()))
         return "envelope" in decisive
 
@@ -226,14 +260,17 @@ class MessageFormat(ABC):
     def table_filter(self) -> TableFilter:
         """The filter of messages by their table, from the options in `table_identity`."""
         columns = [name for name, option in self.table_identity.items() if option]
-        options = {option: getattr(self, option) for option in self.table_identity.values() if option}
+        options = {
+            option: getattr(self, option) for option in self.table_identity.values() if option
+        }
         return TableFilter(options, columns, self.table_reader(columns))
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the columns of an event's row, or None if the format has no column names.
 
-        By default these are the names in the after-image, or in the before-image of a delete, which may be incomplete. Override it if rows
-        have additional columns or omit columns that are NULL.
+        By default these are the names in the after-image, or in the before-image of a delete, which
+        may be incomplete. Override it if rows have additional columns or omit columns that are
+        NULL.
 
         Parameters
         ----------
@@ -265,9 +302,12 @@ class MessageFormat(ABC):
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
 
     def previous_key(self, headers: Headers) -> Mapping[str, Any]:
-        """Return the columns of the key that a record's row had before, with the producer's values; empty if no header names it.
+        """Return the columns of the key that a record's row had before.
 
-        Only producers need it that write a change of the key as a delete and an insert, which may lack unchanged columns.
+        They have the producer's values. The result is empty if no header names the previous key.
+
+        Only producers need it that write a change of the key as a delete and an insert, which may
+        lack unchanged columns.
 
         Parameters
         ----------
@@ -276,7 +316,7 @@ class MessageFormat(ABC):
         return {}
 
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from `Event.message` to the values of these columns of `table_identity`.
+        """Return the function from `Event.message` to the values of these `table_identity` columns.
 
         The decoder calls it for every message.
 
@@ -287,8 +327,12 @@ class MessageFormat(ABC):
         readers = [self.metadata[name].read for name in names]
         return lambda message: tuple([read(message) for read in readers])
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the control event of a record that `read` ignored for `reason`; called only if the user requests control events.
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
+        """Return the control event of a record that `read` ignored for `reason`.
+
+        It is called only if the user requests control events.
 
         Parameters
         ----------
@@ -306,7 +350,10 @@ class MessageFormat(ABC):
 
     @property
     def encodings(self) -> Handling:
-        """The producer's value encodings, by default text and numbers, and base64; override it in formats with options for them."""
+        """The producer's value encodings, by default text and numbers, and base64.
+
+        Override it in formats with options for them.
+        """
         return Handling(time_zone=getattr(self, "time_zone", None))
 
     @property

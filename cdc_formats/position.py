@@ -1,7 +1,8 @@
 """The position of a change in its source's log, which can be compared, and the checks of its parts.
 
-A `Position` is two unsigned 64-bit integers in a history. Nothing is guessed: a malformed field is an error. Parts of a producer's
-position beyond 128 bits are omitted if no two changes of one key need them; otherwise they are an error too.
+A `Position` is two unsigned 64-bit integers in a history. Nothing is guessed: a malformed field is
+an error. Parts of a producer's position beyond 128 bits are omitted if no two changes of one key
+need them; otherwise they are an error too.
 
 Each format describes its positions in its module, and `Format.position` reads them.
 """
@@ -25,7 +26,8 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     history : str
         The identity of the log. Only positions of one history can be compared.
     high, low : int or None, int
-        From 0 to 2**64-1, compared as a pair; `high` is None if the change has no position in the log.
+        From 0 to 2**64-1, compared as a pair; `high` is None if the change has no position in the
+        log.
     clock_ms : int or None
         The source's own time of the change, in milliseconds since 1970-01-01 UTC.
     """
@@ -88,4 +90,6 @@ def within(number: int, bits: int, path: str) -> int:
 
 def malformed(expected: str, value: Any, path: str) -> TypeConversionError:
     """Return the error of a value that is not the expected one."""
-    return TypeConversionError(f"expected {expected}, got {json_text(value)[:40]}", path, bare=f"expected {expected}")
+    return TypeConversionError(
+        f"expected {expected}, got {json_text(value)[:40]}", path, bare=f"expected {expected}"
+    )

@@ -1,8 +1,9 @@
-"""Formats by name: built-in ones, those of installed packages, and those registered in this process.
+"""Formats by name: built-in ones, those of installed packages, those registered in this process.
 
-Names are looked up in three places, in this order: `register_format` (this process), the entry points of the group
-``cdc_formats.formats`` of installed distributions (including this one), and `BUILT_IN`, for a package shipped as a zip (``--py-files``),
-which has no metadata. Listing imports no format; `get_format` imports only the requested one, and only if it is installed or registered.
+Names are looked up in three places, in this order: `register_format` (this process), the entry
+points of the group ``cdc_formats.formats`` of installed distributions (including this one), and
+`BUILT_IN`, for a package shipped as a zip (``--py-files``), which has no metadata. Listing imports
+no format; `get_format` imports only the requested one, and only if it is installed or registered.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ registered: dict[str, type[Format]] = {}
 def register_format(cls: F, *, replace: bool = False) -> F:
     """Register a format's class under its identifier, for this process; use it as a decorator.
 
-    Workers need no registration: Spark sends them the format itself, with its class if a notebook or script defines it.
+    Workers need no registration: Spark sends them the format itself, with its class if a notebook
+    or script defines it.
 
     Parameters
     ----------
@@ -61,7 +63,8 @@ def register_format(cls: F, *, replace: bool = False) -> F:
     Raises
     ------
     AmbiguousFormatError
-        When another class has the identifier. The same class may be defined again (a notebook cell that runs twice).
+        When another class has the identifier. The same class may be defined again (a notebook cell
+        that runs twice).
 
     Examples
     --------
@@ -76,12 +79,15 @@ def register_format(cls: F, *, replace: bool = False) -> F:
     """
     name = getattr(cls, "identifier", None)
     if not isinstance(name, str) or not name:
-        raise UnknownFormatError(f'{cls.__qualname__} has no identifier: set `identifier = "my-format"` in the class')
+        raise UnknownFormatError(
+            f'{cls.__qualname__} has no identifier: set `identifier = "my-format"` in the class'
+        )
     if not replace:
         for other in claims_of(name):
             if other != _path(cls):
                 raise AmbiguousFormatError(
-                    f"{name!r} is already registered as {other}, not {_path(cls)}; register_format(cls, replace=True) replaces it"
+                    f"{name!r} is already registered as {other}, not {_path(cls)}; "
+                    "register_format(cls, replace=True) replaces it"
                 )
     registered[name] = cls
     return cls
@@ -128,20 +134,27 @@ def format_class(identifier: str) -> type[Format]:
         return registered[identifier]
     claims = claims_of(identifier)
     if len(claims) > 1:
-        raise AmbiguousFormatError(f"{identifier!r} is claimed by {' and by '.join(claims)}; uninstall one")
+        raise AmbiguousFormatError(
+            f"{identifier!r} is claimed by {' and by '.join(claims)}; uninstall one"
+        )
     if claims:
         return load_class(f"format {identifier!r}", claims[0], Format)
     near = get_close_matches(identifier, list_formats(), 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise UnknownFormatError(f"no format {identifier!r}{hint} Known: {', '.join(list_formats())}. Your own: see register_format")
+    raise UnknownFormatError(
+        f"no format {identifier!r}{hint} Known: {', '.join(list_formats())}. Your own: see "
+        "register_format"
+    )
 
 
 def claims_of(identifier: str) -> list[str]:
-    """Return the classes that are registered, installed or built in with this name, as ``module:name``."""
+    """Return the registered, installed or built-in classes with this name, as ``module:name``."""
     if identifier in registered:
         return [_path(registered[identifier])]
     installed = _installed().get(identifier, [])
-    return sorted({point.value for point in installed}) or ([BUILT_IN[identifier]] if identifier in BUILT_IN else [])
+    return sorted({point.value for point in installed}) or (
+        [BUILT_IN[identifier]] if identifier in BUILT_IN else []
+    )
 
 
 def _path(cls: type) -> str:
@@ -160,7 +173,8 @@ def _modified(path: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def _entry_points(_: tuple[tuple[str, int | None], ...]) -> dict[str, list[EntryPoint]]:
-    # Reading the metadata of all distributions takes milliseconds: read it again only when their folders change.
+    # Reading the metadata of all distributions takes milliseconds: read it again only when their
+    # folders change.
     points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
         points.setdefault(point.name, []).append(point)
@@ -190,10 +204,18 @@ def load_class(what: str, path: str, base: type[C]) -> type[C]:
         cls = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
-        install = f"'pyspark-kafka-changelog[{_EXTRAS[missing]}]'" if missing in _EXTRAS else missing
-        raise MissingDependencyError(f"{what} ({path}) needs {missing}: pip install {install}") from error
+        install = (
+            f"'pyspark-kafka-changelog[{_EXTRAS[missing]}]'" if missing in _EXTRAS else missing
+        )
+        raise MissingDependencyError(
+            f"{what} ({path}) needs {missing}: pip install {install}"
+        ) from error
     except AttributeError as error:
-        raise UnknownFormatError(f"{what} is registered as {path}, and this class does not exist: {error}") from error
+        raise UnknownFormatError(
+            f"{what} is registered as {path}, and this class does not exist: {error}"
+        ) from error
     if not (isinstance(cls, type) and issubclass(cls, base)):
-        raise UnknownFormatError(f"{what} is registered as {path}, which is not a subclass of {base.__name__}")
+        raise UnknownFormatError(
+            f"{what} is registered as {path}, which is not a subclass of {base.__name__}"
+        )
     return cls

@@ -1,6 +1,7 @@
 """Row kinds: the effect of one changelog row on the table.
 
-Values and short strings are those of Flink's ``org.apache.flink.types.RowKind``; the values are part of the state format.
+Values and short strings are those of Flink's ``org.apache.flink.types.RowKind``; the values are
+part of the state format.
 """
 
 from __future__ import annotations

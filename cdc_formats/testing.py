@@ -1,7 +1,7 @@
 """The contract tests for formats, built-in or your own: `check_format`, for any test runner.
 
-A `Vector` is a producer's records with the expected changelog, a `Reject` is a record that must be rejected. `check_format` decodes them,
-and thousands of slightly damaged copies::
+A `Vector` is a producer's records with the expected changelog, a `Reject` is a record that must be
+rejected. `check_format` decodes them, and thousands of slightly damaged copies::
 
     from cdc_formats.testing import Reject, Vector, check_format
 
@@ -64,7 +64,8 @@ class Vector:
     schema : str
         The columns, as DDL text.
     expected : sequence of str or None
-        The changelog, with one line for each row or ignored record as `render` writes it; None accepts any valid result.
+        The changelog, with one line for each row or ignored record as `render` writes it; None
+        accepts any valid result.
     primary_key : sequence of str
     options : mapping
         Options of the format, in addition to those of the checked format.
@@ -113,7 +114,8 @@ class Reject:
     keyed: bool = False
 
 
-# ------------------------------------------------------------------------------------------------------------- rendering
+# --------------------------------------------------------------------------------------------------
+# rendering
 
 
 def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
@@ -128,8 +130,8 @@ def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
     Returns
     -------
     list of str
-        ``+I(101,scooter,Small 2-wheel scooter,3.140)``, or ``Ignored(DDL)``. A `KeyedChange` is ``+U(row)`` for an upsert and ``-D(key)``
-        for a delete. Ambiguous text is quoted as in JSON.
+        ``+I(101,scooter,Small 2-wheel scooter,3.140)``, or ``Ignored(DDL)``. A `KeyedChange` is
+        ``+U(row)`` for an upsert and ``-D(key)`` for a delete. Ambiguous text is quoted as in JSON.
 
     Examples
     --------
@@ -170,7 +172,11 @@ def _plain(value: Any) -> str:
     if isinstance(value, float) and math.isnan(value):
         return "NaN"  # one text for all NaN, which are not equal to themselves
     if isinstance(value, str) and _AMBIGUOUS.search(value):
-        return json.dumps(value, ensure_ascii=False).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+        return (
+            json.dumps(value, ensure_ascii=False)
+            .replace("\u2028", "\\u2028")
+            .replace("\u2029", "\\u2029")
+        )
     return str(value)
 
 
@@ -184,7 +190,10 @@ def _map(value: Any, sql_type: SqlType) -> str:
 
 
 _CELLS: dict[str, Callable[[Any, SqlType], str]] = {
-    **{name: lambda value, sql_type: times.TYPES[sql_type.name].to_text(value) for name in times.TYPES},
+    **{
+        name: lambda value, sql_type: times.TYPES[sql_type.name].to_text(value)
+        for name in times.TYPES
+    },
     "ARRAY": _array,
     "MAP": _map,
     "STRUCT": lambda value, sql_type: _row(value, [column.type for column in sql_type.fields]),
@@ -197,7 +206,8 @@ def _cell(value: Any, sql_type: SqlType) -> str:
     return _CELLS[sql_type.name](value, sql_type)
 
 
-# -------------------------------------------------------------------------------------------------------------- contract
+# --------------------------------------------------------------------------------------------------
+# contract
 
 
 def check_format(
@@ -244,13 +254,19 @@ def check_format(
 
 
 def check_identity(format: Format) -> None:
-    """Check that a format is registered, can be pickled, is rebuilt by its ``repr``, and is equal only with equal options."""
+    """Check that a format is registered, can be pickled, and is rebuilt by its ``repr``.
+
+    Check also that it is equal only with equal options.
+    """
     cls, name = type(format), type(format).identifier
     try:
         registered = type(get_format(name))
     except ChangelogError as error:
         raise AssertionError(f"get_format({name!r}) fails: {error}") from error
-    _require(registered is cls, f"{name!r} is registered as {registered.__qualname__}, not as {cls.__qualname__}")
+    _require(
+        registered is cls,
+        f"{name!r} is registered as {registered.__qualname__}, not as {cls.__qualname__}",
+    )
     _require(bool(format.changelog_mode.kinds), f"{name}: the changelog mode declares no row kind")
     rebuilt = eval(repr(format), {cls.__name__: cls})
     _require(rebuilt == format, f"{name}: {format!r} does not rebuild an equal format")
@@ -267,13 +283,16 @@ def check_options(format: Format) -> None:
         cls.from_options({"no_such_option": 1})
     except FormatOptionError as error:
         unlisted = [option.name for option in fields(cls) if option.name not in str(error)]
-        _require(not unlisted, f"{cls.identifier}: the error of an unknown option does not list {', '.join(unlisted)}")
+        _require(
+            not unlisted,
+            f"{cls.identifier}: the error of an unknown option does not list {', '.join(unlisted)}",
+        )
     else:
         raise AssertionError(f"{cls.identifier}: an unknown option is accepted")
 
 
 def check_vector(format: Format, vector: Vector) -> None:
-    """Check that a vector's records give the expected changelog, with only the row kinds that the format declares."""
+    """Check that a vector gives the expected changelog, with only row kinds the format declares."""
     decode, decoder = _decoding(format, vector)
     lines: list[str] = []
     for number, (key, value) in enumerate(vector.records):
@@ -288,7 +307,7 @@ def check_vector(format: Format, vector: Vector) -> None:
 
 
 def check_purity(format: Format, vector: Vector) -> None:
-    """Check that a record gives the same result again, after other records, and with another decoder."""
+    """Check that a record gives the same result again, after others, and with another decoder."""
     decode, decoder = _decoding(format, vector)
     first = [_outcome(decode, key, value, decoder) for key, value in vector.records]
     backwards = [_outcome(decode, key, value, decoder) for key, value in reversed(vector.records)]
@@ -297,8 +316,8 @@ def check_purity(format: Format, vector: Vector) -> None:
     for number, outcomes in enumerate(zip(first, backwards[::-1], other, strict=True)):
         _require(
             len(set(outcomes)) == 1,
-            f"{_of(format, vector, number)} gives {outcomes[0]} at first, {outcomes[1]} after other records "
-            f"and {outcomes[2]} with another decoder",
+            f"{_of(format, vector, number)} gives {outcomes[0]} at first, {outcomes[1]} after "
+            f"other records and {outcomes[2]} with another decoder",
         )
 
 
@@ -312,12 +331,15 @@ def check_buffers(format: Format, vector: Vector) -> None:
             got = _outcome(decode, buffers[0], buffers[1], decoder)
             _require(
                 got == expected,
-                f"{_of(format, vector, number)} gives {expected} as bytes and {got} as {buffer.__name__}",
+                (
+                    f"{_of(format, vector, number)} gives {expected} as bytes and {got} as "
+                    f"{buffer.__name__}"
+                ),
             )
 
 
 def check_empty(format: Format, vector: Vector) -> None:
-    """Check that a null or empty value is a tombstone, unless the format reads tombstones itself."""
+    """Check that a null or empty value is a tombstone, unless the format reads tombstones."""
     decode, decoder = _decoding(format, vector)
     for number, (key, _) in enumerate(vector.records):
         for value in (None, b""):
@@ -325,9 +347,15 @@ def check_empty(format: Format, vector: Vector) -> None:
             try:
                 result = decode(key, value)
             except DecodeError as error:
-                _require(format.reads_tombstones, f"{what} is rejected instead of Ignored.TOMBSTONE: {error}")
+                _require(
+                    format.reads_tombstones,
+                    f"{what} is rejected instead of Ignored.TOMBSTONE: {error}",
+                )
                 continue
-            _require(format.reads_tombstones or result is Ignored.TOMBSTONE, f"{what} gives {result}, not Ignored.TOMBSTONE")
+            _require(
+                format.reads_tombstones or result is Ignored.TOMBSTONE,
+                f"{what} gives {result}, not Ignored.TOMBSTONE",
+            )
             _check_result(result, decoder, what)
 
 
@@ -345,18 +373,21 @@ def check_reject(format: Format, reject: Reject) -> None:
         )
         _check_error(error, what)
     else:
-        raise AssertionError(f"{what} gives {result}, but must raise {reject.error} at {reject.path!r}")
+        raise AssertionError(
+            f"{what} gives {result}, but must raise {reject.error} at {reject.path!r}"
+        )
 
 
 def check_encoder(format: Format, vector: Vector) -> None:
-    """Check that a vector's changelog is encoded to records that decode to the same changelog, if the format has an encoder.
+    """Check that encoding and decoding keep a vector's changelog, if the format has an encoder.
 
-    Each row is encoded alone. If an update is one record (`Encoder.pairs_updates`), each ``-U`` is also encoded together with its ``+U``.
-    The record must decode to:
+    Each row is encoded alone. If an update is one record (`Encoder.pairs_updates`), each ``-U`` is
+    also encoded together with its ``+U``. The record must decode to:
 
     - ``-U`` and ``+U`` together: both, or the ``+U`` if the format declares no ``-U``.
     - A lone row with ``pairs_updates = False``: the row.
-    - A lone ``-U``: ``-D``; a lone ``+U``: ``+I``. A format without ``-U`` has no record for a lone ``-U`` and gives ``+U``.
+    - A lone ``-U``: ``-D``; a lone ``+U``: ``+I``. A format without ``-U`` has no record for a lone
+      ``-U`` and gives ``+U``.
     - ``+I``: the row, or ``+U`` if the format declares no ``+I``.
     - ``-D``: the row, or only the key if the format declares such deletes.
     """
@@ -369,34 +400,54 @@ def check_encoder(format: Format, vector: Vector) -> None:
     rows = [row for key, value in vector.records for row in _whole_rows(decode(key, value))]
     if not decoder.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
         # The format's vectors have no -U, but a changelog written in the format can.
-        rows += [(kind, row) for _, row in rows for kind in (RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER)]
+        rows += [
+            (kind, row) for _, row in rows for kind in (RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER)
+        ]
     changes = [(kind, row, None) for kind, row in rows]
-    paired = pair_updates(rows, key_indices(decoder.columns, vector.primary_key)) if encoder.pairs_updates else []
+    paired = (
+        pair_updates(rows, key_indices(decoder.columns, vector.primary_key))
+        if encoder.pairs_updates
+        else []
+    )
     for kind, row, before in (*changes, *paired):
         record = encoder.encode(kind, row, before)
         got = [] if record is None else render(decoder.decode(*record), decoder.columns)
-        expected = [render(result, decoder.columns) for result in _encoded_as(kind, row, before, encoder, decoder)]
+        expected = [
+            render(result, decoder.columns)
+            for result in _encoded_as(kind, row, before, encoder, decoder)
+        ]
         _require(
             got in expected,
-            f"{format.identifier}: {kind.short_string}{row} with {before} before it, of {vector.schema!r}, is encoded to "
-            f"{_excerpt_of(record)}, which decodes to {got} instead of {' or '.join(map(str, expected))}",
+            f"{format.identifier}: {kind.short_string}{row} with {before} before it, of "
+            f"{vector.schema!r}, is encoded to {_excerpt_of(record)}, which decodes to {got} "
+            f"instead of {' or '.join(map(str, expected))}",
         )
 
 
 def _excerpt_of(record: KeyValue | None) -> str:
-    return "no record" if record is None else f"the record with key {_excerpt(record[0])} and value {_excerpt(record[1])}"
+    return (
+        "no record"
+        if record is None
+        else f"the record with key {_excerpt(record[0])} and value {_excerpt(record[1])}"
+    )
 
 
 def _whole_rows(result: Result) -> list[tuple[RowKind, tuple[Any, ...]]]:
     """Return the rows of a result; a keyed result has rows only for upserts."""
     if isinstance(result, Ignored):
         return []
-    rows = [(c.kind, c.row) if isinstance(c, Change) else (RowKind.UPDATE_AFTER, c.row) for c in result]
+    rows = [
+        (c.kind, c.row) if isinstance(c, Change) else (RowKind.UPDATE_AFTER, c.row) for c in result
+    ]
     return [(kind, row) for kind, row in rows if row is not None and ABSENT not in row]
 
 
 def _encoded_as(
-    kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None, encoder: Encoder, decoder: Decoder
+    kind: RowKind,
+    row: tuple[Any, ...],
+    before: tuple[Any, ...] | None,
+    encoder: Encoder,
+    decoder: Decoder,
 ) -> list[list[Change]]:
     """Return the valid decoding results of a change's record."""
     mode = decoder.format.changelog_mode
@@ -405,7 +456,15 @@ def _encoded_as(
         return [[change for change in both if mode.contains(change.kind)]]
     if kind is RowKind.DELETE and mode.key_only_deletes:
         key = key_indices(decoder.columns, decoder.unique_key)
-        return [[Change(kind, row)], [Change(kind, tuple([value if index in key else None for index, value in enumerate(row)]))]]
+        return [
+            [Change(kind, row)],
+            [
+                Change(
+                    kind,
+                    tuple([value if index in key else None for index, value in enumerate(row)]),
+                )
+            ],
+        ]
     if not encoder.pairs_updates or kind is RowKind.DELETE:
         return [[Change(kind, row)]]
     if mode.contains(RowKind.UPDATE_BEFORE):
@@ -416,16 +475,18 @@ def _encoded_as(
 
 
 def check_json_schema(format: Format, case: Vector | Reject) -> None:
-    """Check that a format's JSON Schema, if any, accepts a vector's values and rejects an unknown operation.
+    """Check that a JSON Schema, if any, accepts a vector's values and rejects an unknown operation.
 
-    Needs the package ``jsonschema``. Other rejects are not checked: many depend on the declared columns, which a JSON Schema does not
-    contain.
+    Needs the package ``jsonschema``. Other rejects are not checked: many depend on the declared
+    columns, which a JSON Schema does not contain.
     """
     schema = format.json_schema()
     if schema is None:
         return
     check = message_validator(format.identifier, schema)
-    validating = _with_options(format, {**case.options, "validate": True}).decoder(case.schema, unique_key=case.primary_key)
+    validating = _with_options(format, {**case.options, "validate": True}).decoder(
+        case.schema, unique_key=case.primary_key
+    )
     for key, value in case.records if isinstance(case, Vector) else [(case.key, case.value)]:
         what = f"{format.identifier}: the JSON Schema of {_excerpt(value)}"
         try:
@@ -435,13 +496,17 @@ def check_json_schema(format: Format, case: Vector | Reject) -> None:
             _check_error(error, what)
             _require(isinstance(case, Reject), f"{what} rejects it: {error}")
         else:
-            unknown = isinstance(case, Reject) and case.error == "UnknownOperationError" and not case.options
+            unknown = (
+                isinstance(case, Reject)
+                and case.error == "UnknownOperationError"
+                and not case.options
+            )
             _require(not unknown, f"{what} accepts it, but its operation is unknown")
         check_record(validating, key, value)
 
 
 def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
-    """Check that damaged records and random bytes only give valid changes, `Ignored` or a `DecodeError`."""
+    """Check that damaged or random bytes give only valid changes, `Ignored` or a `DecodeError`."""
     draw = random.Random(seed)
     format = _with_options(format, vector.options)
     decoder = format.decoder(vector.schema, unique_key=vector.primary_key)
@@ -458,7 +523,9 @@ def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed:
 
 
 def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
-    """Check that the hooks of the format's `Sampler` accept a vector's records, and raise only a `DecodeError` for damaged ones.
+    """Check that the hooks of the format's `Sampler` accept a vector's records.
+
+    For damaged records they may raise only a `DecodeError`.
 
     A format whose messages have no column names may refuse samples with an `InferenceError`.
     """
@@ -473,20 +540,40 @@ def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed
         _check_hooks(reader, key, value, valid=True)
     for _ in range(mutations):
         key, value = draw.choice(list(vector.records))
-        key, value = (key and damaged(key, draw), value) if draw.randrange(3) == 0 else (key, damaged(value or b"", draw))
+        key, value = (
+            (key and damaged(key, draw), value)
+            if draw.randrange(3) == 0
+            else (key, damaged(value or b"", draw))
+        )
         _check_hooks(reader, key, value)
 
 
 def _check_detected_options(format: Format, vector: Vector) -> None:
-    records = inspect_all([SampledRecord("", 0, number, 0, *record, ()) for number, record in enumerate(vector.records)])
+    records = inspect_all(
+        [
+            SampledRecord("", 0, number, 0, *record, ())
+            for number, record in enumerate(vector.records)
+        ]
+    )
     options = sampler_class(type(format)).detected_options(records, vector.options)
     unknown = sorted(set(options) - {option.name for option in fields(format)})
-    _require(not unknown, f"{format.identifier}: detected_options gives {', '.join(unknown)}, which are no options of the format")
+    _require(
+        not unknown,
+        (
+            f"{format.identifier}: detected_options gives {', '.join(unknown)}, which are no "
+            "options of the format"
+        ),
+    )
 
 
-def _check_hooks(reader: AnyColumns, key: bytes | None, value: bytes | None, *, valid: bool = False) -> None:
-    """Check that the hooks accept any record, or raise a `DecodeError`, which they may not for a valid one."""
-    sampler, what = reader.sampler, f"{reader.format.identifier}: a sample with {_excerpt_of((key, value))}"
+def _check_hooks(
+    reader: AnyColumns, key: bytes | None, value: bytes | None, *, valid: bool = False
+) -> None:
+    """Check that the hooks accept any record, or raise a `DecodeError` (not for a valid record)."""
+    sampler, what = (
+        reader.sampler,
+        f"{reader.format.identifier}: a sample with {_excerpt_of((key, value))}",
+    )
     (inspected,) = inspect_all([SampledRecord("", 0, 0, 0, key, value, ())])
     events: Sequence[Event] | Ignored = ()
     try:
@@ -501,9 +588,13 @@ def _check_hooks(reader: AnyColumns, key: bytes | None, value: bytes | None, *, 
         _check_error(error, what)
         return
     except Exception as error:
-        raise AssertionError(f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}") from error
+        raise AssertionError(
+            f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}"
+        ) from error
     _require(isinstance(columns, Mapping), f"{what}: key_columns gives {columns!r}, not a mapping")
-    _require(isinstance(evidence, Evidence), f"{what}: evidence gives {evidence!r}, not an Evidence")
+    _require(
+        isinstance(evidence, Evidence), f"{what}: evidence gives {evidence!r}, not an Evidence"
+    )
 
 
 def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> None:
@@ -523,12 +614,18 @@ def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> No
             _check_error(error, what)
             continue
         except Exception as error:
-            raise AssertionError(f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}") from error
+            raise AssertionError(
+                f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}"
+            ) from error
         _check_result(result, decoder, what)
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
-    """Return `data` with one to three damages: bytes flipped, removed or inserted, the end cut off, a value replaced, a member left out."""
+    """Return `data` with one to three damages.
+
+    A damage flips, removes or inserts bytes, cuts off the end, replaces a value, or leaves out a
+    member.
+    """
     for _ in range(draw.randrange(1, 4)):
         data = draw.choice(_DAMAGES)(data, draw)
     return data
@@ -536,7 +633,11 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
 
 def _flip(data: bytes, draw: random.Random) -> bytes:
     at = draw.randrange(len(data) + 1)
-    return data[:at] + bytes([byte ^ (1 << draw.randrange(8)) for byte in data[at : at + 1]]) + data[at + 1 :]
+    return (
+        data[:at]
+        + bytes([byte ^ (1 << draw.randrange(8)) for byte in data[at : at + 1]])
+        + data[at + 1 :]
+    )
 
 
 def _delete(data: bytes, draw: random.Random) -> bytes:
@@ -546,7 +647,11 @@ def _delete(data: bytes, draw: random.Random) -> bytes:
 
 def _insert(data: bytes, draw: random.Random) -> bytes:
     at = draw.randrange(len(data) + 1)
-    return data[:at] + draw.choice((draw.randbytes(1), b'"', b"{", b"]", b"\\", b"9", b"-", b"\xef\xbb\xbf")) + data[at:]
+    return (
+        data[:at]
+        + draw.choice((draw.randbytes(1), b'"', b"{", b"]", b"\\", b"9", b"-", b"\xef\xbb\xbf"))
+        + data[at:]
+    )
 
 
 def _truncate(data: bytes, draw: random.Random) -> bytes:
@@ -584,7 +689,8 @@ def _leave_out(data: bytes, draw: random.Random) -> bytes:
 _DAMAGES = (_flip, _delete, _insert, _truncate, _leave_out, _replace, _replace, _replace)
 
 
-# --------------------------------------------------------------------------------------------------------------- helpers
+# --------------------------------------------------------------------------------------------------
+# helpers
 
 
 def _require(condition: bool, sentence: str) -> None:
@@ -598,12 +704,18 @@ def _with_options(format: Format, options: Mapping[str, Any]) -> Format:
     return type(format).from_options({**own, **options})
 
 
-def _decoding(format: Format, vector: Vector | Reject) -> tuple[Callable[[bytes | None, bytes | None], Result], Decoder]:
-    decoder = _with_options(format, vector.options).decoder(vector.schema, unique_key=vector.primary_key)
+def _decoding(
+    format: Format, vector: Vector | Reject
+) -> tuple[Callable[[bytes | None, bytes | None], Result], Decoder]:
+    decoder = _with_options(format, vector.options).decoder(
+        vector.schema, unique_key=vector.primary_key
+    )
     return (decoder.upserts if vector.keyed else decoder.decode), decoder
 
 
-def _outcome(decode: Callable[..., Result], key: bytes | None, value: bytes | None, decoder: Decoder) -> str:
+def _outcome(
+    decode: Callable[..., Result], key: bytes | None, value: bytes | None, decoder: Decoder
+) -> str:
     try:
         return "\n".join(render(decode(key, value), decoder.columns))
     except DecodeError as error:
@@ -613,9 +725,14 @@ def _outcome(decode: Callable[..., Result], key: bytes | None, value: bytes | No
 def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
     if lines == expected:
         return
-    at = next((n for n, pair in enumerate(zip(lines, expected, strict=False)) if pair[0] != pair[1]), min(len(lines), len(expected)))
+    at = next(
+        (n for n, pair in enumerate(zip(lines, expected, strict=False)) if pair[0] != pair[1]),
+        min(len(lines), len(expected)),
+    )
     got, must_be = (some[at] if at < len(some) else "the end" for some in (lines, expected))
-    raise AssertionError(f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {must_be}")
+    raise AssertionError(
+        f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {must_be}"
+    )
 
 
 def _check_result(result: Any, decoder: Decoder, what: str) -> None:
@@ -628,8 +745,15 @@ def _check_result(result: Any, decoder: Decoder, what: str) -> None:
                 len(change.key) == len(decoder.unique_key),
                 f"{what}: {change} has another key than {decoder.unique_key}",
             )
-            _require(None not in change.key and ABSENT not in change.key, f"{what}: {change} has an incomplete key")
-            row = None if change.row is None else [None if value is ABSENT else value for value in change.row]
+            _require(
+                None not in change.key and ABSENT not in change.key,
+                f"{what}: {change} has an incomplete key",
+            )
+            row = (
+                None
+                if change.row is None
+                else [None if value is ABSENT else value for value in change.row]
+            )
         else:
             _require(isinstance(change, Change), f"{what} gives {change!r}, which is not a Change")
             _check_kind(change.kind, decoder, what)
@@ -640,16 +764,23 @@ def _check_result(result: Any, decoder: Decoder, what: str) -> None:
 
 def _check_kind(kind: RowKind, decoder: Decoder, what: str) -> None:
     mode = decoder.format.changelog_mode
-    _require(mode.contains(kind), f"{what} gives {kind.short_string}, but the format declares {mode}")
+    _require(
+        mode.contains(kind), f"{what} gives {kind.short_string}, but the format declares {mode}"
+    )
 
 
 def _check_canonical(row: list[Any], decoder: Decoder, what: str) -> None:
-    _require(len(row) == len(decoder.columns), f"{what} gives {len(row)} values for {len(decoder.columns)} columns")
+    _require(
+        len(row) == len(decoder.columns),
+        f"{what} gives {len(row)} values for {len(decoder.columns)} columns",
+    )
     try:
         to_python(decoder.columns, row)
         render([Change(RowKind.INSERT, tuple(row))], decoder.columns)
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise AssertionError(f"{what} gives {row}, whose values are not canonical: {error}") from error
+        raise AssertionError(
+            f"{what} gives {row}, whose values are not canonical: {error}"
+        ) from error
 
 
 def _check_error(error: DecodeError, what: str) -> None:
@@ -661,12 +792,20 @@ def _check_error(error: DecodeError, what: str) -> None:
     try:
         copy = pickle.loads(pickle.dumps(error))
     except (pickle.PicklingError, AttributeError, TypeError) as failure:
-        raise AssertionError(f"{what}: the error {type(error).__name__} does not pickle: {failure}") from failure
-    _require(type(copy) is type(error) and str(copy) == text, f"{what}: pickling changes the error to {copy}")
+        raise AssertionError(
+            f"{what}: the error {type(error).__name__} does not pickle: {failure}"
+        ) from failure
+    _require(
+        type(copy) is type(error) and str(copy) == text,
+        f"{what}: pickling changes the error to {copy}",
+    )
 
 
 def _of(format: Format, vector: Vector, number: int) -> str:
-    return f"{format.identifier}: record {number} {_excerpt(vector.records[number][1])} for {vector.schema!r}"
+    return (
+        f"{format.identifier}: record {number} {_excerpt(vector.records[number][1])} for "
+        f"{vector.schema!r}"
+    )
 
 
 def _excerpt(data: bytes | None) -> str:

@@ -1,1 +1,4 @@
-"""The demo: recorded topics of real producers become changelogs, and the changelogs the tables of the source databases."""
+"""The demo: recorded topics of real producers become changelogs.
+
+The changelogs become the tables of the source databases.
+"""

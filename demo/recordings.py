@@ -1,4 +1,4 @@
-"""Replays recorded topics of real producers and compares the results with the tables of their source databases."""
+"""Replay of real producers' recorded topics, and comparison with their source databases' tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from normalize import ChangelogNormalize, from_kafka_changelog
 from .report import Result, Say, show_changes
 
 TOPICS = Path(__file__).parent / "topics"
-_CUSTOMERS = "id INT, name STRING, email STRING, balance DECIMAL(20,4), created TIMESTAMP(3), updated TIMESTAMP_NTZ(6)"
+_CUSTOMERS = (
+    "id INT, name STRING, email STRING, balance DECIMAL(20,4), created TIMESTAMP(3), updated "
+    "TIMESTAMP_NTZ(6)"
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ RECORDINGS = (
         "several tables in one topic, numbers for decimals, bootstraps between the changes",
         "maxwell-mariadb",
         "maxwell-json",
-        # Without `created`: a bootstrap writes TIMESTAMP in the server's time zone, the stream in UTC.
+        # Without `created`: a bootstrap writes TIMESTAMP in the server's time zone, the stream in
+        # UTC.
         "id INT, name STRING, email STRING, balance DECIMAL(20,4), updated TIMESTAMP_NTZ",
         ("id",),
         "mariadb2.customers",
@@ -66,11 +70,14 @@ RECORDINGS = (
 
 
 def replay(spark: Any, kafka: Any, recording: Recording, say: Say) -> Result:
-    """Load a recording into Kafka, read it as a stream, and compare the table that its changes make with the source's."""
+    """Load a recording into Kafka, stream it, and compare the resulting table with the source's."""
     topic = f"demo.{recording.file}"
     say(f"\n=== {recording.title}: {recording.features}")
     messages = kafka.load_recording(TOPICS / "records" / f"{recording.file}.jsonl.gz", topic)
-    say(f"   {messages:,} recorded messages in the topic {topic}, read with format={recording.format!r}")
+    say(
+        f"   {messages:,} recorded messages in the topic {topic}, read with "
+        f"format={recording.format!r}"
+    )
     changes = from_kafka_changelog(
         spark,
         topic,
@@ -84,9 +91,16 @@ def replay(spark: Any, kafka: Any, recording: Recording, say: Say) -> Result:
     rows = collect(changes)
     show_changes(rows, changes.columns, say)
     table = table_of(rows, recording.primary_key)
-    truth = spark.read.schema(changes.drop("row_kind").schema).json(str(TOPICS / "truth" / f"{recording.truth}.jsonl.gz")).collect()
+    truth = (
+        spark.read.schema(changes.drop("row_kind").schema)
+        .json(str(TOPICS / "truth" / f"{recording.truth}.jsonl.gz"))
+        .collect()
+    )
     equal = sorted(table.values(), key=str) == sorted(map(tuple, truth), key=str)
-    say(f"   table: {len(table):,} rows; the source database has {len(truth):,}: {'EQUAL in every value' if equal else 'NOT EQUAL'}")
+    say(
+        f"   table: {len(table):,} rows; the source database has {len(truth):,}: "
+        f"{'EQUAL in every value' if equal else 'NOT EQUAL'}"
+    )
     return Result(f"{recording.title}, {recording.format}", messages, len(rows), len(table), equal)
 
 
@@ -95,11 +109,15 @@ def collect(changes: Any) -> list[Any]:
     rows: list[Any] = []
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = changes.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
-        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        writer.option("checkpointLocation", checkpoint).trigger(
+            availableNow=True
+        ).start().awaitTermination()
     return rows
 
 
-def table_of(rows: list[Any], primary_key: tuple[str, ...]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def table_of(
+    rows: list[Any], primary_key: tuple[str, ...]
+) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Return the table that results from applying a changelog to an empty one."""
     table: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row in rows:

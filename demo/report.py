@@ -35,10 +35,13 @@ class Result:
 
 
 def show_changes(rows: Sequence[Any], columns: Sequence[str], say: Say) -> None:
-    """Print how many rows of each kind a changelog has, and an inserted, an updated and a deleted row."""
+    """Print a changelog's row count by kind, and an inserted, an updated and a deleted row."""
     kinds = [row.row_kind for row in rows]
     inserted, updated, deleted = (f"{kinds.count(kind):,}" for kind in ("+I", "+U", "-D"))
-    say(f"   changes: {inserted} inserts (+I), {updated} updates (-U the row before, +U the row after), {deleted} deletes (-D)")
+    say(
+        f"   changes: {inserted} inserts (+I), {updated} updates (-U the row before, +U the row "
+        f"after), {deleted} deletes (-D)"
+    )
     update = kinds.index("-U")  # its +U follows
     shown = [rows[place] for place in (kinds.index("+I"), update, update + 1, kinds.index("-D"))]
     for line in aligned([columns, *shown]):
@@ -49,9 +52,17 @@ def aligned(table: Sequence[Sequence[Any]]) -> list[str]:
     """Return the rows of a table as lines; numbers below a header are aligned on the right."""
     cells = [[_text(value) for value in row] for row in table]
     columns = list(zip(*cells, strict=True))
-    pads = [str.rjust if all(cell.replace(",", "").isdigit() for cell in column[1:]) else str.ljust for column in columns]
+    pads = [
+        str.rjust if all(cell.replace(",", "").isdigit() for cell in column[1:]) else str.ljust
+        for column in columns
+    ]
     widths = [max(map(len, column)) for column in columns]
-    return ["  ".join(pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)).rstrip() for row in cells]
+    return [
+        "  ".join(
+            pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Changelogs on Spark: the functions of the README. Importing this package does not import Spark or Arrow.
+"""Changelogs on Spark: the README's functions; importing this package imports no Spark or Arrow.
 
 Other functions are in their rooms, as in `normalize.checkpoint.read_state`.
 """

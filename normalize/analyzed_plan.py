@@ -1,8 +1,9 @@
 """Facts about a changelog DataFrame that its analyzed plan shows.
 
-A mark in the schema is lost when a ``select`` computes ``row_kind`` again, and stays when rows are removed or repeated. The plan below
-such an operation does not change. The mark is therefore an alias of the DataFrame, ``changelog_all`` or ``changelog_upsert``: a node of
-the plan, and the qualifier of its columns.
+A mark in the schema is lost when a ``select`` computes ``row_kind`` again, and stays when rows are
+removed or repeated. The plan below such an operation does not change. The mark is therefore an
+alias of the DataFrame, ``changelog_all`` or ``changelog_upsert``: a node of the plan, and the
+qualifier of its columns.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ ROW_KIND_WITH_UPDATE_BEFORE = f"{_ALIAS}all.{ROW_KIND}"
 NATIVE = "native_changelog"
 """The alias of the changelog of `normalize.engines.native`."""
 _LAST_CHANGES = "changelog_of_kafka_by_key"
-"""The alias of a changelog of Kafka whose stage has no options: a table needs only the last change of each of its keys."""
+"""The alias of a changelog of Kafka whose stage has no options: a table needs only the last change
+of each of its keys."""
 _MODES: tuple[Literal["all", "upsert"], ...] = ("all", "upsert")
 
-ONE_TO_ONE = frozenset({"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "View"})
+ONE_TO_ONE = frozenset(
+    {"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "View"}
+)
 """Nodes whose rows are rows of their input, at most once, in its order."""
 ROW_BY_ROW = ONE_TO_ONE | {
     "DeserializeToObject",
@@ -75,7 +79,10 @@ class Node:
 
 
 def plan_of(df: DataFrame) -> Node:
-    """Return the plan of a DataFrame of a classic session. The client of Spark Connect has no plan: its server analyzes."""
+    """Return the plan of a DataFrame of a classic session.
+
+    The client of Spark Connect has no plan: its server analyzes.
+    """
     return Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
 
 
@@ -85,7 +92,10 @@ def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFr
 
 
 def with_default_stage(df: DataFrame) -> DataFrame:
-    """Return a changelog whose plan shows that it comes from Kafka, through a stage without options."""
+    """Return a changelog whose plan shows that it comes from Kafka.
+
+    It comes through a stage without options.
+    """
     return df.alias(_LAST_CHANGES)
 
 
@@ -100,7 +110,10 @@ def has_default_stage(df: DataFrame) -> bool:
 
 
 def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:
-    """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it, or is on a server."""
+    """Return ``all`` for a changelog with ``-U``, ``upsert`` for one without, None if unknown.
+
+    It is unknown if the plan does not show it, or is on a server.
+    """
     return None if is_connect(df) else _mode(plan_of(df))
 
 
@@ -108,7 +121,11 @@ def _mode(node: Node) -> Literal["all", "upsert"] | None:
     for mode in _MODES:
         if node.name == "SubqueryAlias" and node.java.alias() == f"{_ALIAS}{mode}":
             return mode
-    modes = [_mode(child) for child in node.children] if node.name in {*_KEEP_MODE, "LogicalRDD"} else []
+    modes = (
+        [_mode(child) for child in node.children]
+        if node.name in {*_KEEP_MODE, "LogicalRDD"}
+        else []
+    )
     if "upsert" in modes:
         return "upsert"
     # A join's other input may be any table. All inputs of a union are changelogs.
@@ -116,7 +133,10 @@ def _mode(node: Node) -> Literal["all", "upsert"] | None:
 
 
 def has_native_engine(df: DataFrame) -> bool:
-    """Return whether a stream contains a changelog of `normalize.engines.native`, which is written in output mode ``update``."""
+    """Return whether a stream contains a changelog of `normalize.engines.native`.
+
+    Such a changelog is written in output mode ``update``.
+    """
     return not is_connect(df) and df.isStreaming and _has_native_engine(plan_of(df))
 
 
@@ -140,7 +160,7 @@ def ids(attributes: Any) -> list[int]:
 
 
 def _running_query(spark: SparkSession) -> Any:
-    """Return the plan of the streaming query whose ``foreachBatch`` function is running, or None."""
+    """Return the plan of the streaming query whose ``foreachBatch`` function runs, or None."""
     query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     if query_id is None:
         return None

@@ -1,4 +1,7 @@
-"""The public functions that read and write changelogs: `from_kafka_changelog`, `decode_changelog` and their counterparts."""
+"""The public functions that read and write changelogs.
+
+They are `from_kafka_changelog`, `decode_changelog` and their counterparts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,13 @@ from normalize.encode.encode_pass import encode_pass
 from normalize.encode.source_block import columns_of, source_block
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.option_names import SINK_OPTIONS, check_option_names
-from normalize.kafka.reader_options import only_topic, reader_options, reads_topic, require_servers, splits_partitions
+from normalize.kafka.reader_options import (
+    only_topic,
+    reader_options,
+    reads_topic,
+    require_servers,
+    splits_partitions,
+)
 from normalize.kafka.topics import topic_descriptions
 from normalize.query import ChangelogNormalize, Request, make_options
 
@@ -69,68 +78,80 @@ def from_kafka_changelog(
     Parameters
     ----------
     spark : SparkSession
-        A session with `spark_packages` (`local_session` starts one), and with this package installed on its workers.
+        A session with `spark_packages` (`local_session` starts one), and with this package
+        installed on its workers.
     topic : str, sequence of str, re.Pattern or None
-        One or more topics, or a pattern of names: ``re.compile("shop[.].*")``. None: one of ``subscribe``, ``subscribePattern`` (a Java
-        regular expression) and ``assign`` in `options`.
+        One or more topics, or a pattern of names: ``re.compile("shop[.].*")``. None: one of
+        ``subscribe``, ``subscribePattern`` (a Java regular expression) and ``assign`` in `options`.
     format : str or Format
         A registered identifier (``debezium-json``, ...; `cdc_formats.list_formats`), or a format.
     schema : str or StructType or None
-        The table's columns, as Spark DDL or a Spark type. DDL may also use TIME, and a precision on TIMESTAMP. None: the driver samples
-        the topic during this call (`cdc_formats.topics.inference`) and prints the columns, primary key and format options that it inferred.
-        Arguments that you pass are not inferred. Pass all of them in a production job.
+        The table's columns, as Spark DDL or a Spark type. DDL may also use TIME, and a precision on
+        TIMESTAMP. None: the driver samples the topic during this call
+        (`cdc_formats.topics.inference`) and prints the columns, primary key and format options that
+        it inferred. Arguments that you pass are not inferred. Pass all of them in a production job.
     primary_key : str or sequence of str
-        The columns that identify a row. They may include a column of `metadata`, by the name of the column: ``["source.table", "id"]``
-        separates the rows of several tables. Otherwise a record of a second table is an error. A checkpoint fixes these names.
+        The columns that identify a row. They may include a column of `metadata`, by the name of the
+        column: ``["source.table", "id"]`` separates the rows of several tables. Otherwise a record
+        of a second table is an error. A checkpoint fixes these names.
     options : mapping
-        Options of Spark's Kafka source; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS` lists the defaults that differ from
-        Spark's.
+        Options of Spark's Kafka source; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS`
+        lists the defaults that differ from Spark's.
     format_options : mapping or None
         Options of the format, with Flink's names (``table_include``, ...).
     normalize : ChangelogNormalize, False or None
-        The options of the keyed stage, which removes duplicates and completes rows: ``ChangelogNormalize(order="source")``. None: the
-        default options. The planner adds the stage if the format and the arguments require it; `explain_changelog` prints the reason.
-        False: the stage is never added, and the rows are as in the topic. The call then raises if `changelog_mode` or `primary_key`
-        require the stage.
+        The options of the keyed stage, which removes duplicates and completes rows:
+        ``ChangelogNormalize(order="source")``. None: the default options. The planner adds the
+        stage if the format and the arguments require it; `explain_changelog` prints the reason.
+        False: the stage is never added, and the rows are as in the topic. The call then raises if
+        `changelog_mode` or `primary_key` require the stage.
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"} or DeadLetter
-        What happens to a record that cannot be decoded. It fails the query, or is dropped and counted, or becomes a row with
-        ``_corrupt_record`` (the error's text, the record's offset, and the raw key and value) whose other columns are NULL.
-        ``DeadLetter("orders.dead")`` writes it to a Kafka topic.
+        What happens to a record that cannot be decoded. It fails the query, or is dropped and
+        counted, or becomes a row with ``_corrupt_record`` (the error's text, the record's offset,
+        and the raw key and value) whose other columns are NULL. ``DeadLetter("orders.dead")``
+        writes it to a Kafka topic.
     metadata : mapping or sequence of str
-        Metadata columns: the column's name and the metadata, ``{"event_time": "source.timestamp"}``. A list of names is short for columns
-        with the same names. Metadata has Flink's names: the format's (``source.timestamp``, ...), and ``topic``, ``partition``, ``offset``,
-        ``timestamp``, ``timestamp-type``, ``headers``, ``header-list``. A row, also a ``-U``, has the metadata of the record that caused
-        it. It is ignored when rows are compared (Flink compares it).
+        Metadata columns: the column's name and the metadata,
+        ``{"event_time": "source.timestamp"}``. A list of names is short for columns with the same
+        names. Metadata has Flink's names: the format's (``source.timestamp``, ...), and ``topic``,
+        ``partition``, ``offset``, ``timestamp``, ``timestamp-type``, ``headers``, ``header-list``.
+        A row, also a ``-U``, has the metadata of the record that caused it. It is ignored when rows
+        are compared (Flink compares it).
     changelog_mode : {"all", "upsert"}
         The row kinds in the result: ``all`` includes ``-U``; ``upsert`` has ``+I +U -D``.
     control_events : str or sequence of str
-        Events other than row changes to include in the result: ``DDL``, ``HEARTBEAT``, ``MESSAGE``, ``SNAPSHOT_MARK``, ``TRANSACTION``,
-        ``TRUNCATE`` (`on_truncate` is then ignored), ``OTHER_TABLE``, ``TOMBSTONE``, or ``all`` for the first six. Each is a row with
-        ``_control_event`` (its type, subject and statement; the record's topic, partition, offset, timestamp, key and value) whose other
-        columns are NULL. It may precede or follow the neighbouring rows of its micro-batch: to restore the order, compare its topic,
-        partition and offset with these columns of `metadata`.
+        Events other than row changes to include in the result: ``DDL``, ``HEARTBEAT``, ``MESSAGE``,
+        ``SNAPSHOT_MARK``, ``TRANSACTION``, ``TRUNCATE`` (`on_truncate` is then ignored),
+        ``OTHER_TABLE``, ``TOMBSTONE``, or ``all`` for the first six. Each is a row with
+        ``_control_event`` (its type, subject and statement; the record's topic, partition, offset,
+        timestamp, key and value) whose other columns are NULL. It may precede or follow the
+        neighbouring rows of its micro-batch: to restore the order, compare its topic, partition and
+        offset with these columns of `metadata`.
     on_truncate : {"fail", "ignore"}
         What happens when the source table is truncated, which no changelog row can express.
     bounded : bool
         Read the topic's current content once, with ``spark.read``: the same rows, without state.
     observation : str, Observation or None
-        For a stream, the prefix of the observed metrics in the query's progress (``<prefix>_decode`` and ``<prefix>_normalize``),
-        ``changelog`` by default. For a bounded read, an Observation that receives the counts of both.
+        For a stream, the prefix of the observed metrics in the query's progress
+        (``<prefix>_decode`` and ``<prefix>_normalize``), ``changelog`` by default. For a bounded
+        read, an Observation that receives the counts of both.
     check : bool
-        Whether the driver tries the broker, the login, the topic and a sample of its records during this call (`normalize.decode.check`).
-        A wrong password, topic, format or type is then one sentence at once.
+        Whether the driver tries the broker, the login, the topic and a sample of its records during
+        this call (`normalize.decode.check`). A wrong password, topic, format or type is then one
+        sentence at once.
 
     Returns
     -------
     DataFrame
-        ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE mode, and ``_control_event`` if
-        control events are requested; streaming unless `bounded`. TIME columns are STRING.
+        ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE
+        mode, and ``_control_event`` if control events are requested; streaming unless `bounded`.
+        TIME columns are STRING.
 
     Raises
     ------
     ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError
-        During this call, when the arguments cannot be used, or the session's Spark or Kafka source has an unsupported version; the text
-        names the fix.
+        During this call, when the arguments cannot be used, or the session's Spark or Kafka source
+        has an unsupported version; the text names the fix.
     SampleError
         When no broker answers, the login is refused, or the topic does not exist or cannot be read.
     DecodeError
@@ -140,8 +161,9 @@ def from_kafka_changelog(
 
     Notes
     -----
-    Rows of one key keep the order of their Kafka partition. Partitions of one micro-batch are merged by Kafka's timestamps.
-    Write a stream with the keyed stage in output mode ``append``, or ``update`` with ``engine="native"``.
+    Rows of one key keep the order of their Kafka partition. Partitions of one micro-batch are
+    merged by Kafka's timestamps. Write a stream with the keyed stage in output mode ``append``, or
+    ``update`` with ``engine="native"``.
 
     See Also
     --------
@@ -150,13 +172,24 @@ def from_kafka_changelog(
     chosen, kafka = as_format(format, format_options), reader_options(topic, options)
     if schema is None:
         named_options = None if isinstance(format, Format) else format_options or {}
-        from normalize.kafka.infer_arguments import infer_arguments  # imports all formats, which takes time
+        from normalize.kafka.infer_arguments import (
+            infer_arguments,
+        )  # imports all formats, which takes time
 
-        key = names_of(primary_key) or names_of(normalize.primary_key if isinstance(normalize, ChangelogNormalize) else ())
-        chosen, schema, primary_key = infer_arguments(chosen, kafka, named_options=named_options, primary_key=key)
+        key = names_of(primary_key) or names_of(
+            normalize.primary_key if isinstance(normalize, ChangelogNormalize) else ()
+        )
+        chosen, schema, primary_key = infer_arguments(
+            chosen, kafka, named_options=named_options, primary_key=key
+        )
     if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
-        raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
-    records = RecordInput(streaming=not bounded, topic=only_topic(kafka), split_partitions=splits_partitions(kafka))
+        raise ArgumentError(
+            f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose "
+            "another topic"
+        )
+    records = RecordInput(
+        streaming=not bounded, topic=only_topic(kafka), split_partitions=splits_partitions(kafka)
+    )
     request = Request.check(
         records,
         kafka,
@@ -202,19 +235,21 @@ def decode_changelog(
 ) -> DataFrame:
     """Return a DataFrame of CDC messages as a changelog DataFrame.
 
-    The messages may come from anywhere: a bronze Delta table, files, Kinesis, Pulsar. `from_kafka_changelog` is this function on Spark's
-    Kafka source.
+    The messages may come from anywhere: a bronze Delta table, files, Kinesis, Pulsar.
+    `from_kafka_changelog` is this function on Spark's Kafka source.
 
     Parameters
     ----------
     df : DataFrame
-        Streaming or not, with a column ``value`` (BINARY or STRING), and optionally ``key`` (BINARY or STRING), ``topic``, ``partition``,
-        ``offset``, ``timestamp``, ``timestampType`` and ``headers``, with the names and types of Spark's Kafka source. Additional columns
-        are ignored.
+        Streaming or not, with a column ``value`` (BINARY or STRING), and optionally ``key`` (BINARY
+        or STRING), ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and
+        ``headers``, with the names and types of Spark's Kafka source. Additional columns are
+        ignored.
     format, schema, primary_key, format_options
         As in `from_kafka_changelog`; `schema` is required.
     normalize : ChangelogNormalize, False or None
-        As in `from_kafka_changelog`. ``order="source"`` requires the columns ``partition`` and ``offset``.
+        As in `from_kafka_changelog`. ``order="source"`` requires the columns ``partition`` and
+        ``offset``.
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"} or DeadLetter
         As in `from_kafka_changelog`. A DeadLetter requires ``bootstrap.servers`` in its options.
     metadata : mapping or sequence of str
@@ -238,20 +273,22 @@ def decode_changelog(
     -----
     The columns of `df` decide in which order the keyed stage processes the records of a key:
 
-    - With ``partition`` and ``offset``: by offset, in whatever order the records are in `df`. The records of a bronze table may
-      therefore have been reordered or compacted. Partitions are merged by ``timestamp``. Without timestamps, two records of one key in
-      two Kafka partitions of a micro-batch are an error.
-    - Without them, a stream: in the order of the rows in each partition of `df`. A source that reads several files in one task may mix
-      them: set ``maxFilesPerTrigger`` to 1, or add offsets. Partitions are merged by ``timestamp``. Two records of one key in two
-      partitions of a micro-batch with the same timestamp, or none, are an error.
-    - Without them, bounded: by ``timestamp``, which is required since the rows of a table have no order. Two different records of one key
-      with the same timestamp are an error.
+    - With ``partition`` and ``offset``: by offset, in whatever order the records are in `df`. The
+      records of a bronze table may therefore have been reordered or compacted. Partitions are
+      merged by ``timestamp``. Without timestamps, two records of one key in two Kafka partitions of
+      a micro-batch are an error.
+    - Without them, a stream: in the order of the rows in each partition of `df`. A source that
+      reads several files in one task may mix them: set ``maxFilesPerTrigger`` to 1, or add offsets.
+      Partitions are merged by ``timestamp``. Two records of one key in two partitions of a
+      micro-batch with the same timestamp, or none, are an error.
+    - Without them, bounded: by ``timestamp``, which is required since the rows of a table have no
+      order. Two different records of one key with the same timestamp are an error.
 
     Without the stage, rows keep the order of `df`.
 
-    Without ``partition`` and ``offset``, errors name a record as ``DataFrame[partition]@row``, counted in its task. Without ``topic``, the
-    records are one topic without a name. Topics that are deleted and created again are not detected, as they are in
-    `from_kafka_changelog`.
+    Without ``partition`` and ``offset``, errors name a record as ``DataFrame[partition]@row``,
+    counted in its task. Without ``topic``, the records are one topic without a name. Topics that
+    are deleted and created again are not detected, as they are in `from_kafka_changelog`.
 
     Examples
     --------
@@ -287,7 +324,7 @@ def explain_changelog(
     normalize: ChangelogNormalize | Literal[False] | None = None,
     changelog_mode: Literal["all", "upsert"] = "all",
 ) -> str:
-    """Return the plan that `from_kafka_changelog` chooses, with reasons, like Flink's ``EXPLAIN CHANGELOG_MODE``.
+    """Return `from_kafka_changelog`'s plan with reasons, like Flink's ``EXPLAIN CHANGELOG_MODE``.
 
     Parameters
     ----------
@@ -298,8 +335,8 @@ def explain_changelog(
     Returns
     -------
     str
-        The steps, last first: ChangelogNormalize or why there is none, and what precedes it. With the stage, a last line says whether
-        ``engine="native"`` could run it, and why not.
+        The steps, last first: ChangelogNormalize or why there is none, and what precedes it. With
+        the stage, a last line says whether ``engine="native"`` could run it, and why not.
 
     Raises
     ------
@@ -320,7 +357,9 @@ the state contains each key's row, changes apply in the order of arrival
     chosen = as_format(format, format_options)
     options, plan = make_options(normalize, chosen, names_of(primary_key), changelog_mode)
     topics = topic.pattern if isinstance(topic, re.Pattern) else ",".join(names_of(topic))
-    return planner.explain(plan, options, format=chosen.identifier, source=chosen.changelog_mode, topic=topics)
+    return planner.explain(
+        plan, options, format=chosen.identifier, source=chosen.changelog_mode, topic=topics
+    )
 
 
 def encode_changelog(
@@ -338,23 +377,29 @@ def encode_changelog(
     Parameters
     ----------
     df : DataFrame
-        A changelog with ``row_kind``, streaming or not. Filter out rows without a row kind (corrupt records, control events) first.
+        A changelog with ``row_kind``, streaming or not. Filter out rows without a row kind (corrupt
+        records, control events) first.
     format : str or Format
         A format that can be written.
     format_options : mapping or None
-        Options of the format. A reader with the same options (``decimal_handling_mode``, ...) reads the same rows.
+        Options of the format. A reader with the same options (``decimal_handling_mode``, ...) reads
+        the same rows.
     schema : str or StructType or None
-        The columns to write, to leave out some (metadata), or to give types that Spark lacks: in a DataFrame a TIME is a STRING, and a
-        TIMESTAMP has no precision, which ``time_precision_mode='adaptive'`` requires.
+        The columns to write, to leave out some (metadata), or to give types that Spark lacks: in a
+        DataFrame a TIME is a STRING, and a TIMESTAMP has no precision, which
+        ``time_precision_mode='adaptive'`` requires.
     primary_key : str or sequence of str
         The columns of the record's key, so that a key's rows stay in one Kafka partition, in order.
     source : mapping or None
-        The messages' `source` block with the row's position in the source's log, for readers with ``order="source"``. It maps Debezium's
-        field names (``file``, ``pos``, ``row``, ``server_id``, ``snapshot``, ``ts_ms``, ...) to columns (``"position.file"`` for a struct's
-        field). These columns are not written as data. A TIMESTAMP is written in milliseconds. `capture.SOURCE` is the mapping for
-        ``mysql-changelog``. Only debezium-json and changelog-json have this block.
+        The messages' `source` block with the row's position in the source's log, for readers with
+        ``order="source"``. It maps Debezium's field names (``file``, ``pos``, ``row``,
+        ``server_id``, ``snapshot``, ``ts_ms``, ...) to columns (``"position.file"`` for a struct's
+        field). These columns are not written as data. A TIMESTAMP is written in milliseconds.
+        `capture.SOURCE` is the mapping for ``mysql-changelog``. Only debezium-json and
+        changelog-json have this block.
     topic : str or None
-        The topic that the records are for: formats that register their schema derive its name from it (``<topic>-value``).
+        The topic that the records are for: formats that register their schema derive its name from
+        it (``<topic>-value``).
 
     Returns
     -------
@@ -364,13 +409,15 @@ def encode_changelog(
     Raises
     ------
     ArgumentError, SchemaError, FormatOptionError, UnknownFormatError
-        During this call. A value that the format cannot represent raises ``EncodeError`` when it is written.
+        During this call. A value that the format cannot represent raises ``EncodeError`` when it is
+        written.
 
     Notes
     -----
-    A ``-U`` that is directly followed by the ``+U`` of its key is written as one update, with both images (Flink writes a delete and
-    an insert). A single ``-U`` is written as a delete, and a single ``+U`` as an insert. Write a changelog without ``-U``
-    (``changelog_mode="upsert"``) therefore as upsert-kafka, or for readers that normalize by key.
+    A ``-U`` that is directly followed by the ``+U`` of its key is written as one update, with both
+    images (Flink writes a delete and an insert). A single ``-U`` is written as a delete, and a
+    single ``+U`` as an insert. Write a changelog without ``-U`` (``changelog_mode="upsert"``)
+    therefore as upsert-kafka, or for readers that normalize by key.
 
     Examples
     --------
@@ -385,11 +432,15 @@ def encode_changelog(
     encoder = encoder if topic is None else encoder.for_topic(topic)
     written = encoder.encoder(table, unique_key=names_of(primary_key))
     if source and not written.writes_source:
-        raise ArgumentError(f"{encoder.identifier} as configured writes no `source` block: remove source=, or write debezium-json")
+        raise ArgumentError(
+            f"{encoder.identifier} as configured writes no `source` block: remove source=, or "
+            "write debezium-json"
+        )
     names = [column.name for column in table]
     require_distinct(df, names)
     return df.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
-        partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)), "key BINARY, value BINARY"
+        partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)),
+        "key BINARY, value BINARY",
     )
 
 
@@ -424,7 +475,8 @@ def to_kafka_changelog(
     Raises
     ------
     ArgumentError, SchemaError, FormatOptionError, UnknownFormatError
-        During this call. A value that the format cannot represent raises ``EncodeError`` when it is written.
+        During this call. A value that the format cannot represent raises ``EncodeError`` when it is
+        written.
 
     See Also
     --------
@@ -432,20 +484,29 @@ def to_kafka_changelog(
     """
     if not stream.isStreaming:
         raise ArgumentError(
-            "the DataFrame is bounded, and to_kafka_changelog writes streams: use encode_changelog(df, ...).write.format('kafka')"
-            f".option('topic', {topic!r}).options(...).save()"
+            "the DataFrame is bounded, and to_kafka_changelog writes streams: use "
+            "encode_changelog(df, ...).write.format('kafka').option('topic', "
+            f"{topic!r}).options(...).save()"
         )
     check_option_names(options, supported=SINK_OPTIONS)
     require_servers(options)
     records = encode_changelog(
-        stream, format=format, format_options=format_options, schema=schema, primary_key=primary_key, source=source, topic=topic
+        stream,
+        format=format,
+        format_options=format_options,
+        schema=schema,
+        primary_key=primary_key,
+        source=source,
+        topic=topic,
     )
     sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}
     writer = records.writeStream.format("kafka").options(**sink)
     return writer.outputMode("update") if has_native_engine(records) else writer
 
 
-def _written_columns(df: DataFrame, schema: str | StructType | None, *, without: Sequence[str]) -> tuple[Column, ...]:
+def _written_columns(
+    df: DataFrame, schema: str | StructType | None, *, without: Sequence[str]
+) -> tuple[Column, ...]:
     of_frame = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *without))
     if schema is None:
         return of_frame
@@ -453,5 +514,8 @@ def _written_columns(df: DataFrame, schema: str | StructType | None, *, without:
     table = table_columns(schema)
     for column in table:
         if there.get(column.name) != spark_type(column.type):
-            raise SchemaError(f"schema has {column}, but the DataFrame has {there.get(column.name, 'no such column')}")
+            raise SchemaError(
+                f"schema has {column}, but the DataFrame has "
+                f"{there.get(column.name, 'no such column')}"
+            )
     return table

@@ -35,10 +35,15 @@ def as_format(format: str | Format, options: Mapping[str, Any] | None) -> Format
     """
     if isinstance(format, Format):
         if options:
-            raise ArgumentError(f"format_options require a format's name: pass the options to {type(format).__name__}(...) instead")
+            raise ArgumentError(
+                "format_options require a format's name: pass the options to "
+                f"{type(format).__name__}(...) instead"
+            )
         return format
     if not isinstance(format, str):
-        raise ArgumentError(f"format is {format!r}: pass an identifier such as 'debezium-json', or a Format")
+        raise ArgumentError(
+            f"format is {format!r}: pass an identifier such as 'debezium-json', or a Format"
+        )
     return get_format(format, **(options or {}))
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def is_connect(spark: SparkSession | DataFrame) -> bool:
     """Return whether a session or DataFrame is one of Spark Connect.
 
-    Its type shows it. PySpark's ``is_remote`` looks at environment variables, and a process of the server may have them too.
+    Its type shows it. PySpark's ``is_remote`` looks at environment variables, and a process of the
+    server may have them too.
     """
     return any(each.__module__.startswith("pyspark.sql.connect.") for each in type(spark).__mro__)
 
@@ -34,11 +35,16 @@ def require_jvm(spark: SparkSession, function: str, instead: str) -> None:
     ArgumentError
     """
     if is_connect(spark):
-        raise ArgumentError(f"{function} needs the JVM of a classic session, and this one is of Spark Connect: {instead}")
+        raise ArgumentError(
+            f"{function} needs the JVM of a classic session, and this one is of Spark Connect: "
+            f"{instead}"
+        )
 
 
 def analyze(df: DataFrame) -> DataFrame:
-    """Return a DataFrame that the server has analyzed: with Spark Connect, a wrong query would otherwise fail at its first action.
+    """Return a DataFrame that the server has analyzed.
+
+    With Spark Connect, a wrong query would otherwise fail at its first action.
 
     Raises
     ------
@@ -49,7 +55,11 @@ def analyze(df: DataFrame) -> DataFrame:
 
 
 def is_of_server(df: DataFrame) -> bool:
-    """Return whether a DataFrame of Spark Connect contains one that the server keeps: of a checkpoint, or of a ``foreachBatch``."""
+    """Return whether a DataFrame of Spark Connect contains one that the server keeps.
+
+    The server keeps those of a checkpoint and of a ``foreachBatch``.
+    """
     remote: Any = df  # PySpark's common class does not declare these
-    # The protocol's text quotes names and values, so that one of them can only make the answer True.
+    # The protocol's text quotes names and values, so that one of them can only make the answer
+    # True.
     return "cached_remote_relation {" in str(remote._plan.plan(remote.sparkSession.client))

@@ -28,7 +28,7 @@ def require_changelog(df: DataFrame) -> None:
 
 
 def require_distinct(df: DataFrame, names: Iterable[str]) -> None:
-    """Raise an error for a name that several columns of a DataFrame have; by default Spark ignores case.
+    """Raise an error for a name of several DataFrame columns; by default Spark ignores case.
 
     Raises
     ------
@@ -39,11 +39,14 @@ def require_distinct(df: DataFrame, names: Iterable[str]) -> None:
     for name in names:
         same = [column for column in df.columns if column.lower() == name.lower()]
         if len(same) > 1:
-            raise SchemaError(f"Spark cannot distinguish the columns {', '.join(map(repr, same))}: rename them, or drop all but one")
+            raise SchemaError(
+                f"Spark cannot distinguish the columns {', '.join(map(repr, same))}: rename them, "
+                "or drop all but one"
+            )
 
 
 def unused(name: str, columns: Sequence[str]) -> str:
-    """Return a name that no column has, ignoring case: `name`, or `name` with underscores at its end."""
+    """Return an unused column name, ignoring case: `name`, or `name` with underscores appended."""
     taken = {column.lower() for column in columns}
     while name.lower() in taken:
         name += "_"
@@ -53,7 +56,8 @@ def unused(name: str, columns: Sequence[str]) -> str:
 def positional(columns: Sequence[str]) -> list[SparkColumn]:
     """Return columns renamed by position to ``c0`` and so on.
 
-    Spark's ``mapInArrow`` parses a name like ``a.b`` as a field, and its JDBC writer does not escape names.
+    Spark's ``mapInArrow`` parses a name like ``a.b`` as a field, and its JDBC writer does not
+    escape names.
     """
     from pyspark.sql import functions as F
 
@@ -77,7 +81,13 @@ def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tupl
     if isinstance(schema, str):
         return _without_nul(to_columns(schema))
     fields = [field for field in schema.fields if field.name not in without]
-    ddl = [f"{backquoted(field.name)} {type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}" for field in fields]
+    ddl = [
+        (
+            f"{backquoted(field.name)} "
+            f"{type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+        )
+        for field in fields
+    ]
     return _without_nul(to_columns(", ".join(ddl)))
 
 
@@ -86,7 +96,10 @@ def _without_nul(columns: tuple[Column, ...], within: str = "") -> tuple[Column,
         path = f"{within}{column.name}"
         if "\0" in column.name:
             # Arrow would cut the name, and Spark would then read NULL.
-            raise SchemaError(f"the column name {path!r} has a NUL character: leave the column out, or declare the outermost one as STRING")
+            raise SchemaError(
+                f"the column name {path!r} has a NUL character: leave the column out, or declare "
+                "the outermost one as STRING"
+            )
         _without_nul(column.type.fields, f"{path}.")
     return columns
 

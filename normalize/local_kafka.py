@@ -13,16 +13,17 @@ In addition to its open listener a broker can have others, like a production clu
 
     LocalKafka(listeners={"LOGIN": "SASL_SSL"}, properties={"listener.name.login.sasl.enabled.mechanisms": "PLAIN", ...})
 
-The broker is Apache Kafka. PySpark's Ivy jar resolves its jars once (a minute, about 45 MB, kept in the user's cache folder); afterwards a
-broker starts in a few seconds.
+The broker is Apache Kafka. PySpark's Ivy jar resolves its jars once (a minute, about 45 MB, kept in
+the user's cache folder); afterwards a broker starts in a few seconds.
 
 A broker never outlives the process that started it::
 
     your process ──pipe──► guard ──► java kafka.Kafka
 
-The guard is this file run as a script. It waits for the pipe to close, which the operating system does even after SIGKILL. It then stops
-the broker and removes its temporary data. PR_SET_PDEATHSIG would need no guard, but it exists only on Linux, and fires when the *thread*
-that started the broker ends, as threads of notebooks and test runners do.
+The guard is this file run as a script. It waits for the pipe to close, which the operating system
+does even after SIGKILL. It then stops the broker and removes its temporary data. PR_SET_PDEATHSIG
+would need no guard, but it exists only on Linux, and fires when the *thread* that started the
+broker ends, as threads of notebooks and test runners do.
 """
 
 from __future__ import annotations
@@ -113,7 +114,14 @@ background.threads=2
 
 
 OWN_PROPERTIES = frozenset(
-    {"process.roles", "node.id", "listeners", "listener.security.protocol.map", "controller.quorum.voters", "log.dirs"}
+    {
+        "process.roles",
+        "node.id",
+        "listeners",
+        "listener.security.protocol.map",
+        "controller.quorum.voters",
+        "log.dirs",
+    }
 )
 """The broker settings that `LocalKafka` sets itself."""
 
@@ -155,28 +163,32 @@ KeyValue: TypeAlias = tuple[bytes | str | None, bytes | str | None]
 class LocalKafka:
     """A single-node Kafka on 127.0.0.1, until the end of the ``with`` block or `stop`.
 
-    Java gets the options in the environment variable ``KAFKA_JVM_PERFORMANCE_OPTS``, as in Kafka's scripts (default: the serial collector).
+    Java gets the options in the environment variable ``KAFKA_JVM_PERFORMANCE_OPTS``, as in Kafka's
+    scripts (default: the serial collector).
 
     Parameters
     ----------
     port : int, optional
         Port of the broker. Default: a free one, chosen by the operating system.
     data_dir : path, optional
-        The folder that keeps the topics and the broker's log between runs. Default: a temporary folder, which `stop` removes.
+        The folder that keeps the topics and the broker's log between runs. Default: a temporary
+        folder, which `stop` removes.
     listeners : mapping, optional
-        Additional listeners, each on a free port of 127.0.0.1: a name, in capitals, and its security protocol (``SSL``, ``SASL_SSL``,
-        ``SASL_PLAINTEXT``). `listener` returns their addresses. This object uses the open one.
+        Additional listeners, each on a free port of 127.0.0.1: a name, in capitals, and its
+        security protocol (``SSL``, ``SASL_SSL``, ``SASL_PLAINTEXT``). `listener` returns their
+        addresses. This object uses the open one.
     properties : mapping, optional
-        Kafka's broker settings, which override the defaults; listeners require ``listener.name.<name in lower case>.*``. They are written
-        to a file that only the current user may read.
+        Kafka's broker settings, which override the defaults; listeners require
+        ``listener.name.<name in lower case>.*``. They are written to a file that only the current
+        user may read.
 
     Raises
     ------
     ValueError
         When `properties` has one of `OWN_PROPERTIES`.
     LocalKafkaError
-        By `start`: confluent-kafka, Java or PySpark is missing, the jars cannot be fetched, `port` is taken, or the
-        broker ended at start (with the end of its log).
+        By `start`: confluent-kafka, Java or PySpark is missing, the jars cannot be fetched, `port`
+        is taken, or the broker ended at start (with the end of its log).
     """
 
     def __init__(
@@ -188,7 +200,10 @@ class LocalKafka:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         if own := OWN_PROPERTIES & set(properties or ()):
-            raise ValueError(f"properties has {', '.join(sorted(own))}, which LocalKafka sets itself: pass listeners in `listeners`")
+            raise ValueError(
+                f"properties has {', '.join(sorted(own))}, which LocalKafka sets itself: pass "
+                "listeners in `listeners`"
+            )
         self._wanted_port = port
         self._protocols, self._properties = dict(listeners or {}), dict(properties or {})
         self._ports: dict[str, int] = {}
@@ -220,7 +235,9 @@ class LocalKafka:
         if self._guard is not None:
             return self
         if importlib.util.find_spec("confluent_kafka") is None:
-            raise LocalKafkaError('confluent-kafka is missing: pip install "pyspark-kafka-changelog[kafka]"')
+            raise LocalKafkaError(
+                'confluent-kafka is missing: pip install "pyspark-kafka-changelog[kafka]"'
+            )
         java, jars = find_java(), broker_jars()
         try:
             self._launch(java, jars)
@@ -235,7 +252,8 @@ class LocalKafka:
         if self._guard is not None:
             assert self._guard.stdin is not None
             self._guard.stdin.close()
-            # A forked child of this process may hold the pipe open, so that closing it is not sufficient.
+            # A forked child of this process may hold the pipe open, so that closing it is not
+            # sufficient.
             self._guard.terminate()
             self._guard.wait()
             self._guard = None
@@ -247,7 +265,9 @@ class LocalKafka:
         """Block until the broker ends by itself and return its exit code."""
         return self._require_started().wait()
 
-    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+    def create_topic(
+        self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
         """Create a topic and return when readers and writers can see it.
 
         Parameters
@@ -267,16 +287,24 @@ class LocalKafka:
 
         self._require_started()
         assert self._admin is not None
-        new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        new_topic = NewTopic(
+            topic, num_partitions=partitions, replication_factor=1, config=dict(config or {})
+        )
         try:
             self._admin.create_topics([new_topic])[topic].result(timeout=30)
         except KafkaException as error:
-            raise LocalKafkaError(f"cannot create topic {topic!r}: {error.args[0].str()}") from error
-        # Kafka answers before every partition has a leader; a reader that starts too early would fail.
-        _poll_until(lambda: self._partitions_with_leader(topic) == partitions, f"topic {topic!r} has no leader")
+            raise LocalKafkaError(
+                f"cannot create topic {topic!r}: {error.args[0].str()}"
+            ) from error
+        # Kafka answers before every partition has a leader; a reader that starts too early would
+        # fail.
+        _poll_until(
+            lambda: self._partitions_with_leader(topic) == partitions,
+            f"topic {topic!r} has no leader",
+        )
 
     def produce(self, topic: str, records: Iterable[ProducerRecord | KeyValue]) -> int:
-        """Write records, in order within each partition, and return their number when all are written.
+        """Write records, in order within each partition; return their number when all are written.
 
         Parameters
         ----------
@@ -301,16 +329,24 @@ class LocalKafka:
         producer = Producer({**PRODUCER_OPTIONS, "bootstrap.servers": self.bootstrap_servers})
         count = 0
         try:
-            # The client must know the partitions before the first record: it would append records that it kept until then after later ones.
+            # The client must know the partitions before the first record: it would append records
+            # that it kept until then after later ones.
             producer.list_topics(topic, timeout=60)
             for record in records:
-                _send(producer, topic, record if isinstance(record, ProducerRecord) else ProducerRecord(*record), on_delivery)
+                _send(
+                    producer,
+                    topic,
+                    record if isinstance(record, ProducerRecord) else ProducerRecord(*record),
+                    on_delivery,
+                )
                 count += 1
         except KafkaException as error:
             failures.append(error.args[0].str())
         producer.flush()
         if failures:
-            raise LocalKafkaError(f"cannot write {len(failures)} record(s) to {topic!r}: {failures[0]}")
+            raise LocalKafkaError(
+                f"cannot write {len(failures)} record(s) to {topic!r}: {failures[0]}"
+            )
         return count
 
     def load_recording(self, path: str | os.PathLike[str], topic: str | None = None) -> int:
@@ -319,10 +355,12 @@ class LocalKafka:
         Parameters
         ----------
         path : path
-            ``*.jsonl`` or ``*.jsonl.gz``, one record per line: topic, partition, timestamp (milliseconds since
-            1970-01-01 UTC), key_base64, value_base64 (null is a tombstone), headers ``[[name, base64], ...]``.
+            ``*.jsonl`` or ``*.jsonl.gz``, one record per line: topic, partition, timestamp
+            (milliseconds since 1970-01-01 UTC), key_base64, value_base64 (null is a tombstone),
+            headers ``[[name, base64], ...]``.
         topic : str, optional
-            Default: the recording's own topic, or topics. Created, with enough partitions, if it does not exist.
+            Default: the recording's own topic, or topics. Created, with enough partitions, if it
+            does not exist.
 
         Returns
         -------
@@ -332,15 +370,20 @@ class LocalKafka:
         Raises
         ------
         LocalKafkaError
-            The topic exists with too few partitions, or `topic` is given for a recording of several.
+            The topic exists with too few partitions, or `topic` is given for a recording of
+            several.
         """
         recorded: dict[str, list[ProducerRecord]] = {}
         for name, record in _read_recording(Path(path)):
             recorded.setdefault(name, []).append(record)
         if topic is not None:
             if len(recorded) > 1:
-                raise LocalKafkaError(f"{path} holds several topics ({', '.join(sorted(recorded))}), not only one")
-            recorded = dict(zip([topic], recorded.values(), strict=False))  # an empty recording has no topic
+                raise LocalKafkaError(
+                    f"{path} holds several topics ({', '.join(sorted(recorded))}), not only one"
+                )
+            recorded = dict(
+                zip([topic], recorded.values(), strict=False)
+            )  # an empty recording has no topic
         for name, records in recorded.items():
             self._require_partitions(name, 1 + max(record.partition or 0 for record in records))
         return sum(self.produce(name, records) for name, records in recorded.items())
@@ -352,7 +395,9 @@ class LocalKafka:
             self._home.mkdir(parents=True, exist_ok=True)
             self._port = _free_port(self._wanted_port)
             cluster_id = self._configure(java, jars, self._home)
-            self._guard = self._start_guard([*_java_command(java, jars, "512m"), "kafka.Kafka"], self._home)
+            self._guard = self._start_guard(
+                [*_java_command(java, jars, "512m"), "kafka.Kafka"], self._home
+            )
             self._wait_until_ready(cluster_id, self._home / "broker.log")
         except BaseException:
             self.stop()
@@ -373,7 +418,12 @@ class LocalKafka:
         )
         properties.touch(mode=0o600)
         # Java's escapes, of which JSON's are a part.
-        properties.write_text(text + "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in self._properties.items()))
+        properties.write_text(
+            text
+            + "".join(
+                f"{name}={json.dumps(value)[1:-1]}\n" for name, value in self._properties.items()
+            )
+        )
         return _cluster_id(data) or _format_storage(_java_command(java, jars, "128m"), properties)
 
     def _start_guard(self, command: list[str], home: Path) -> subprocess.Popen[bytes]:
@@ -381,11 +431,20 @@ class LocalKafka:
         with (home / "broker.log").open("wb") as log:
             return subprocess.Popen(
                 # -I: this file's folder must not come before the standard library.
-                [sys.executable, "-I", __file__, "--guard", scratch, *command, str(home / "server.properties")],
+                [
+                    sys.executable,
+                    "-I",
+                    __file__,
+                    "--guard",
+                    scratch,
+                    *command,
+                    str(home / "server.properties"),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal or notebook must not reach the broker
+                # Ctrl-C in a terminal or notebook must not reach the broker
+                start_new_session=True,
             )
 
     def _wait_until_ready(self, cluster_id: str, log: Path) -> None:
@@ -394,7 +453,9 @@ class LocalKafka:
         _poll_until(lambda: self._has_ended() or _accepts(self._port), "Kafka does not listen", log)
         # Created only now: earlier it would log on stderr that the connection is refused.
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        _poll_until(lambda: self._has_ended() or self._answers(cluster_id), "Kafka does not answer", log)
+        _poll_until(
+            lambda: self._has_ended() or self._answers(cluster_id), "Kafka does not answer", log
+        )
         if self._has_ended():
             end = _end_of(log)
             kind = _PortTakenError if "Address already in use" in end else LocalKafkaError
@@ -417,7 +478,11 @@ class LocalKafka:
         self._require_started()
         assert self._admin is not None
         metadata = self._admin.list_topics(timeout=30).topics.get(topic)
-        return sum(partition.leader >= 0 for partition in metadata.partitions.values()) if metadata else 0
+        return (
+            sum(partition.leader >= 0 for partition in metadata.partitions.values())
+            if metadata
+            else 0
+        )
 
     def _require_partitions(self, topic: str, partitions: int) -> None:
         """Create a topic, or raise an error if an existing one has too few partitions."""
@@ -425,11 +490,15 @@ class LocalKafka:
         if not existing:
             self.create_topic(topic, partitions)
         elif existing < partitions:
-            raise LocalKafkaError(f"topic {topic!r} has {existing} partition(s), the recording needs {partitions}")
+            raise LocalKafkaError(
+                f"topic {topic!r} has {existing} partition(s), the recording needs {partitions}"
+            )
 
     def _require_started(self) -> subprocess.Popen[bytes]:
         if self._guard is None:
-            raise LocalKafkaError("Kafka does not run: use `with LocalKafka() as kafka:` or call start() first")
+            raise LocalKafkaError(
+                "Kafka does not run: use `with LocalKafka() as kafka:` or call start() first"
+            )
         return self._guard
 
 
@@ -437,7 +506,8 @@ class _PortTakenError(LocalKafkaError):
     """The broker could not bind a port that was free a moment ago."""
 
 
-# --- records -----------------------------------------------------------------------------------------------------
+# --- records
+# --------------------------------------------------------------------------------------------------
 
 
 def _read_recording(path: Path) -> Iterator[tuple[str, ProducerRecord]]:
@@ -447,7 +517,10 @@ def _read_recording(path: Path) -> Iterator[tuple[str, ProducerRecord]]:
             entry = json.loads(line)
             headers = tuple((name, _from_base64(value)) for name, value in entry["headers"] or ())
             key, value = _from_base64(entry["key_base64"]), _from_base64(entry["value_base64"])
-            yield entry["topic"], ProducerRecord(key, value, entry["partition"], entry["timestamp"], headers)
+            yield (
+                entry["topic"],
+                ProducerRecord(key, value, entry["partition"], entry["timestamp"], headers),
+            )
 
 
 def _from_base64(text: str | None) -> bytes | None:
@@ -456,16 +529,20 @@ def _from_base64(text: str | None) -> bytes | None:
 
 PRODUCER_OPTIONS: dict[str, str | int] = {
     "acks": "all",
-    "max.in.flight": 1,  # a retry does not reorder; idempotence would, too, but costs a second at the first record
+    # a retry does not reorder; idempotence would, too, but costs a second at the first record
+    "max.in.flight": 1,
     "linger.ms": 5,
     "message.max.bytes": MAX_MESSAGE_BYTES,
     "message.timeout.ms": 60_000,
-    "topic.metadata.propagation.max.ms": 2_000,  # create_topic has waited: an unknown topic is a mistake
+    # create_topic has waited: an unknown topic is a mistake
+    "topic.metadata.propagation.max.ms": 2_000,
     "partitioner": "murmur2_random",  # Java's
 }
 
 
-def _send(producer: Producer, topic: str, record: ProducerRecord, on_delivery: Callable[..., None]) -> None:
+def _send(
+    producer: Producer, topic: str, record: ProducerRecord, on_delivery: Callable[..., None]
+) -> None:
     """Queue one record, waiting while the queue is full."""
     options: dict[str, Any] = {"headers": list(record.headers), "on_delivery": on_delivery}
     if record.partition is not None:
@@ -482,7 +559,8 @@ def _send(producer: Producer, topic: str, record: ProducerRecord, on_delivery: C
             return
 
 
-# --- broker process ----------------------------------------------------------------------------------------------
+# --- broker process
+# ----------------------------------------------------------------------------------------------
 
 
 def find_java() -> str:
@@ -496,7 +574,11 @@ def find_java() -> str:
     version = re.search(r'version "(\d+)', answer)
     if version is None or int(version[1]) < 17:
         description = f"{java} is Java {version[1]}" if version else f"{java} is not Java"
-        install = "brew install openjdk@17" if platform.system() == "Darwin" else "sudo apt install openjdk-17-jdk"
+        install = (
+            "brew install openjdk@17"
+            if platform.system() == "Darwin"
+            else "sudo apt install openjdk-17-jdk"
+        )
         raise LocalKafkaError(f"Kafka needs Java 17 or newer, {description}: {install}")
     return java
 
@@ -504,25 +586,43 @@ def find_java() -> str:
 def _java_command(java: str, jars: Path, heap: str) -> list[str]:
     # The serial collector starts fastest, and a small heap does not benefit from another.
     tuning = shlex.split(os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC"))
-    log_options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+    log_options = [
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    ]
     return [java, f"-Xmx{heap}", *tuning, *log_options, "-cp", f"{jars}/*"]
 
 
 def _format_storage(java: list[str], properties: Path) -> str:
     """Prepare an empty data folder and return its new cluster id."""
-    # 16 bytes in base64, as Kafka requires; built from hexadecimal digits so that it cannot begin with "-".
+    # 16 bytes in base64, as Kafka requires; built from hexadecimal digits so that it cannot begin
+    # with "-".
     cluster_id = base64.b64encode(uuid.uuid4().hex[:16].encode()).decode().rstrip("=")
-    tool = [*java[:1], "-XX:TieredStopAtLevel=1", *java[1:], "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+    tool = [
+        *java[:1],
+        "-XX:TieredStopAtLevel=1",
+        *java[1:],
+        "kafka.tools.StorageTool",
+        "format",
+        "-t",
+        cluster_id,
+        "-c",
+        str(properties),
+    ]
     done = subprocess.run(tool, capture_output=True, text=True)
     if done.returncode != 0:
-        raise LocalKafkaError(f"Kafka cannot format its data folder:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise LocalKafkaError(
+            f"Kafka cannot format its data folder:\n{(done.stdout + done.stderr)[-2000:]}"
+        )
     return cluster_id
 
 
 def _cluster_id(data: Path) -> str | None:
     """Return the cluster id of a data folder, None if it is new."""
     meta = data / "meta.properties"
-    match = re.search(r"^cluster\.id=(.*)$", meta.read_text(), re.MULTILINE) if meta.exists() else None
+    match = (
+        re.search(r"^cluster\.id=(.*)$", meta.read_text(), re.MULTILINE) if meta.exists() else None
+    )
     return match[1].strip() if match else None
 
 
@@ -533,12 +633,14 @@ def _free_port(port: int | None) -> int:
         try:
             probe.bind(("127.0.0.1", port or 0))
         except OSError as error:
-            raise LocalKafkaError(f"cannot use port {port} ({error.strerror}): choose another or none") from error
+            raise LocalKafkaError(
+                f"cannot use port {port} ({error.strerror}): choose another or none"
+            ) from error
         return int(probe.getsockname()[1])
 
 
 def _other_ports(port: int, count: int) -> list[int]:
-    """Return different free ports: the operating system may offer a port again that was not bound yet."""
+    """Return different free ports: the operating system may repeat a port that is not bound yet."""
     ports: dict[int, None] = {}
     while len(ports) < count:
         if (other := _free_port(None)) != port:
@@ -567,7 +669,7 @@ def _end_of(log: Path) -> str:
 
 
 def _run_guard(scratch: str, command: list[str]) -> int:
-    """Run the broker until it ends, the pipe on stdin closes or SIGTERM; return the broker's exit code."""
+    """Run the broker until it ends, stdin's pipe closes or SIGTERM comes; return its exit code."""
     stopping = False
 
     def on_sigterm(*_: object) -> None:
@@ -591,26 +693,33 @@ def _run_guard(scratch: str, command: list[str]) -> int:
     return broker.wait()
 
 
-# --- broker jars -------------------------------------------------------------------------------------------------
+# --- broker jars
+# -------------------------------------------------------------------------------------------------
 
 
 def broker_jars() -> Path:
     """Return the folder of Kafka's jars, fetching them if the user's cache has none (`fetch_jars`).
 
-    They come from Maven Central, or from the repository that ``DEFAULT_ARTIFACT_REPOSITORY`` names, as for Spark.
+    They come from Maven Central, or from the repository that ``DEFAULT_ARTIFACT_REPOSITORY`` names,
+    as for Spark.
 
     Raises
     ------
     LocalKafkaError
         PySpark or Java is missing, or a jar cannot be fetched.
     """
-    return fetch_jars(f"kafka-{KAFKA_VERSION}", IVY_MODULE, f"Kafka {KAFKA_VERSION}", "about 45 MB, once")
+    return fetch_jars(
+        f"kafka-{KAFKA_VERSION}", IVY_MODULE, f"Kafka {KAFKA_VERSION}", "about 45 MB, once"
+    )
 
 
 def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
-    """Return a folder of the user's cache with the jars of an Ivy module, fetching them if there is none.
+    """Return a folder of the user's cache with the jars of an Ivy module.
 
-    The progress is one line: rewritten in place in a terminal and in a notebook, written once at the end to a log.
+    Fetch the jars if there is no such folder.
+
+    The progress is one line: rewritten in place in a terminal and in a notebook, written once at
+    the end to a log.
 
     Parameters
     ----------
@@ -626,12 +735,17 @@ def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
     LocalKafkaError
         PySpark or Java is missing, or a jar cannot be fetched.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
+    )
     jars = cache / folder
     if not jars.is_dir():
         ivy = [find_java(), "-jar", str(find_ivy())]
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work, _ProgressLine() as line:
+        with (
+            tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work,
+            _ProgressLine() as line,
+        ):
             begun = time.monotonic()
             line.show(f"Fetching {name} ({size})")
             resolve_jars(ivy, Path(work), ivy_module, name, line)
@@ -639,21 +753,37 @@ def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
             # Renamed when complete, so that a partial download is never used.
             with contextlib.suppress(OSError):
                 (Path(work) / "jars").rename(jars)
-            line.end(f"Fetched {name}: {files} files, {megabytes}, in {time.monotonic() - begun:.0f} s, into {jars}")
+            line.end(
+                f"Fetched {name}: {files} files, {megabytes}, in {time.monotonic() - begun:.0f} s, "
+                f"into {jars}"
+            )
         if not jars.is_dir():  # another process may have renamed first
             raise LocalKafkaError(f"cannot create {jars}")
     return jars
 
 
-def resolve_jars(ivy: list[str], work: Path, ivy_module: str, name: str, line: _ProgressLine) -> None:
+def resolve_jars(
+    ivy: list[str], work: Path, ivy_module: str, name: str, line: _ProgressLine
+) -> None:
     """Resolve the jars with Ivy into ``work/jars``, and show the progress."""
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
-    (work / "settings.xml").write_text(IVY_SETTINGS.format(root=f"root={quoteattr(repository)}" if repository else ""))
+    (work / "settings.xml").write_text(
+        IVY_SETTINGS.format(root=f"root={quoteattr(repository)}" if repository else "")
+    )
     (work / "ivy.xml").write_text(ivy_module)
     pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
-    files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
+    files = [
+        "-settings",
+        f"{work}/settings.xml",
+        "-ivy",
+        f"{work}/ivy.xml",
+        "-cache",
+        f"{work}/cache",
+    ]
     command = [*ivy, *files, "-retrieve", pattern]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
         problems = _show_progress(process.stdout, f"Fetching {name}: ", work / "cache", line)
     if process.returncode != 0:
@@ -680,13 +810,16 @@ _FETCHED = (".jar", ".zip", ".gz", ".tgz", ".xz", ".txz")
 
 
 def _amount(folder: Path) -> tuple[int, str]:
-    """Return the number of fetched files in a folder, and their size; Ivy's cache has descriptions beside them."""
+    """Return the number of fetched files in a folder, and their size.
+
+    Ivy's cache has descriptions beside these files.
+    """
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.suffix in _FETCHED]
     return len(sizes), f"{sum(sizes) / 1e6:,.0f} MB"
 
 
 class _ProgressLine:
-    """A line that is rewritten in place in a terminal and in a notebook; a log gets only its end."""
+    """A line, rewritten in place in a terminal and in a notebook; a log gets only its end."""
 
     def __init__(self) -> None:
         is_notebook = type(sys.stderr).__module__.startswith("ipykernel")
@@ -723,31 +856,48 @@ class _ProgressLine:
 def find_ivy() -> Path:
     """Return PySpark's Ivy jar."""
     pyspark = importlib.util.find_spec("pyspark")
-    homes = [*(pyspark.submodule_search_locations or [] if pyspark else []), os.environ.get("SPARK_HOME", "")]
+    homes = [
+        *(pyspark.submodule_search_locations or [] if pyspark else []),
+        os.environ.get("SPARK_HOME", ""),
+    ]
     for home in filter(None, homes):
         for ivy in sorted(Path(home, "jars").glob("ivy-*.jar")):
             return ivy
-    raise LocalKafkaError('PySpark, whose Ivy fetches Kafka, is missing: pip install "pyspark-kafka-changelog[spark]"')
+    raise LocalKafkaError(
+        'PySpark, whose Ivy fetches Kafka, is missing: pip install "pyspark-kafka-changelog[spark]"'
+    )
 
 
-# --- terminal ----------------------------------------------------------------------------------------------------
+# --- terminal
+# --------------------------------------------------------------------------------------------------
 
 
 def main(arguments: list[str]) -> int:
     """Run a broker in the foreground until Ctrl-C; return the exit code."""
     if arguments[:1] == ["--guard"]:
         return _run_guard(arguments[1], arguments[2:])
-    parser = argparse.ArgumentParser(prog="python -m normalize.local_kafka", description="Run a single-node Kafka.")
-    parser.add_argument("--port", type=int, default=9092, help="port on 127.0.0.1 (default %(default)s)")
-    parser.add_argument("--data-dir", help="keep topics here between runs (default: a temporary folder)")
-    parser.add_argument("--fetch", action="store_true", help="fetch Kafka's jars, if the cache has none, and exit")
+    parser = argparse.ArgumentParser(
+        prog="python -m normalize.local_kafka", description="Run a single-node Kafka."
+    )
+    parser.add_argument(
+        "--port", type=int, default=9092, help="port on 127.0.0.1 (default %(default)s)"
+    )
+    parser.add_argument(
+        "--data-dir", help="keep topics here between runs (default: a temporary folder)"
+    )
+    parser.add_argument(
+        "--fetch", action="store_true", help="fetch Kafka's jars, if the cache has none, and exit"
+    )
     options = parser.parse_args(arguments)
     try:
         if options.fetch:
             broker_jars()
             return 0
         with LocalKafka(options.port, options.data_dir) as kafka:
-            print(f"Kafka {KAFKA_VERSION} runs at {kafka.bootstrap_servers}; Ctrl-C stops it", flush=True)
+            print(
+                f"Kafka {KAFKA_VERSION} runs at {kafka.bootstrap_servers}; Ctrl-C stops it",
+                flush=True,
+            )
             code = kafka.wait()
             print(f"Kafka ended by itself with exit code {code}", file=sys.stderr)
             return 1

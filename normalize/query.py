@@ -1,4 +1,7 @@
-"""The queries of the readers and of `ChangelogNormalize`: the only module that knows the plan, the first pass and the engines."""
+"""The queries of the readers and of `ChangelogNormalize`.
+
+This is the only module that knows the plan, the first pass and the engines.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,8 @@ class Request:
         records : RecordInput
         kafka_options : mapping
             The options of Spark's Kafka source; empty if the records do not come from Kafka.
-        format, schema, primary_key, normalize, mode, metadata, changelog_mode, control_events, on_truncate, observation
+        format, schema, primary_key, normalize, mode, metadata, changelog_mode, control_events,
+        on_truncate, observation
             As of `from_kafka_changelog`.
 
         Raises
@@ -95,11 +99,15 @@ class Request:
         ArgumentError, SchemaError, FormatOptionError
         """
         if not isinstance(mode, DeadLetter) and mode not in _MODES:
-            raise ArgumentError(f"mode is {mode!r}: use one of {', '.join(_MODES)}, or DeadLetter(topic)")
+            raise ArgumentError(
+                f"mode is {mode!r}: use one of {', '.join(_MODES)}, or DeadLetter(topic)"
+            )
         check_choice("on_truncate", on_truncate, ("fail", "ignore"))
         requested = metadata_columns(metadata)
         _check_metadata(format, requested, records.columns)
-        options, plan = make_options(normalize, format, names_of(primary_key), changelog_mode, metadata=tuple(requested))
+        options, plan = make_options(
+            normalize, format, names_of(primary_key), changelog_mode, metadata=tuple(requested)
+        )
         table = table_columns(schema)
         key, key_metadata = _split_key(table, names_of(options.primary_key), requested)
         _require_stage(plan, options, key_metadata)
@@ -109,7 +117,9 @@ class Request:
             unique_key=key,
             metadata=requested,
             mode="FAILFAST" if isinstance(mode, DeadLetter) else mode,
-            dead_letters=destination_of(mode, format.identifier, kafka_options) if isinstance(mode, DeadLetter) else None,
+            dead_letters=destination_of(mode, format.identifier, kafka_options)
+            if isinstance(mode, DeadLetter)
+            else None,
             control_events=_control_events(control_events),
             on_truncate=on_truncate,
             topic=records.topic,
@@ -125,10 +135,14 @@ class Request:
             streaming=records.streaming,
         )
         if source.topic is None and source.identity.compared and not plan.normalize:
-            alone = "read each topic in a separate call" if source.row_order == "log" else "drop the column topic if there is only one"
+            alone = (
+                "read each topic in a separate call"
+                if source.row_order == "log"
+                else "drop the column topic if there is only one"
+            )
             raise ArgumentError(
-                "the query may read several topics, and without ChangelogNormalize their tables are not compared: add metadata=['topic'] "
-                f"to identify each row's topic, or {alone}"
+                "the query may read several topics, and without ChangelogNormalize their tables "
+                f"are not compared: add metadata=['topic'] to identify each row's topic, or {alone}"
             )
         _check_order(source, plan)
         if options.native is not None:
@@ -151,7 +165,11 @@ class Request:
             mode=source.mode,
             dead_letters=source.dead_letters,
             key_metadata=source.key_metadata,
-            expected=Expected(source.identity, by_source=source.positions, has_positions=not source.format.positions),
+            expected=Expected(
+                source.identity,
+                by_source=source.positions,
+                has_positions=not source.format.positions,
+            ),
             row_order=source.row_order,
         )
 
@@ -160,10 +178,15 @@ class Request:
         spark, source, observation = raw.sparkSession, self.source, self.observation
         if self.options.native is not None:
             check_session(spark)
-        records, prefix = records_of(raw, source), observation or ("changelog" if self.records.streaming else None)
+        records, prefix = (
+            records_of(raw, source),
+            observation or ("changelog" if self.records.streaming else None),
+        )
 
         def decoded(target: TargetMaker, ddl: str) -> DataFrame:
-            decode: Callable[..., Any] = partial(decode_pass, source=source, target=target, report=reporter(spark))
+            decode: Callable[..., Any] = partial(
+                decode_pass, source=source, target=target, report=reporter(spark)
+            )
             changes = records.mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
             if self.records.streaming:
                 return observe_counts(changes, DECODE_COUNTS, f"{prefix}_decode")
@@ -171,8 +194,12 @@ class Request:
             return observe_counts(changes, DECODE_COUNTS, observation) if stage is None else changes
 
         if stage is None:
-            return with_changelog_mode(decoded(TypedRows, TypedRows.ddl(source.output)), self.plan.changelog_mode)
-        changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(spark, stage)
+            return with_changelog_mode(
+                decoded(TypedRows, TypedRows.ddl(source.output)), self.plan.changelog_mode
+            )
+        changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(
+            spark, stage
+        )
         if self.records.row_order == "log" and not self._has_options:
             return with_default_stage(changes)
         return changes
@@ -181,7 +208,10 @@ class Request:
     def _has_options(self) -> bool:
         """Whether the stage or the result has more than the table's rows need."""
         return bool(
-            self.options.set_options or self.options.ignore_deletes or self.source.output.metadata or self.source.output.side_outputs
+            self.options.set_options
+            or self.options.ignore_deletes
+            or self.source.output.metadata
+            or self.source.output.side_outputs
         )
 
 
@@ -193,7 +223,7 @@ def make_options(
     *,
     metadata: tuple[str, ...] = (),
 ) -> tuple[StageOptions, Plan]:
-    """Return the stage's options and the plan, for the argument `normalize` and those that it completes.
+    """Return the stage's options and the plan, for the argument `normalize` and those it completes.
 
     Raises
     ------
@@ -201,7 +231,9 @@ def make_options(
         When the arguments contradict each other, or a required primary key is missing.
     """
     if normalize is not None and normalize is not False and not isinstance(normalize, StageOptions):
-        raise ArgumentError(f"normalize is {normalize!r}: use None, False or ChangelogNormalize(...)")
+        raise ArgumentError(
+            f"normalize is {normalize!r}: use None, False or ChangelogNormalize(...)"
+        )
     options = (normalize or StageOptions()).for_reader(primary_key, changelog_mode, metadata)
     plan = make_plan(
         format.changelog_mode,
@@ -213,16 +245,21 @@ def make_options(
     return options, plan
 
 
-def _check_metadata(format: Format, metadata: Mapping[str, str], record_columns: frozenset[str]) -> None:
+def _check_metadata(
+    format: Format, metadata: Mapping[str, str], record_columns: frozenset[str]
+) -> None:
     available = {*format.metadata, *KAFKA_METADATA}
     for name in metadata.values():
         if name not in available:
             hint = ". Spark's Kafka source does not provide it" if name == "leader-epoch" else ""
-            raise SchemaError(f"{format.identifier} has no metadata column {name!r}; it has {', '.join(sorted(available))}{hint}")
+            raise SchemaError(
+                f"{format.identifier} has no metadata column {name!r}; it has "
+                f"{', '.join(sorted(available))}{hint}"
+            )
         if name not in format.metadata and RECORD_COLUMNS[name] not in record_columns:
             raise ArgumentError(
-                f"metadata has {name!r}, which requires the column {RECORD_COLUMNS[name]} in the DataFrame: add the column, or remove "
-                f"{name!r}"
+                f"metadata has {name!r}, which requires the column {RECORD_COLUMNS[name]} in the "
+                f"DataFrame: add the column, or remove {name!r}"
             )
 
 
@@ -235,7 +272,9 @@ def _split_key(
     return tuple(name for name in primary_key if name not in of_metadata), of_metadata
 
 
-def _distinguished_by(format: Format, plan: Plan, metadata: Mapping[str, str], key_metadata: Sequence[str]) -> tuple[str, ...]:
+def _distinguished_by(
+    format: Format, plan: Plan, metadata: Mapping[str, str], key_metadata: Sequence[str]
+) -> tuple[str, ...]:
     """Return the metadata that distinguishes the rows of several tables."""
     tables = ("topic", *format.table_identity)
     if not plan.normalize and any(name in tables for name in metadata.values()):
@@ -250,27 +289,35 @@ def _require_stage(plan: Plan, options: StageOptions, key_metadata: Sequence[str
         return
     if key_metadata:
         raise ArgumentError(
-            f"primary_key has the metadata column {key_metadata[0]!r}, which requires ChangelogNormalize, and the plan does not have "
-            f"it: {plan.reason}. Remove {key_metadata[0]!r} from primary_key"
+            f"primary_key has the metadata column {key_metadata[0]!r}, which requires "
+            f"ChangelogNormalize, and the plan does not have it: {plan.reason}. Remove "
+            f"{key_metadata[0]!r} from primary_key"
         )
     if options.set_options:
-        raise ArgumentError(f"{', '.join(options.set_options)} requires ChangelogNormalize, which the plan does not have: {plan.reason}")
+        raise ArgumentError(
+            f"{', '.join(options.set_options)} requires ChangelogNormalize, which the plan does "
+            f"not have: {plan.reason}"
+        )
 
 
 def _check_order(source: DecodePlan, plan: Plan) -> None:
     """Raise an error for a DataFrame that lacks columns which the order of its records requires."""
     if source.format.reads_key and "key" not in source.record_columns:
-        raise ArgumentError(f"{source.format.identifier} reads the record's key: add the column key to the DataFrame")
+        raise ArgumentError(
+            f"{source.format.identifier} reads the record's key: add the column key to the "
+            "DataFrame"
+        )
     if source.row_order != "row" or not plan.normalize:
         return
     if source.positions:
         raise ArgumentError(
-            "order='source' requires the columns partition and offset in the DataFrame: positions are compared in each Kafka partition"
+            "order='source' requires the columns partition and offset in the DataFrame: positions "
+            "are compared in each Kafka partition"
         )
     if not source.streaming and "timestamp" not in source.record_columns:
         raise ArgumentError(
-            "the rows of a bounded DataFrame have no order, which ChangelogNormalize requires: add the columns partition and offset, or "
-            "timestamp; or pass normalize=False"
+            "the rows of a bounded DataFrame have no order, which ChangelogNormalize requires: add "
+            "the columns partition and offset, or timestamp; or pass normalize=False"
         )
 
 
@@ -278,13 +325,13 @@ def _check_native(source: DecodePlan) -> None:
     """Raise an error for arguments that the native engine refuses."""
     if source.permissive:
         raise ArgumentError(
-            "engine='native' and mode='PERMISSIVE' cannot be combined, since a corrupt record has no key: use DeadLetter(topic), "
-            "DROPMALFORMED or FAILFAST"
+            "engine='native' and mode='PERMISSIVE' cannot be combined, since a corrupt record has "
+            "no key: use DeadLetter(topic), DROPMALFORMED or FAILFAST"
         )
     if source.control_events:
         raise ArgumentError(
-            "engine='native' and control_events cannot be combined, since an event has no key: read the events in a second query, with "
-            "normalize=False"
+            "engine='native' and control_events cannot be combined, since an event has no key: "
+            "read the events in a second query, with normalize=False"
         )
 
 
@@ -293,15 +340,23 @@ def _control_events(names: str | Sequence[str]) -> frozenset[Ignored]:
         return _ALL_CONTROL_EVENTS
     unknown = [name for name in names_of(names) if name not in _CONTROL_EVENTS]
     if unknown:
-        raise ArgumentError(f"control_events has {unknown[0]!r}: use {', '.join(_CONTROL_EVENTS)}, or 'all'")
+        raise ArgumentError(
+            f"control_events has {unknown[0]!r}: use {', '.join(_CONTROL_EVENTS)}, or 'all'"
+        )
     return frozenset(_CONTROL_EVENTS[name] for name in names_of(names))
 
 
 def _check_observation(observation: Any, streaming: bool) -> None:
     if not streaming and isinstance(observation, str):
-        raise ArgumentError("observation of a bounded read must be a pyspark.sql.Observation, which returns the counts")
+        raise ArgumentError(
+            "observation of a bounded read must be a pyspark.sql.Observation, which returns the "
+            "counts"
+        )
     if streaming and observation is not None and not isinstance(observation, str):
-        raise ArgumentError("observation of a stream must be a string: the prefix of the metrics' names in the query's progress")
+        raise ArgumentError(
+            "observation of a stream must be a string: the prefix of the metrics' names in the "
+            "query's progress"
+        )
 
 
 def _check_names(source: DecodePlan) -> None:
@@ -313,8 +368,9 @@ def _check_names(source: DecodePlan) -> None:
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
         raise SchemaError(
-            f"column {', '.join(twice)} would be in the result twice: choose other names than {', '.join(reserved)}, and rename metadata, "
-            "as in metadata={'event_time': 'timestamp'}"
+            f"column {', '.join(twice)} would be in the result twice: choose other names than "
+            f"{', '.join(reserved)}, and rename metadata, as in metadata={{'event_time': "
+            "'timestamp'}"
         )
 
 
@@ -346,8 +402,12 @@ class _Query:
             changes = self.normalized(stage)
         else:
             condition = require_condition(spark, where, stage.shape.columns, stage.shape.ignored)
-            changelog = self.normalized(replace(stage, expected=replace(stage.expected, condition=condition)))
-            changes = filtered(changelog, where, self.output, update_before=options.changelog_mode == "all")
+            changelog = self.normalized(
+                replace(stage, expected=replace(stage.expected, condition=condition))
+            )
+            changes = filtered(
+                changelog, where, self.output, update_before=options.changelog_mode == "all"
+            )
         return with_changelog_mode(changes, options.changelog_mode)
 
     def normalized(self, stage: Stage) -> DataFrame:
@@ -356,23 +416,40 @@ class _Query:
         if self.options.native is not None:
             return self.native(self.options.native, stage, metrics)
         if self.records.streaming:
-            return normalize_stream(self.first_pass(Blocks, Blocks.ddl(output)), stage, output, metrics)
-        blocks, split = self.first_pass(SortedBlocks, SortedBlocks.ddl(output)), self.records.split_partitions
-        return normalize_bounded(blocks, stage, output, split_partitions=split, observation=self.prefix)
+            return normalize_stream(
+                self.first_pass(Blocks, Blocks.ddl(output)), stage, output, metrics
+            )
+        blocks, split = (
+            self.first_pass(SortedBlocks, SortedBlocks.ddl(output)),
+            self.records.split_partitions,
+        )
+        return normalize_bounded(
+            blocks, stage, output, split_partitions=split, observation=self.prefix
+        )
 
     def native(self, engine: NativeEngine, stage: Stage, metrics: str) -> DataFrame:
         """Return the stage's changelog on the native engine."""
         records, output = self.records, self.output
-        repartition = engine.repartitions(likely=records.split_partitions or records.topic is None or records.row_order != "log")
+        repartition = engine.repartitions(
+            likely=records.split_partitions or records.topic is None or records.row_order != "log"
+        )
         partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
-        target = partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
+        target = partial(
+            LastChanges,
+            row_order=stage.row_order,
+            facts=facts_of(stage),
+            partitions=partitions,
+            merged=repartition,
+        )
         last = self.first_pass(target, LastChanges.ddl(output))
-        return normalize_native(merged(last, output, stage.row_order) if repartition else last, stage, output, metrics)
+        return normalize_native(
+            merged(last, output, stage.row_order) if repartition else last, stage, output, metrics
+        )
 
 
 @dataclass(frozen=True)
 class ChangelogNormalize(StageOptions):
-    """The keyed stage of a changelog, with its options: it removes duplicates, generates ``-U`` and completes deletes.
+    """A changelog's keyed stage and options: it deduplicates, generates ``-U``, completes deletes.
 
     The same class is used at three places::
 
@@ -380,70 +457,84 @@ class ChangelogNormalize(StageOptions):
         decode_changelog(df, ..., primary_key="id", normalize=ChangelogNormalize(state_ttl=timedelta(days=30)))
         any_changelog.transform(ChangelogNormalize("id"))
 
-    `from_kafka_changelog` and `decode_changelog` decide themselves whether the stage is needed (`explain_changelog` prints the reason).
-    ``df.transform`` always adds it.
+    `from_kafka_changelog` and `decode_changelog` decide themselves whether the stage is needed
+    (`explain_changelog` prints the reason). ``df.transform`` always adds it.
 
     Parameters
     ----------
     primary_key : str or sequence of str
-        The columns that identify a row. `from_kafka_changelog` and `decode_changelog` take it from their own `primary_key`.
+        The columns that identify a row. `from_kafka_changelog` and `decode_changelog` take it from
+        their own `primary_key`.
     source_duplicates : bool
-        Whether the producer may deliver an event more than once (Flink's ``table.exec.source.cdc-events-duplicate``). If so, the stage is
-        added to remove duplicates, which requires `primary_key`. False requires a reader: ``df.transform`` always adds the stage.
+        Whether the producer may deliver an event more than once (Flink's
+        ``table.exec.source.cdc-events-duplicate``). If so, the stage is added to remove duplicates,
+        which requires `primary_key`. False requires a reader: ``df.transform`` always adds the
+        stage.
     changelog_mode : {"all", "upsert"}
-        The row kinds of the result: ``all`` includes ``-U``; ``upsert`` has ``+I +U -D``. `from_kafka_changelog` and `decode_changelog`
-        also have this argument: ``upsert`` in either place selects it.
+        The row kinds of the result: ``all`` includes ``-U``; ``upsert`` has ``+I +U -D``.
+        `from_kafka_changelog` and `decode_changelog` also have this argument: ``upsert`` in either
+        place selects it.
     metadata : sequence of str
-        Columns of the DataFrame that are ignored when rows are compared, and not stored: a row of the result has the values of the row
-        that caused it. `from_kafka_changelog` and `decode_changelog` use the columns of their own `metadata`.
+        Columns of the DataFrame that are ignored when rows are compared, and not stored: a row of
+        the result has the values of the row that caused it. `from_kafka_changelog` and
+        `decode_changelog` use the columns of their own `metadata`.
     order : {"arrival", "source"}
-        ``source`` drops and counts a change at or before its key's position in the source's log as a redelivery. Redeliveries of any part
-        of the topic, connector restarts and late deletes then leave no trace. It requires a reader, and a format whose messages have
-        positions.
+        ``source`` drops and counts a change at or before its key's position in the source's log as
+        a redelivery. Redeliveries of any part of the topic, connector restarts and late deletes
+        then leave no trace. It requires a reader, and a format whose messages have positions.
     key_groups : int
-        The number of groups into which keys are hashed; fixed for the life of a checkpoint. More groups make the state of each smaller.
+        The number of groups into which keys are hashed; fixed for the life of a checkpoint. More
+        groups make the state of each smaller.
     delete_retention : timedelta
-        How long ``order="source"`` keeps the position of a delete (processing time), so that a late update cannot restore the row.
+        How long ``order="source"`` keeps the position of a delete (processing time), so that a late
+        update cannot restore the row.
     where : str, Column or None
-        A Spark condition on the table's columns, which filters the result: a row that stops matching is deleted, and one that begins to
-        match is inserted. The state has all rows, also those that do not match. The condition is fixed for the life of a checkpoint, and
-        cannot read `ignore_columns`.
+        A Spark condition on the table's columns, which filters the result: a row that stops
+        matching is deleted, and one that begins to match is inserted. The state has all rows, also
+        those that do not match. The condition is fixed for the life of a checkpoint, and cannot
+        read `ignore_columns`.
     ignore_columns : sequence of str
-        Columns that are ignored when rows are compared (``updated_at``): an update of these columns alone is dropped, and the row stays as
-        it was last emitted.
+        Columns that are ignored when rows are compared (``updated_at``): an update of these columns
+        alone is dropped, and the row stays as it was last emitted.
     ignore_deletes : bool
         Whether deletes are dropped: their rows stay. An event that changes the primary key also
-        leaves the old row, unless the producer writes the ``-U`` and the ``+U`` as separate messages
-        (changelog-json), and the plan has no ChangelogNormalize.
+        leaves the old row, unless the producer writes the ``-U`` and the ``+U`` as separate
+        messages (changelog-json), and the plan has no ChangelogNormalize.
     state_ttl : timedelta or None
-        Forget a row this long after its last write (processing time), as in Flink: its next change is an ``+I``, its delete is dropped.
-        With a TTL, an update to an equal row is emitted. It requires a stream.
+        Forget a row this long after its last write (processing time), as in Flink: its next change
+        is an ``+I``, its delete is dropped. With a TTL, an update to an equal row is emitted. It
+        requires a stream.
     on_expiry : {"forget", "retract"}
-        Whether a row that expires is also deleted from the result. ``retract`` makes Spark scan the whole state in every micro-batch.
+        Whether a row that expires is also deleted from the result. ``retract`` makes Spark scan the
+        whole state in every micro-batch.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
     engine : {"key_groups", "native"} or NativeEngine
-        What runs a stream. ``key_groups``: Python, with a state value for each group of keys; it supports every option. ``native``: Spark's
-        own aggregation, with a state row for each key, so that a micro-batch costs what changes, and not what is stored. It requires Spark
-        4.2, keeps only the last change of a key in a micro-batch, and its result is written in output mode ``update``. Rows must have all
-        columns, and rows without a row kind are refused.
+        What runs a stream. ``key_groups``: Python, with a state value for each group of keys; it
+        supports every option. ``native``: Spark's own aggregation, with a state row for each key,
+        so that a micro-batch costs what changes, and not what is stored. It requires Spark 4.2,
+        keeps only the last change of a key in a micro-batch, and its result is written in output
+        mode ``update``. Rows must have all columns, and rows without a row kind are refused.
 
     Raises
     ------
     ArgumentError
-        When an option has an invalid value, requires another option or excludes it. `df.transform` raises it for options that require a
-        reader, for a DataFrame without ``row_kind``, and for `state_ttl` and ``engine="native"`` with a DataFrame that is not a stream.
+        When an option has an invalid value, requires another option or excludes it. `df.transform`
+        raises it for options that require a reader, for a DataFrame without ``row_kind``, and for
+        `state_ttl` and ``engine="native"`` with a DataFrame that is not a stream.
     MissingDependencyError
         `df.transform` raises it for ``engine="native"`` on Spark 4.1 and older.
 
     Notes
     -----
-    A DataFrame that is transformed has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U``
-    directly before a ``+U`` of the same key is dropped, as in Flink's planner. Any other ``-U`` is a delete, so that an update of the key
-    deletes the old row. Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) are returned unchanged. Rows
-    of one key are processed in the order of their DataFrame partition.
+    A DataFrame that is transformed has a column ``row_kind``. ``+I`` and ``+U`` are the key's
+    newest row, ``-D`` deletes it. A ``-U`` directly before a ``+U`` of the same key is dropped, as
+    in Flink's planner. Any other ``-U`` is a delete, so that an update of the key deletes the old
+    row. Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) are
+    returned unchanged. Rows of one key are processed in the order of their DataFrame partition.
 
-    Write a stream with this stage in output mode ``append``, or ``update`` with ``engine="native"``.
+    Write a stream with this stage in output mode ``append``, or ``update`` with
+    ``engine="native"``.
     """
 
     def __call__(self, df: DataFrame) -> DataFrame:
@@ -461,23 +552,36 @@ class ChangelogNormalize(StageOptions):
             check_session(df.sparkSession)
             if output.side_outputs:
                 raise ArgumentError(
-                    f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out "
-                    "rows without a row_kind"
+                    f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows "
+                    "have no key: drop it, and filter out rows without a row_kind"
                 )
 
         def packed(target: TargetMaker, ddl: str) -> DataFrame:
-            pack = partial(pack_pass, target=target, output=output, stage=stage, ignore_deletes=self.ignore_deletes)
+            pack = partial(
+                pack_pass,
+                target=target,
+                output=output,
+                stage=stage,
+                ignore_deletes=self.ignore_deletes,
+            )
             return rows.mapInArrow(pack, ddl)
 
         prefix = "changelog" if df.isStreaming else None
-        return _Query(self, RecordInput(df.isStreaming), output, packed, prefix).changelog(df.sparkSession, stage)
+        return _Query(self, RecordInput(df.isStreaming), output, packed, prefix).changelog(
+            df.sparkSession, stage
+        )
 
     def _output(self, df: DataFrame) -> Output:
         names = names_of(self.metadata)
         table = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *names))
-        metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS))}
+        metadata = {
+            column.name: column
+            for column in table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS))
+        }
         missing = [name for name in names if name not in metadata]
         if missing:
-            raise ArgumentError(f"metadata has {missing[0]}, which is not a column of the DataFrame")
+            raise ArgumentError(
+                f"metadata has {missing[0]}, which is not a column of the DataFrame"
+            )
         side_outputs = tuple(column for name, column in SIDE_OUTPUTS.items() if name in df.columns)
         return Output(table, tuple(metadata[name] for name in names), side_outputs)

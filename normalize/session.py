@@ -40,7 +40,9 @@ _SINK_SETTINGS = {
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
     },
-    "iceberg": {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
+    "iceberg": {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    },
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Excluded: what Spark itself has.
@@ -55,30 +57,38 @@ _IVY_MODULE = """\
 """
 
 
-def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), **conf: Any) -> SparkSession:
+def local_session(
+    app_name: str = "changelog", *, packages: Sequence[str] = (), **conf: Any
+) -> SparkSession:
     """Return a Spark session on this machine that can read Kafka topics.
 
     It differs from Spark's defaults in these settings; `conf` overrides them:
 
-    - the jars of Spark's Kafka source for the installed PySpark. The first call fetches them into the user's cache folder, from Maven
-      Central or from the repository that the environment variable ``DEFAULT_ARTIFACT_REPOSITORY`` names. Later calls need no network.
-    - Python workers run this interpreter, which has this package. The environment variable ``PYSPARK_PYTHON`` is set to it.
-    - ``spark.sql.shuffle.partitions`` is 2: Spark's default of 200 starts 200 tasks in each micro-batch. So does
-      ``spark.databricks.delta.snapshotPartitions``, by default 50, with each commit.
-    - ``spark.sql.execution.arrow.maxBytesPerBatch`` is 2147483647: otherwise Spark computes a batch's size after each row that Python
-      reads.
-    - ``spark.sql.codegen.cache.maxEntries`` is 1000: with the default of 100, Spark compiles the MERGEs of many tables again and again.
+    - the jars of Spark's Kafka source for the installed PySpark. The first call fetches them into
+      the user's cache folder, from Maven Central or from the repository that the environment
+      variable ``DEFAULT_ARTIFACT_REPOSITORY`` names. Later calls need no network.
+    - Python workers run this interpreter, which has this package. The environment variable
+      ``PYSPARK_PYTHON`` is set to it.
+    - ``spark.sql.shuffle.partitions`` is 2: Spark's default of 200 starts 200 tasks in each
+      micro-batch. So does ``spark.databricks.delta.snapshotPartitions``, by default 50, with each
+      commit.
+    - ``spark.sql.execution.arrow.maxBytesPerBatch`` is 2147483647: otherwise Spark computes a
+      batch's size after each row that Python reads.
+    - ``spark.sql.codegen.cache.maxEntries`` is 1000: with the default of 100, Spark compiles the
+      MERGEs of many tables again and again.
     - ``spark.driver.host`` is ``localhost``: no other machine can connect.
     - Spark logs errors only, and shows no progress bar.
 
-    The session's time zone is Spark's default, the machine's. Pass ``**{"spark.sql.session.timeZone": "UTC"}`` to show timestamps in UTC.
+    The session's time zone is Spark's default, the machine's. Pass
+    ``**{"spark.sql.session.timeZone": "UTC"}`` to show timestamps in UTC.
 
     Parameters
     ----------
     app_name : str
     packages : sequence of str
-        Further jars: kinds of tables as in `spark_packages` (``"delta"``), or Maven coordinates (``"group:artifact:version"``).
-        ``"delta"`` and ``"iceberg"`` also set what their documentation requires: Spark's extensions and, for Delta, the catalog.
+        Further jars: kinds of tables as in `spark_packages` (``"delta"``), or Maven coordinates
+        (``"group:artifact:version"``). ``"delta"`` and ``"iceberg"`` also set what their
+        documentation requires: Spark's extensions and, for Delta, the catalog.
     **conf
         Settings of Spark, such as ``**{"spark.driver.memory": "4g"}``.
 
@@ -92,7 +102,8 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     ArgumentError
         When a package is neither a known name nor Maven coordinates.
     MissingDependencyError
-        When the installed PySpark is not supported, has no such package, or is only a client of Spark Connect.
+        When the installed PySpark is not supported, has no such package, or is only a client of
+        Spark Connect.
     LocalKafkaError
         When the jars cannot be fetched.
     """
@@ -100,28 +111,41 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
         from pyspark import SparkConf, SparkContext
     except ImportError:
         raise MissingDependencyError(
-            "local_session starts Spark, which pyspark-client does not have: pip install pyspark, or connect to a server with "
-            "SparkSession.builder.remote('sc://...')"
+            "local_session starts Spark, which pyspark-client does not have: pip install pyspark, "
+            "or connect to a server with SparkSession.builder.remote('sc://...')"
         ) from None
     from pyspark.sql import SparkSession
 
     for name in ("pandas", "pyarrow"):
         if not _is_installed(name):
-            raise MissingDependencyError(f"this package requires {name} on Spark: pip install 'pyspark-kafka-changelog[spark]'")
+            raise MissingDependencyError(
+                f"this package requires {name} on Spark: pip install "
+                "'pyspark-kafka-changelog[spark]'"
+            )
     coordinates = _coordinates(packages)
-    settings: dict[str, Any] = {**_SETTINGS, **_sink_settings(packages), **{name: str(value) for name, value in conf.items()}}
+    settings: dict[str, Any] = {
+        **_SETTINGS,
+        **_sink_settings(packages),
+        **{name: str(value) for name, value in conf.items()},
+    }
     if SparkContext._active_spark_context is not None:
         running = SparkSession.builder.getOrCreate()
         _compare(running, settings)
         return running
-    settings["spark.jars"] = ",".join([*filter(None, [settings.get("spark.jars")]), *map(str, _jars(coordinates))])
+    settings["spark.jars"] = ",".join(
+        [*filter(None, [settings.get("spark.jars")]), *map(str, _jars(coordinates))]
+    )
     log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
-    settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={log_settings} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    settings[_JAVA_OPTIONS] = (
+        f"-Dlog4j2.configurationFile={log_settings} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    )
     os.environ["PYSPARK_PYTHON"] = sys.executable
     _end_java()
     with _own_spark():
         spark_conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
-        SparkContext(conf=spark_conf, gateway=None if SparkContext._gateway else _start_java(spark_conf))
+        SparkContext(
+            conf=spark_conf, gateway=None if SparkContext._gateway else _start_java(spark_conf)
+        )
     return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
 
 
@@ -157,21 +181,31 @@ def _coordinates(packages: Sequence[str]) -> list[str]:
 
 
 def _jars(coordinates: Sequence[str]) -> list[Path]:
-    """Return the jars of packages and of what they require. Spark's own resolution prints 40 lines, and takes seconds at each start."""
+    """Return the jars of packages and of their dependencies.
+
+    Spark's own resolution prints 40 lines, and takes seconds at each start.
+    """
     parts = [each.split(":") for each in coordinates]
-    dependencies = "\n".join(f'    <dependency org="{org}" name="{name}" rev="{rev}" conf="default"/>' for org, name, rev in parts)
+    dependencies = "\n".join(
+        f'    <dependency org="{org}" name="{name}" rev="{rev}" conf="default"/>'
+        for org, name, rev in parts
+    )
     module = _IVY_MODULE.format(dependencies=dependencies)
     names = ", ".join(name for _, name, _ in parts)
-    folder = fetch_jars(f"spark-{zlib.crc32(module.encode()):08x}", module, f"the jars of {names}", "once")
+    folder = fetch_jars(
+        f"spark-{zlib.crc32(module.encode()):08x}", module, f"the jars of {names}", "once"
+    )
     return sorted(folder.glob("*.jar"))
 
 
 def _start_java(conf: SparkConf) -> JavaGateway:
-    """Start Spark's JVM without the line that Java writes about a module of Spark's, which no option suppresses."""
+    """Start Spark's JVM without Java's line about a Spark module, which no option suppresses."""
     from pyspark.java_gateway import launch_gateway
 
     read, write = os.pipe()
-    threading.Thread(target=_pass_on, args=(read,), name="stderr of Spark's JVM", daemon=True).start()
+    threading.Thread(
+        target=_pass_on, args=(read,), name="stderr of Spark's JVM", daemon=True
+    ).start()
     try:
         return launch_gateway(conf, {"stderr": write})  # type: ignore[no-untyped-call]
     finally:
@@ -210,7 +244,12 @@ def _own_spark() -> Iterator[None]:
         yield
         return
     _log.warning(
-        "SPARK_HOME is %s, which local_session ignores: it starts the Spark of the installed PySpark %s", other, installed_version()
+        (
+            "SPARK_HOME is %s, which local_session ignores: it starts the Spark of the installed "
+            "PySpark %s"
+        ),
+        other,
+        installed_version(),
     )
     os.environ["SPARK_HOME"] = str(own)
     try:
@@ -220,10 +259,14 @@ def _own_spark() -> Iterator[None]:
 
 
 def _compare(running: SparkSession, settings: Mapping[str, str]) -> None:
-    differing = [f"{name}={running.conf.get(name, None)}" for name, value in settings.items() if running.conf.get(name, None) != value]
+    differing = [
+        f"{name}={running.conf.get(name, None)}"
+        for name, value in settings.items()
+        if running.conf.get(name, None) != value
+    ]
     if differing:
         _log.warning(
-            "a Spark session is already running, and local_session returns it with its settings (%s): to start another, call "
-            "spark.stop() first",
+            "a Spark session is already running, and local_session returns it with its settings "
+            "(%s): to start another, call spark.stop() first",
             ", ".join(differing),
         )

@@ -1,4 +1,4 @@
-"""The versions of Spark that this package runs on, and the packages that a session of each needs."""
+"""The Spark versions that this package runs on, and the packages that a session of each needs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ _OF_SPARK: dict[tuple[int, int], dict[str, str]] = {
         "delta": "io.delta:delta-spark_4.1_2.13:4.3.0",
         "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     },
-    # Iceberg has no release for it; the one for Spark 4.1 fails in it with IncompatibleClassChangeError.
+    # Iceberg has no release for it; the one for Spark 4.1 fails in it with
+    # IncompatibleClassChangeError.
     (4, 2): {"kafka": f"{_KAFKA}:4.2.0", "delta": "io.delta:delta-spark_4.2_2.13:4.4.0"},
 }
-"""Packages by version of Spark. Spark's Kafka source and its token provider are not published for every release of Spark."""
+"""Packages by version of Spark. Spark's Kafka source and its token provider are not published for
+every release of Spark."""
 _OF_DATABASES = {
     "postgresql": "org.postgresql:postgresql:42.7.7",
     "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.5",
@@ -53,7 +55,8 @@ def spark_packages(*kinds: str, spark_version: str | None = None) -> str:
     Parameters
     ----------
     *kinds : str
-        The kinds of tables that the session writes: ``delta``, ``iceberg``, ``postgresql``, ``mariadb`` or ``mysql``.
+        The kinds of tables that the session writes: ``delta``, ``iceberg``, ``postgresql``,
+        ``mariadb`` or ``mysql``.
     spark_version : str or None
         By default the version of the installed PySpark.
 
@@ -80,7 +83,7 @@ def spark_packages(*kinds: str, spark_version: str | None = None) -> str:
 
 
 def package(kind: str, spark_version: str | None = None) -> str:
-    """Return the package of Spark's Kafka source (``kafka``) or of a kind of table, as `spark_packages` does.
+    """Return the package of Spark's ``kafka`` source or a kind of table, as `spark_packages` does.
 
     Examples
     --------
@@ -93,9 +96,15 @@ def package(kind: str, spark_version: str | None = None) -> str:
         return _OF_DATABASES[kind]
     supporting = [_text(spark) for spark, packages in _OF_SPARK.items() if kind in packages]
     if not supporting:
-        raise ArgumentError(f"no package of {kind!r} is known: use {', '.join(KINDS)}, or Maven coordinates as 'group:artifact:version'")
+        raise ArgumentError(
+            f"no package of {kind!r} is known: use {', '.join(KINDS)}, or Maven coordinates as "
+            "'group:artifact:version'"
+        )
     if kind not in _OF_SPARK[here]:
-        raise MissingDependencyError(f"there is no {kind} package for Spark {_text(here)}: use Spark {' or '.join(supporting)}")
+        raise MissingDependencyError(
+            f"there is no {kind} package for Spark {_text(here)}: use Spark "
+            f"{' or '.join(supporting)}"
+        )
     return _OF_SPARK[here][kind]
 
 
@@ -105,7 +114,7 @@ def has_package(kind: str, spark_version: str | None = None) -> bool:
 
 
 def installed_version() -> str:
-    """Return the version of the installed PySpark; the newest supported one if PySpark is not installed as a package."""
+    """Return the installed PySpark's version; the newest supported one if it is not a package."""
     for name in ("pyspark", "pyspark-client"):
         try:
             return version(name)
@@ -119,7 +128,7 @@ def installed_version() -> str:
 
 
 def check_version(spark: SparkSession) -> None:
-    """Raise an error for a session of an unsupported version of Spark; log a warning for a version after those that were tested.
+    """Raise an error for an unsupported Spark version; log a warning for one after those tested.
 
     Raises
     ------
@@ -127,13 +136,18 @@ def check_version(spark: SparkSession) -> None:
     """
     tested = _nearest(spark.version)
     if _numbers(spark.version) != tested:
-        _log.warning("Spark %s was not tested with this release, which supports Spark %s", spark.version, _SUPPORTED)
+        _log.warning(
+            "Spark %s was not tested with this release, which supports Spark %s",
+            spark.version,
+            _SUPPORTED,
+        )
 
 
 def check_kafka_source(spark: SparkSession) -> None:
     """Raise an error for a session whose Kafka source is of another version of Spark.
 
-    Such a source fails later, in a task or in the running stream, with Java's ``NoSuchMethodError`` or ``NoClassDefFoundError``.
+    Such a source fails later, in a task or in the running stream, with Java's ``NoSuchMethodError``
+    or ``NoClassDefFoundError``.
 
     Raises
     ------
@@ -142,16 +156,19 @@ def check_kafka_source(spark: SparkSession) -> None:
     jar = _JAR.search(kafka_source(spark))
     if jar and _numbers(jar[1]) not in (_nearest(spark.version), _numbers(spark.version)):
         raise MissingDependencyError(
-            f"this session runs Spark {spark.version}, but its Kafka source is of Spark {jar[1]}: start it with "
-            f"spark.jars.packages={spark_packages(spark_version=spark.version)}, or with normalize.local_session()"
+            f"this session runs Spark {spark.version}, but its Kafka source is of Spark {jar[1]}: "
+            f"start it with spark.jars.packages={spark_packages(spark_version=spark.version)}, or "
+            "with normalize.local_session()"
         )
 
 
 def _nearest(spark_version: str) -> tuple[int, int]:
-    """Return the version itself, or the newest one for a later version: PySpark 4.3 runs with the packages of 4.2."""
+    """Return the version, or the newest for a later version: PySpark 4.3 uses 4.2's packages."""
     numbers, newest = _numbers(spark_version), max(_OF_SPARK)
     if numbers < min(_OF_SPARK) or numbers[0] > newest[0]:
-        raise MissingDependencyError(f"Spark {spark_version} is not supported: use a version from {_SUPPORTED}")
+        raise MissingDependencyError(
+            f"Spark {spark_version} is not supported: use a version from {_SUPPORTED}"
+        )
     return min(numbers, newest)
 
 
@@ -161,13 +178,19 @@ def _numbers(spark_version: str) -> tuple[int, int]:
 
 
 def kafka_source(spark: SparkSession) -> str:
-    """Return texts with the file name of the session's Kafka source; without it if the source is unknown."""
+    """Return text with the file name of the session's Kafka source, or without it if unknown."""
     gateway: Any = getattr(spark, "_jvm", None)
     if gateway is None:  # Spark Connect
-        return " ".join(spark.conf.get(name, "") or "" for name in ("spark.jars.packages", "spark.jars"))
+        return " ".join(
+            spark.conf.get(name, "") or "" for name in ("spark.jars.packages", "spark.jars")
+        )
     try:
         loader = gateway.java.lang.Thread.currentThread().getContextClassLoader()
-        source = loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider").getProtectionDomain().getCodeSource()
+        source = (
+            loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
+            .getProtectionDomain()
+            .getCodeSource()
+        )
         return str(source.getLocation())
     except Exception:  # no Kafka source, or a class loader of a platform
         return ""

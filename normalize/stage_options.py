@@ -43,16 +43,19 @@ _REFUSED_BY_NATIVE = {
 
 @dataclass(frozen=True)
 class NativeEngine:
-    """The native engine of ChangelogNormalize, with its option: ``ChangelogNormalize(engine=NativeEngine(repartition=True))``.
+    """The native engine of ChangelogNormalize, with its option.
+
+    An example is ``ChangelogNormalize(engine=NativeEngine(repartition=True))``.
 
     Unstable: a minor release may change it without a deprecation.
 
     Parameters
     ----------
     repartition : bool or None
-        Whether changes are repartitioned by key, so that the engine can order a key's changes that come from several tasks of a
-        micro-batch. Without it, they are an error. None: only if the source makes them likely: ``minPartitions``,
-        ``maxRecordsPerPartition``, several topics or a pattern, and any other source than Kafka.
+        Whether changes are repartitioned by key, so that the engine can order a key's changes that
+        come from several tasks of a micro-batch. Without it, they are an error. None: only if the
+        source makes them likely: ``minPartitions``, ``maxRecordsPerPartition``, several topics or a
+        pattern, and any other source than Kafka.
     """
 
     repartition: bool | None = None
@@ -88,20 +91,35 @@ class StageOptions:
         if not isinstance(self.engine, NativeEngine):
             check_choice("engine", self.engine, ("key_groups", "native"))
         if not isinstance(self.key_groups, int) or self.key_groups < 1:
-            raise ArgumentError(f"key_groups is {self.key_groups!r}: it must be an integer of at least 1")
-        if self.state_ttl is not None and (not isinstance(self.state_ttl, timedelta) or self.state_ttl < timedelta(milliseconds=1)):
-            raise ArgumentError(f"state_ttl is {self.state_ttl!r}: it must be None or a datetime.timedelta of at least a millisecond")
+            raise ArgumentError(
+                f"key_groups is {self.key_groups!r}: it must be an integer of at least 1"
+            )
+        if self.state_ttl is not None and (
+            not isinstance(self.state_ttl, timedelta) or self.state_ttl < timedelta(milliseconds=1)
+        ):
+            raise ArgumentError(
+                f"state_ttl is {self.state_ttl!r}: it must be None or a datetime.timedelta of at "
+                "least a millisecond"
+            )
         if not isinstance(self.delete_retention, timedelta) or self.delete_retention < timedelta(0):
-            raise ArgumentError(f"delete_retention is {self.delete_retention!r}: it must be a non-negative datetime.timedelta")
+            raise ArgumentError(
+                f"delete_retention is {self.delete_retention!r}: it must be a non-negative "
+                "datetime.timedelta"
+            )
         self._check_combinations()
 
     def _check_combinations(self) -> None:
         if self.on_expiry == "retract" and self.state_ttl is None:
             raise ArgumentError("on_expiry='retract' requires state_ttl: without it no row expires")
         if self.delete_retention != DELETE_RETENTION and self.order == "arrival":
-            raise ArgumentError("delete_retention requires order='source', which keeps the positions of deletes")
+            raise ArgumentError(
+                "delete_retention requires order='source', which keeps the positions of deletes"
+            )
         if self.native is not None and self.refused_by_native:
-            raise ArgumentError(f"engine='native' cannot be combined with {self.refused_by_native[0]}. Remove one of them")
+            raise ArgumentError(
+                f"engine='native' cannot be combined with {self.refused_by_native[0]}. Remove one "
+                "of them"
+            )
 
     @property
     def native(self) -> NativeEngine | None:
@@ -113,7 +131,11 @@ class StageOptions:
     @property
     def refused_by_native(self) -> list[str]:
         """The options that the native engine refuses, with the reasons, as text."""
-        return [f"{text}: {_REFUSED_BY_NATIVE[name]}" for name in _REFUSED_BY_NATIVE for text in self._changed(name)]
+        return [
+            f"{text}: {_REFUSED_BY_NATIVE[name]}"
+            for name in _REFUSED_BY_NATIVE
+            for text in self._changed(name)
+        ]
 
     @property
     def could_be_native(self) -> bool:
@@ -121,8 +143,13 @@ class StageOptions:
         # It needs no key groups, and always has mini-batches.
         return not self._changed(*(_REFUSED_BY_NATIVE.keys() - {"key_groups", "mini_batch"}))
 
-    def for_reader(self, primary_key: tuple[str, ...], changelog_mode: Literal["all", "upsert"], metadata: Sequence[str]) -> StageOptions:
-        """Return the options, completed by the arguments of `from_kafka_changelog` or `decode_changelog`.
+    def for_reader(
+        self,
+        primary_key: tuple[str, ...],
+        changelog_mode: Literal["all", "upsert"],
+        metadata: Sequence[str],
+    ) -> StageOptions:
+        """Return options completed by arguments of `from_kafka_changelog` or `decode_changelog`.
 
         Parameters
         ----------
@@ -140,16 +167,22 @@ class StageOptions:
         key = names_of(self.primary_key)
         if key and primary_key and key != primary_key:
             raise ArgumentError(
-                f"primary_key is {list(primary_key)}, and ChangelogNormalize has {list(key)}: remove primary_key from ChangelogNormalize"
+                f"primary_key is {list(primary_key)}, and ChangelogNormalize has {list(key)}: "
+                "remove primary_key from ChangelogNormalize"
             )
         if self.metadata and names_of(self.metadata) != tuple(metadata):
             raise ArgumentError(
-                f"metadata has the columns {list(metadata)}, and ChangelogNormalize has {list(names_of(self.metadata))}: remove metadata "
-                "from ChangelogNormalize"
+                f"metadata has the columns {list(metadata)}, and ChangelogNormalize has "
+                f"{list(names_of(self.metadata))}: remove metadata from ChangelogNormalize"
             )
         if self.changelog_mode == "upsert":
             changelog_mode = "upsert"
-        return replace(self, primary_key=primary_key or key, changelog_mode=changelog_mode, metadata=tuple(metadata))
+        return replace(
+            self,
+            primary_key=primary_key or key,
+            changelog_mode=changelog_mode,
+            metadata=tuple(metadata),
+        )
 
     @property
     def set_options(self) -> list[str]:
@@ -157,12 +190,18 @@ class StageOptions:
         named = self._changed("order", "engine")
         if self.where is not None:
             named.append("where")
-        return named + [name for name in ("ignore_columns", "state_ttl", "mini_batch") if getattr(self, name)]
+        return named + [
+            name for name in ("ignore_columns", "state_ttl", "mini_batch") if getattr(self, name)
+        ]
 
     def _changed(self, *names: str) -> list[str]:
         """Return those of the options whose values are not the defaults, as text."""
         defaults = {each.name: each.default for each in fields(self)}
-        return [f"{name}={value!r}" for name in names if (value := getattr(self, name)) != defaults[name]]
+        return [
+            f"{name}={value!r}"
+            for name in names
+            if (value := getattr(self, name)) != defaults[name]
+        ]
 
     def require_reader_options_unset(self) -> None:
         """Raise an error for an option that requires a reader.
@@ -173,8 +212,9 @@ class StageOptions:
         """
         if changed := self._changed("source_duplicates", "order"):
             raise ArgumentError(
-                f"{changed[0]} does not apply to a DataFrame that is already a changelog: remove it, or pass it to from_kafka_changelog or "
-                "decode_changelog, which read the messages"
+                f"{changed[0]} does not apply to a DataFrame that is already a changelog: remove "
+                "it, or pass it to from_kafka_changelog or decode_changelog, which read the "
+                "messages"
             )
 
 
@@ -208,7 +248,9 @@ def make_stage(
     ttl_ms = 0 if options.state_ttl is None else options.state_ttl // millisecond
     # The filter of `where` reads the row before.
     update_before = options.changelog_mode == "all" or options.where is not None
-    layout = Layout(options.key_groups, shape.columns, (*unique_key, *key_metadata), ttl_ms > 0, shape.positions)
+    layout = Layout(
+        options.key_groups, shape.columns, (*unique_key, *key_metadata), ttl_ms > 0, shape.positions
+    )
     return Stage(
         layout=layout,
         shape=shape,
@@ -225,7 +267,9 @@ def make_stage(
     )
 
 
-def ignored_columns(columns: Sequence[Column], unique_key: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+def ignored_columns(
+    columns: Sequence[Column], unique_key: Sequence[str], names: Sequence[str]
+) -> tuple[int, ...]:
     """Return the indexes of the columns that are ignored when rows are compared.
 
     Raises
@@ -236,6 +280,8 @@ def ignored_columns(columns: Sequence[Column], unique_key: Sequence[str], names:
     places = {column.name: index for index, column in enumerate(columns)}
     for name in names:
         if name not in places or name in unique_key:
-            what = "part of the primary key" if name in places else f"not one of {', '.join(places)}"
+            what = (
+                "part of the primary key" if name in places else f"not one of {', '.join(places)}"
+            )
             raise ArgumentError(f"ignore_columns has {name!r}, which is {what}")
     return tuple(places[name] for name in names)

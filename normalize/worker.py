@@ -11,10 +11,13 @@ from zipimport import zipimporter
 
 
 class _KeptZip(zipimporter):
-    """An importer for an archive that does not change during the worker's lifetime: it reads the archive's directory only once.
+    """An importer for an archive that does not change during the worker's lifetime.
 
-    PySpark invalidates all import caches before each task. Up to Python 3.12 this reads an archive's directory again (CPython's gh-103200):
-    ``pyspark.zip`` once for each of its packages, and every jar of ``spark.jars.packages``. That takes tenths of a second for each task and
+    It reads the archive's directory only once.
+
+    PySpark invalidates all import caches before each task. Up to Python 3.12 this reads an
+    archive's directory again (CPython's gh-103200): ``pyspark.zip`` once for each of its packages,
+    and every jar of ``spark.jars.packages``. That takes tenths of a second for each task and
     micro-batch, more than the work of a small micro-batch.
     """
 
@@ -37,15 +40,19 @@ def prepare() -> None:
 def _freeze_modules() -> None:
     """Exclude the loaded modules from Python's cycle collector, once in a worker.
 
-    PySpark collects all generations after each task (pyspark/daemon.py). With pandas, Arrow and this package loaded, a collection visits
-    80,000 objects, which takes 15 ms; without them it visits the task's own.
+    PySpark collects all generations after each task (pyspark/daemon.py). With pandas, Arrow and
+    this package loaded, a collection visits 80,000 objects, which takes 15 ms; without them it
+    visits the task's own.
     """
     gc.freeze()
 
 
 @contextmanager
 def worker() -> Iterator[None]:
-    """Run a pass with kept archives and rare runs of Python's cycle collector (a task creates millions of objects without cycles)."""
+    """Run a pass with kept archives and rare runs of Python's cycle collector.
+
+    A task creates millions of objects without cycles.
+    """
     prepare()
     before = gc.get_threshold()
     gc.set_threshold(200_000, before[1], before[2])

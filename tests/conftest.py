@@ -1,4 +1,4 @@
-"""Shared fixtures: one Spark session, and one server of each kind; settings of hypothesis; the order of the tests."""
+"""Shared fixtures (one Spark session, one server of each kind), hypothesis settings, test order."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ SECONDS = {"": 0.1, **dict.fromkeys(SERVERS, 0.5), "spark": 3, "connect": 3, "sl
 
 # Spark's workers must be this interpreter and see this repository.
 os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 
-# A background job ignores Ctrl-C, and its child processes inherit that. Some tests interrupt theirs.
+# A background job ignores Ctrl-C, and its child processes inherit that. Some tests interrupt
+# theirs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -48,13 +51,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # so that -m selects by these markers
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark each test with what it needs, check its folder, leave out Iceberg where it has no package, and start with the longest files."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Mark each test with its needs, check its folder, and start with the longest files.
+
+    It leaves out Iceberg where Iceberg has no package.
+    """
     of_functions = _mark(items)
-    problems = [text for function, found in of_functions.items() if (text := _problem(*function, found))]
+    problems = [
+        text for function, found in of_functions.items() if (text := _problem(*function, found))
+    ]
     if problems:
         raise pytest.UsageError("\n".join(problems))
-    absent = [] if has_package("iceberg") else [item for item in items if item.get_closest_marker("iceberg")]
+    absent = (
+        []
+        if has_package("iceberg")
+        else [item for item in items if item.get_closest_marker("iceberg")]
+    )
     config.hook.pytest_deselected(items=absent)
     items[:] = [item for item in items if item not in absent]
     _longest_first(items)
@@ -64,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark(items: list[pytest.Item]) -> dict[tuple[Path, str], set[str]]:
-    """Mark each test, and return what each test function of these folders needs with all its parameters."""
+    """Mark each test; return what each test function of these folders needs with all parameters."""
     of_functions: dict[tuple[Path, str], set[str]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.path.is_relative_to(TESTS):
@@ -88,12 +102,14 @@ def _problem(path: Path, function: str, found: set[str]) -> str | None:
 
 
 def _longest_first(items: list[pytest.Item]) -> None:
-    """Sort files by the estimated seconds of their tests, so that parallel processes end together: short files come last."""
+    """Sort files by estimated test time, longest first, so that parallel processes end together."""
     seconds: Counter[Path] = Counter()
     for item in items:
         names = {marker.name for marker in item.iter_markers()}
         measured = [each for marker in item.iter_markers("slow") for each in marker.args]
-        seconds[item.path] += max([*measured, *(weight for name, weight in SECONDS.items() if not name or name in names)])
+        seconds[item.path] += max(
+            [*measured, *(weight for name, weight in SECONDS.items() if not name or name in names)]
+        )
     items.sort(key=lambda item: -seconds[item.path])
 
 
@@ -105,7 +121,7 @@ def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and JDBC drivers."""
+    """A Spark session with Kafka source, Delta, Iceberg (catalog ``lake``) and JDBC drivers."""
     from pyspark.sql import SparkSession
 
     from tests.support.spark_packages import settings
@@ -128,12 +144,14 @@ def kafka() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A real broker with three listeners: SASL_SSL with SCRAM-SHA-256, SASL_SSL with PLAIN, and mTLS."""
+    """A real broker with three listeners: SASL_SSL (SCRAM-SHA-256), SASL_SSL (PLAIN), and mTLS."""
     from normalize import LocalKafka
     from tests.support.servers.secured import LISTENERS, Secured, broker_properties, make_users
 
     made = Secured.certificates(tmp_path_factory.mktemp("certificates"))
-    with LocalKafka(data_dir=made.folder / "broker", listeners=LISTENERS, properties=broker_properties(made)) as broker:
+    with LocalKafka(
+        data_dir=made.folder / "broker", listeners=LISTENERS, properties=broker_properties(made)
+    ) as broker:
         make_users(broker)
         yield made._replace(kafka=broker)
 
@@ -149,12 +167,14 @@ def registry() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def recorded_registry() -> Iterator[str]:
-    """The URL of a registry with the Avro schemas of the recorded topics, by their recorded ids. It runs in this process."""
+    """The URL of an in-process registry with the recorded topics' Avro schemas by recorded id."""
     from tests.support.replay.topics import FOLDER
     from tests.support.servers.registry_front import RegistryFront
 
     recorded = json.loads((FOLDER / "records" / "avro-schemas.json").read_text("utf-8"))
-    with RegistryFront(schemas={int(number): entry["schema"] for number, entry in recorded.items()}) as front:
+    with RegistryFront(
+        schemas={int(number): entry["schema"] for number, entry in recorded.items()}
+    ) as front:
         yield front.url
 
 

@@ -1,9 +1,10 @@
-"""Check whether this machine is ready for `make`; print what is missing and the command that installs it.
+"""Check if this machine is ready for `make`; print what is missing and the command to install it.
 
-    python3 tools/check_prerequisites.py [python] [java]      default: both; exit code 1 if something is missing
+    python3 tools/check_prerequisites.py [python] [java]      default: both; exit code 1 if
+    something is missing
 
-Runs before anything is downloaded, also on the old Pythons that it refuses. Use only the standard library, and only syntax
-and functions that Python 2.7 has.
+Runs before anything is downloaded, also on the old Pythons that it refuses. Use only the standard
+library, and only syntax and functions that Python 2.7 has.
 """
 
 import glob
@@ -12,7 +13,8 @@ import re
 import subprocess
 import sys
 
-# PySpark 4.0 is released for Python up to 3.13. Its Hadoop calls a method that Java 23 and newer refuse (JDK-8328643).
+# PySpark 4.0 is released for Python up to 3.13. Its Hadoop calls a method that Java 23 and newer
+# refuse (JDK-8328643).
 PYTHONS = [(3, 13), (3, 12), (3, 11), (3, 10)]
 JAVAS = range(17, 22)
 
@@ -38,13 +40,19 @@ def python_problem():
     """Return the problem with the Python that runs this script, None if there is no problem."""
     if sys.version_info[:2] not in PYTHONS:
         sentence = "Python 3.10 to 3.13 is required, but {0} is {1}.{2}: {3}"
-        return sentence.format(sys.executable, sys.version_info[0], sys.version_info[1], python_command())
+        return sentence.format(
+            sys.executable, sys.version_info[0], sys.version_info[1], python_command()
+        )
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
     except ImportError:
         package = "python{0}.{1}-venv".format(*sys.version_info)
-        command = install("apt-get", package) if find_program("apt-get") else "install its modules venv and ensurepip"
+        command = (
+            install("apt-get", package)
+            if find_program("apt-get")
+            else "install its modules venv and ensurepip"
+        )
         return "{0} cannot make virtual environments: {1}".format(sys.executable, command)
     return None
 
@@ -53,17 +61,22 @@ def python_command():
     """Return the command that selects or installs a suitable Python."""
     names = ["python{0}.{1}".format(*version) for version in PYTHONS]
     for name in names:
-        # Run it: version managers put programs on the PATH that only report that they are not installed.
+        # Run it: version managers put programs on the PATH that only report that they are not
+        # installed.
         if find_program(name) and output_of([name, "--version"]).startswith("Python 3."):
             return "run make with PYTHON=" + name
     if find_program("brew"):
         return install("brew", "python@3.13") + ", then run make with PYTHON=python3.13"
     if find_program("apt-get"):
         for name in filter(has_apt_package, names):
-            return "{0} {1}-venv, then run make with PYTHON={1}".format(install("apt-get", name), name)
+            return "{0} {1}-venv, then run make with PYTHON={1}".format(
+                install("apt-get", name), name
+            )
     if find_program("dnf"):
         return install("dnf", "python3.12") + ", then run make with PYTHON=python3.12"
-    return "install one from https://www.python.org/downloads/, then run make with PYTHON=python3.13"
+    return (
+        "install one from https://www.python.org/downloads/, then run make with PYTHON=python3.13"
+    )
 
 
 def java_problem():
@@ -98,7 +111,7 @@ def java_command():
 
 
 def java_version(java):
-    """Return the major version that a Java program reports (1 for Java 8), None if it does not run."""
+    """Return a Java program's reported major version (1 for Java 8), None if it does not run."""
     version = re.search(r'version "(\d+)', output_of([java, "-version"]))
     return int(version.group(1)) if version else None
 
@@ -116,7 +129,7 @@ def has_apt_package(package):
 
 
 def find_program(name):
-    """Return the path of a program, None if it is not on the PATH (Python 2.7 has no shutil.which)."""
+    """Return a program's path, None if it is not on the PATH (Python 2.7 has no shutil.which)."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):

@@ -1,4 +1,7 @@
-"""A Griffe extension: reStructuredText in docstrings (simple tables, literal blocks, plain asterisks) becomes Markdown."""
+"""A Griffe extension that converts reStructuredText in docstrings to Markdown.
+
+It converts simple tables, literal blocks and plain asterisks.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ _RULE = re.compile(r"=+(?: +=+)+$")
 _CODE = re.compile(r"(``.*?``|`.*?`)")
 _CODE_WITH_BACKQUOTE = re.compile(r"``([^`\n]*`[^`\n]+`)``(?!`)")
 _CHOICES = re.compile(r"^( *[\w, ]+ : )\{(.*?)\}")
-"""Griffe takes the first of a parameter's choices for its default, also where the signature has another."""
+"""Griffe takes the first of a parameter's choices for its default, also where the signature has
+another."""
 
 
 class RestructuredText(griffe.Extension):
@@ -35,8 +39,14 @@ def to_markdown(text: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """Return a line with choices as alternatives, code with backquotes in spaces, and no emphasis by an asterisk after a word."""
-    line = _CHOICES.sub(lambda match: match[1] + " | ".join(part.strip() for part in match[2].split(",")), line)
+    """Return a line with its choices, code with backquotes, and asterisks in Markdown.
+
+    Choices become alternatives, code with backquotes is put in spaces, and an asterisk after a word
+    is no emphasis.
+    """
+    line = _CHOICES.sub(
+        lambda match: match[1] + " | ".join(part.strip() for part in match[2].split(",")), line
+    )
     line = _CODE_WITH_BACKQUOTE.sub(r"`` \1 ``", line)
     return _outside_code(r"(?<=[\w.])\*(?!\*)", r"\\*", line)
 
@@ -58,7 +68,10 @@ def _tables(lines: list[str]) -> Iterator[str]:
             continue
         head, end = rules
         starts = [match.start() for match in re.finditer("=+", lines[place])]
-        (header,), rows = _rows(lines[place + 1 : head], starts), _rows(lines[head + 1 : end], starts)
+        (header,), rows = (
+            _rows(lines[place + 1 : head], starts),
+            _rows(lines[head + 1 : end], starts),
+        )
         yield from ("", _row(header), _row(["---"] * len(starts)), *map(_row, rows), "")
         place = end + 1
 
@@ -80,9 +93,13 @@ def _rows(lines: list[str], starts: list[int]) -> list[list[str]]:
     """Return the cells of each row; a line without a first cell continues the row before."""
     rows: list[list[str]] = []
     for line in lines:
-        cells = [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        cells = [
+            line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)
+        ]
         if not cells[0] and rows:
-            rows[-1] = [f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells, strict=True)]
+            rows[-1] = [
+                f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells, strict=True)
+            ]
         else:
             rows.append(cells)
     return rows
@@ -109,14 +126,20 @@ def _literals(lines: list[str]) -> Iterator[str]:
 
 
 def _end_of_block(lines: list[str], place: int, indent: int) -> int:
-    while place < len(lines) and (not lines[place].strip() or lines[place].startswith(" " * (indent + 1))):
+    while place < len(lines) and (
+        not lines[place].strip() or lines[place].startswith(" " * (indent + 1))
+    ):
         place += 1
     return place
 
 
 def _fenced(lines: list[str], indent: str) -> Iterator[str]:
     block = textwrap.dedent("\n".join(lines)).strip("\n").splitlines()
-    language = "python" if any(re.match(r"\s*(import |from |with |def |>>>)", line) for line in block) else "text"
+    language = (
+        "python"
+        if any(re.match(r"\s*(import |from |with |def |>>>)", line) for line in block)
+        else "text"
+    )
     yield ""
     yield f"{indent}```{language}"
     yield from (indent + line for line in block)

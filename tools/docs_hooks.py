@@ -9,7 +9,11 @@ from typing import Any
 from cdc_formats.registry import BUILT_IN, get_format
 
 REPOSITORY = Path(__file__).parents[1]
-PROJECT = {"Contributing": "CONTRIBUTING.md", "Security policy": "SECURITY.md", "Changes": "CHANGELOG.md"}
+PROJECT = {
+    "Contributing": "CONTRIBUTING.md",
+    "Security policy": "SECURITY.md",
+    "Changes": "CHANGELOG.md",
+}
 
 _FORMAT = """\
 # {identifier}
@@ -35,20 +39,28 @@ Kafka's own columns are in [Formats](../formats.md#metadata-columns).
 
 def format_pages() -> dict[str, str]:
     """Return the Markdown of each built-in format's page by its path."""
-    return {f"formats/{identifier}.md": _format_page(identifier, path) for identifier, path in sorted(BUILT_IN.items())}
+    return {
+        f"formats/{identifier}.md": _format_page(identifier, path)
+        for identifier, path in sorted(BUILT_IN.items())
+    }
 
 
 def _format_page(identifier: str, path: str) -> str:
     module, _, name = path.partition(":")
     columns = get_format(identifier).metadata
     rows = [f"| `{column}` | `{described.type}` |" for column, described in columns.items()]
-    metadata = "\n".join(["| name | type |", "|---|---|", *rows]) if rows else "This format has none."
+    metadata = (
+        "\n".join(["| name | type |", "|---|---|", *rows]) if rows else "This format has none."
+    )
     return _FORMAT.format(identifier=identifier, module=module, name=name, metadata=metadata)
 
 
 def project_pages() -> dict[str, str]:
-    """Return the Markdown of the repository's own pages by their path, with links that work on the site."""
-    return {f"project/{name}": re.sub(r"\]\(docs/", "](../", (REPOSITORY / name).read_text()) for name in PROJECT.values()}
+    """Return the Markdown of the repository's pages by path, with links that work on the site."""
+    return {
+        f"project/{name}": re.sub(r"\]\(docs/", "](../", (REPOSITORY / name).read_text())
+        for name in PROJECT.values()
+    }
 
 
 def on_config(config: Any) -> Any:
@@ -71,5 +83,9 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Let links to the repository's own pages lead to their pages here."""
     for name in PROJECT.values():
-        markdown = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}", f"]({'../' * page.file.src_uri.count('/')}project/{name}", markdown)
+        markdown = re.sub(
+            rf"\]\((?:\.\./)+{re.escape(name)}",
+            f"]({'../' * page.file.src_uri.count('/')}project/{name}",
+            markdown,
+        )
     return markdown

@@ -1,12 +1,14 @@
-"""Feed damaged messages of real producers to the formats; only changes, `Ignored` and `DecodeError` are allowed.
+"""Feed damaged real messages to the formats; only changes, `Ignored` and `DecodeError` are allowed.
 
-    python -m tools.fuzz                                      # 1,000,000 messages for every registered format
-    python -m tools.fuzz --format canal-json --messages 50000 --seed 7
-    CDC_TOPICS=/path/to/topics python -m tools.fuzz           # with the recorded topics of another folder than demo/topics
+    python -m tools.fuzz                                      # 1,000,000 messages for every
+    registered format python -m tools.fuzz --format canal-json --messages 50000 --seed 7
+    CDC_TOPICS=/path/to/topics python -m tools.fuzz           # with the recorded topics of another
+    folder than demo/topics
 
-The messages are the tests' vectors and recorded topics. They are decoded with several sets of options, as a changelog and for a keyed
-stage, with all metadata, control events, and ``validate=True``. A finding is printed as code that reproduces it, and the exit code is 1.
-The same seed produces the same messages.
+The messages are the tests' vectors and recorded topics. They are decoded with several sets of
+options, as a changelog and for a keyed stage, with all metadata, control events, and
+``validate=True``. A finding is printed as code that reproduces it, and the exit code is 1. The same
+seed produces the same messages.
 """
 
 from __future__ import annotations
@@ -91,16 +93,29 @@ class Subject:
 
     @cached_property
     def decoders(self) -> list[Callable[[], Decoder | None]]:
-        """Functions that return decoders with `VARIATIONS`, the plain one first; None if the options do not fit the columns."""
+        """Functions that return decoders with `VARIATIONS`, the plain one first.
+
+        A function returns None if the options do not fit the columns.
+        """
         declared = {option.name for option in fields(FORMATS[self.format])}
         variations = [variation for variation in VARIATIONS if set(variation) <= declared]
-        with_metadata = [(variation, each) for variation in variations for each in ((False,) if variation else (False, True))]
+        with_metadata = [
+            (variation, each)
+            for variation in variations
+            for each in ((False,) if variation else (False, True))
+        ]
         return [lru_cache(maxsize=1)(partial(self._decoder, *each)) for each in with_metadata]
 
     def _decoder(self, variation: Mapping[str, Any], metadata: bool) -> Decoder | None:
         try:
-            format = get_format(self.format, **{**REQUIRED.get(self.format, {}), **self.options, **variation})
-            return format.decoder(self.schema, unique_key=self.primary_key, metadata=tuple(format.metadata) if metadata else ())
+            format = get_format(
+                self.format, **{**REQUIRED.get(self.format, {}), **self.options, **variation}
+            )
+            return format.decoder(
+                self.schema,
+                unique_key=self.primary_key,
+                metadata=tuple(format.metadata) if metadata else (),
+            )
         except (FormatOptionError, SchemaError):
             return None
 
@@ -135,7 +150,8 @@ class Finding(NamedTuple):
         )
 
 
-# ---------------------------------------------------------------------------------------------------------- the messages
+# --------------------------------------------------------------------------------------------------
+# the messages
 
 
 @lru_cache(maxsize=None)
@@ -150,12 +166,20 @@ def _of_vectors(identifier: str) -> Iterator[Subject]:
             vector = scenario.vector(name)
             yield Subject(name, vector.options, vector.schema, vector.primary_key, vector.records)
     for _, reject in rejects(identifier):
-        yield Subject(identifier, reject.options, reject.schema, reject.primary_key, [(reject.key, reject.value)])
+        yield Subject(
+            identifier,
+            reject.options,
+            reject.schema,
+            reject.primary_key,
+            [(reject.key, reject.value)],
+        )
 
 
 def _of_recordings(identifier: str) -> Iterator[Subject]:
     for path in sorted((TOPICS / "records").glob("*.jsonl.gz")):
-        if identifier == next((format for begin, format in RECORDED.items() if path.name.startswith(begin)), None):
+        if identifier == next(
+            (format for begin, format in RECORDED.items() if path.name.startswith(begin)), None
+        ):
             yield from _of_recording(identifier, read_recording(path))
 
 
@@ -164,7 +188,9 @@ def _of_recording(identifier: str, records: Sequence[KeyValue]) -> Iterator[Subj
         inferred = [infer_schema(records, format=identifier)]
     except InferenceError as error:
         tables = [table for table in TABLES if f".{table} (" in str(error)]
-        inferred = [infer_schema(records, format=identifier, table_include=table) for table in tables]
+        inferred = [
+            infer_schema(records, format=identifier, table_include=table) for table in tables
+        ]
     for each in inferred:
         yield Subject(identifier, each.format_options, each.ddl, each.primary_key, records)
 
@@ -172,7 +198,9 @@ def _of_recording(identifier: str, records: Sequence[KeyValue]) -> Iterator[Subj
 def read_recording(path: Path) -> list[KeyValue]:
     """Return records that are spread evenly over a recording."""
     records = list(recording(path))
-    return [(record.key, record.value) for record in records[:: max(len(records) // MOST_RECORDS, 1)]]
+    return [
+        (record.key, record.value) for record in records[:: max(len(records) // MOST_RECORDS, 1)]
+    ]
 
 
 @lru_cache(maxsize=None)
@@ -194,11 +222,12 @@ def mutated(record: KeyValue, draw: random.Random) -> KeyValue:
     return key, damaged(value or b"", draw)
 
 
-# ------------------------------------------------------------------------------------------------------------ the check
+# --------------------------------------------------------------------------------------------------
+# the check
 
 
 def fuzz(task: tuple[str, int, int]) -> tuple[int, str]:
-    """Test a format with damaged messages; return their number and the finding, an empty text if there is none.
+    """Test a format with damaged messages; return their number and the finding or an empty text.
 
     Parameters
     ----------
@@ -223,7 +252,9 @@ def _drawn(identifier: str, draw: random.Random) -> tuple[Subject, Decoder]:
             return subject, decoder
 
 
-def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control: bool = True) -> str:
+def broken(
+    decoder: Decoder, key: bytes | None, value: bytes | None, *, control: bool = True
+) -> str:
     """Return how a record breaks the contract, or an empty text."""
     begin = time.process_time()
     try:
@@ -248,7 +279,9 @@ def _slow(decoder: Decoder, key: bytes | None, value: bytes | None) -> str:
     return f"it takes {min(taken):.1f} s" if min(taken) > MOST_SECONDS else ""
 
 
-def _check_control(format: Format, decoder: Decoder, key: bytes | None, value: bytes | None) -> None:
+def _check_control(
+    format: Format, decoder: Decoder, key: bytes | None, value: bytes | None
+) -> None:
     try:
         result = decoder.decode(key, value)
         if isinstance(result, Ignored):
@@ -259,7 +292,9 @@ def _check_control(format: Format, decoder: Decoder, key: bytes | None, value: b
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz the requested formats; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--format", choices=list_formats(), action="append", help="default: all")
     parser.add_argument("--messages", type=int, default=MESSAGES, help="for each format")
     parser.add_argument("--seed", type=int, default=1)
@@ -277,7 +312,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fuzz_format(pool: Any, identifier: str, options: Any) -> str:
     chunks = -(-options.messages // CHUNK)
     sizes = [min(CHUNK, options.messages - number * CHUNK) for number in range(chunks)]
-    tasks = [(identifier, options.seed * 1_000_003 + number, size) for number, size in enumerate(sizes)]
+    tasks = [
+        (identifier, options.seed * 1_000_003 + number, size) for number, size in enumerate(sizes)
+    ]
     tried, begin, shown = 0, time.monotonic(), 0.0
     for count, finding in pool.imap_unordered(fuzz, tasks):
         tried += count

@@ -1,13 +1,14 @@
 """Decode damaged messages among sound ones together and one by one; both ways must give the same.
 
-    python -m tools.fuzz_together                                 # 100,000 messages for every format in JSON
-    python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
-    CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # with the recorded topics of another folder than demo/topics
+    python -m tools.fuzz_together                                 # 100,000 messages for every
+    format in JSON python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
+    CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # with the recorded topics of
+    another folder than demo/topics
 
-The recorded topics are compared whole. Then messages are drawn: they and their damages are those of `tools.fuzz`, and one in a hundred is
-damaged, in every kind of plan. A difference is printed with
-the smallest part of its messages that has it, and the exit code is 1. The exit code is also 1 if too few sound messages of a format were
-decoded together. The same seed produces the same messages.
+The recorded topics are compared whole. Then messages are drawn: they and their damages are those of
+`tools.fuzz`, and one in a hundred is damaged, in every kind of plan. A difference is printed with
+the smallest part of its messages that has it, and the exit code is 1. The exit code is also 1 if
+too few sound messages of a format were decoded together. The same seed produces the same messages.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from cdc_formats.events import KeyValue
 from normalize.decode.columnar import ColumnarMaker, one_by_one
 from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, TargetMaker, TypedRows
-from tests.support.both_decoders import differences, differences_of, odd_places, outcome, source_of, together
+from tests.support.both_decoders import (
+    differences,
+    differences_of,
+    odd_places,
+    outcome,
+    source_of,
+    together,
+)
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import Topic, topics
 from tools.fuzz import Subject, mutated, subjects
@@ -39,7 +47,8 @@ FORMATS = (
 """The formats in JSON whose messages are decoded together."""
 TARGETS: tuple[Any, ...] = (Blocks, TypedRows)
 LEAST_TOGETHER, LEAST_OF = 0.9, {"debezium-flat-json": 0.7}
-"""The least share of sound messages that are decoded together; less for a format of which some vectors are in schema blocks."""
+"""The least share of sound messages that are decoded together; less for a format of which some
+vectors are in schema blocks."""
 
 
 def recorded_source(topic: Topic, registry: str = "") -> DecodePlan:
@@ -52,10 +61,14 @@ def recorded_source(topic: Topic, registry: str = "") -> DecodePlan:
         The URL of the registry with its schemas; only topics in Avro need it.
     """
     format = get_format(topic.format, **topic.options_at(registry))
-    return source_of(format, topic.schema, topic.primary_key, control_events=frozenset(), on_truncate="ignore")
+    return source_of(
+        format, topic.schema, topic.primary_key, control_events=frozenset(), on_truncate="ignore"
+    )
 
 
-def compare_recorded(source: DecodePlan, records: Sequence[KeyValue], columnar: ColumnarMaker = together) -> None:
+def compare_recorded(
+    source: DecodePlan, records: Sequence[KeyValue], columnar: ColumnarMaker = together
+) -> None:
     """Compare the two ways for records of a recorded topic, in every kind of plan.
 
     Raises
@@ -70,7 +83,7 @@ def compare_recorded(source: DecodePlan, records: Sequence[KeyValue], columnar: 
 
 @dataclass
 class Compared:
-    """The number of messages of a format that were compared, of the sound ones, and of the sound ones that were decoded together."""
+    """Numbers of a format's compared messages, sound ones, and sound ones decoded together."""
 
     messages: int = 0
     sound: int = 0
@@ -82,7 +95,9 @@ class Compared:
         return self.together / max(self.sound, 1)
 
 
-def compare(identifier: str, messages: int, seed: int, columnar: ColumnarMaker = together) -> Compared:
+def compare(
+    identifier: str, messages: int, seed: int, columnar: ColumnarMaker = together
+) -> Compared:
     """Compare the two ways for at least this number of messages.
 
     Parameters
@@ -100,13 +115,24 @@ def compare(identifier: str, messages: int, seed: int, columnar: ColumnarMaker =
         When they differ.
     """
     draw, compared = random.Random(seed), Compared()
-    sound = [subject for subject in subjects(identifier) if subject.primary_key and any(map(partial(_is_sound, subject), subject.records))]
+    sound = [
+        subject
+        for subject in subjects(identifier)
+        if subject.primary_key and any(map(partial(_is_sound, subject), subject.records))
+    ]
     while compared.messages < messages:
-        subject, target, size = draw.choice(sound), draw.choice((Blocks, Blocks, *TARGETS)), draw.choice((1, 20, 200))
+        subject, target, size = (
+            draw.choice(sound),
+            draw.choice((Blocks, Blocks, *TARGETS)),
+            draw.choice((1, 20, 200)),
+        )
         source = _source(subject, target, draw)
         records = [draw.choice(subject.records) for _ in range(size)]
         damaged = {place for place in range(size) if draw.random() < max(0.01, 1 / size)}
-        records = [mutated(record, draw) if place in damaged else record for place, record in enumerate(records)]
+        records = [
+            mutated(record, draw) if place in damaged else record
+            for place, record in enumerate(records)
+        ]
         if source is None or columnar(source, keyed=target.keyed) is None:
             continue
         try:
@@ -134,18 +160,34 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Decod
     if decoder is None:
         return None
     metadata = {f"meta_{column.name}": column.name for column in decoder.metadata_columns}
-    arguments: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
-    arguments["positions"] = not decoder.format.positions and draw.random() < 0.3 and target is not TypedRows
+    arguments: dict[str, Any] = (
+        {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
+    )
+    arguments["positions"] = (
+        not decoder.format.positions and draw.random() < 0.3 and target is not TypedRows
+    )
     arguments["ignore_deletes"] = draw.random() < 0.2
     arguments["drop_update_before"] = target is TypedRows and draw.random() < 0.3
     try:
-        return source_of(decoder.format, ", ".join(map(str, decoder.columns)), decoder.unique_key, metadata, **arguments)
+        return source_of(
+            decoder.format,
+            ", ".join(map(str, decoder.columns)),
+            decoder.unique_key,
+            metadata,
+            **arguments,
+        )
     except SchemaError:
         return None
 
 
 def _count(
-    compared: Compared, source: DecodePlan, records: Sequence[KeyValue], damaged: set[int], places: set[int], *, keyed: bool
+    compared: Compared,
+    source: DecodePlan,
+    records: Sequence[KeyValue],
+    damaged: set[int],
+    places: set[int],
+    *,
+    keyed: bool,
 ) -> None:
     decoder = source.decoder()
     decode, refused = decoder.upserts if keyed else decoder.decode, 0
@@ -159,12 +201,16 @@ def _count(
     compared.together += len(records) - len(damaged) - len(places)
 
 
-def _smallest(source: DecodePlan, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker) -> str:
+def _smallest(
+    source: DecodePlan, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker
+) -> str:
     """Return the difference of the smallest part of the records that has one."""
     differ = partial(differences, source, target=target, columnar=columnar)
     size = len(records) // 2
     while size:
-        parts = [[*records[:start], *records[start + size :]] for start in range(0, len(records), size)]
+        parts = [
+            [*records[:start], *records[start + size :]] for start in range(0, len(records), size)
+        ]
         smaller = next((part for part in parts if part and differ(part)), None)
         records = records if smaller is None else smaller
         size = size // 2 if smaller is None else min(size, len(records) // 2)
@@ -174,7 +220,9 @@ def _smallest(source: DecodePlan, records: Sequence[KeyValue], target: TargetMak
 
 def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker = together) -> int:
     """Compare the two ways for the requested formats; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--format", choices=FORMATS, action="append", help="default: all")
     parser.add_argument("--messages", type=int, default=100_000, help="for each format")
     parser.add_argument("--seed", type=int, default=1)
@@ -193,7 +241,10 @@ def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker = toget
             failed = True
             continue
         failed |= compared.share < LEAST_OF.get(identifier, LEAST_TOGETHER)
-        shown = f"{identifier}: {compared.messages:,} messages are the same, {compared.share:.1%} of {compared.sound:,} sound ones together"
+        shown = (
+            f"{identifier}: {compared.messages:,} messages are the same, {compared.share:.1%} of "
+            f"{compared.sound:,} sound ones together"
+        )
         print(f"{shown}, {time.monotonic() - begin:.0f} s", flush=True)
     return int(failed)
 

@@ -1,7 +1,8 @@
 """The wheel and the sdist in ``dist/``, checked as a user gets them.
 
-    python -m tools.package check      build both; run the README's examples with the wheel, on the oldest and the newest Python
-    python -m tools.package audit      report known vulnerabilities of what the wheel requires, and write build/sbom.json
+    python -m tools.package check      build both; run the README's examples with the wheel, on the
+    oldest and the newest Python python -m tools.package audit      report known vulnerabilities of
+    what the wheel requires, and write build/sbom.json
 
 Uses the standard library only. Each step runs in an environment of its own, in a temporary folder.
 """
@@ -25,7 +26,12 @@ REPOSITORY = Path(__file__).parents[1]
 DIST, SBOM = REPOSITORY / "dist", REPOSITORY / "build" / "sbom.json"
 PACKAGES = ("capture", "cdc_cli", "cdc_formats", "normalize")
 EXTRAS = "avro,capture,cli,kafka,metrics,run,spark,validate"
-PAGES = {"Source": "", "Documentation": "/tree/main/docs", "Changelog": "/blob/main/CHANGELOG.md", "Issues": "/issues"}
+PAGES = {
+    "Source": "",
+    "Documentation": "/tree/main/docs",
+    "Changelog": "/blob/main/CHANGELOG.md",
+    "Issues": "/issues",
+}
 LONGEST_SECONDS = 1800
 """The time after which a program is stopped."""
 PYTHON_HOMES = ["~/.pyenv/versions/*/bin", "~/.local/share/uv/python/*/bin"]
@@ -50,7 +56,8 @@ def check() -> None:
     different = files_of_the_packages() ^ files_of(wheel)
     if different:
         raise ValueError(
-            f"only in {wheel.name} or only in git: {', '.join(sorted(different))}: commit, or correct package_data in setup.cfg"
+            f"only in {wheel.name} or only in git: {', '.join(sorted(different))}: commit, or "
+            "correct package_data in setup.cfg"
         )
     pythons = installed_pythons()
     for python in dict.fromkeys([pythons[0], pythons[-1]]):
@@ -63,18 +70,31 @@ def build() -> Path:
         old.unlink()
     with tempfile.TemporaryDirectory() as folder:
         python = environment(Path(folder) / "tools", sys.executable, *release_tools())
-        run(python, "-m", "build", "--outdir", DIST, published(Path(folder) / "source"), capture=True)
+        run(
+            python,
+            "-m",
+            "build",
+            "--outdir",
+            DIST,
+            published(Path(folder) / "source"),
+            capture=True,
+        )
         run(python, "-m", "twine", "check", "--strict", *DIST.glob("*.whl"), *DIST.glob("*.tar.gz"))
     return next(DIST.glob("*.whl"))
 
 
 def published(folder: Path) -> Path:
-    """Copy the files that git has, with links that work outside of the repository; return the copy's folder."""
+    """Copy the files that git has, with links that work outside of the repository.
+
+    Return the copy's folder.
+    """
     for name in output_of(["git", "-C", str(REPOSITORY), "ls-files"]).splitlines():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, folder / name)
     readme, settings = folder / "README.md", folder / "setup.cfg"
-    readme.write_text(absolute_links(readme.read_text("utf-8"), repository(), f"v{version()}"), "utf-8")
+    readme.write_text(
+        absolute_links(readme.read_text("utf-8"), repository(), f"v{version()}"), "utf-8"
+    )
     settings.write_text(with_links(settings.read_text("utf-8"), repository()), "utf-8")
     return folder
 
@@ -88,16 +108,25 @@ def repository() -> str:
 
 def version() -> str:
     """Return `cdc_formats.__version__`, without importing it."""
-    return re.findall('^__version__ = "(.+)"$', (REPOSITORY / "cdc_formats" / "__init__.py").read_text("utf-8"), re.M)[0]
+    return re.findall(
+        '^__version__ = "(.+)"$',
+        (REPOSITORY / "cdc_formats" / "__init__.py").read_text("utf-8"),
+        re.M,
+    )[0]
 
 
 def absolute_links(markdown: str, address: str, tag: str) -> str:
-    """Return a page of the repository whose links lead to the files at a tag; without an address, the page itself."""
+    """Return a page of the repository whose links lead to the files at a tag.
+
+    Without an address, it is the page itself.
+    """
     if not address:
         return markdown
     return re.sub(
         r"(!?)(\[[^\]]*\])\((?![a-z]+:|#)([^)]+)\)",
-        lambda link: f"{link[1]}{link[2]}({address}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})",
+        lambda link: (
+            f"{link[1]}{link[2]}({address}/{'raw' if link[1] else 'blob'}/{tag}/{link[3]})"
+        ),
         markdown,
     )
 
@@ -105,11 +134,18 @@ def absolute_links(markdown: str, address: str, tag: str) -> str:
 def with_links(settings: str, address: str) -> str:
     """Return setup.cfg with the project's links; without an address, as it is."""
     links = "".join(f"    {title} = {address}{path}\n" for title, path in PAGES.items())
-    return settings.replace("[metadata]\n", f"[metadata]\nproject_urls =\n{links}", 1) if address else settings
+    return (
+        settings.replace("[metadata]\n", f"[metadata]\nproject_urls =\n{links}", 1)
+        if address
+        else settings
+    )
 
 
 def try_wheel(wheel: Path, python: str) -> None:
-    """Install a wheel in a new environment and run the README's examples, outside of the repository."""
+    """Install a wheel in a new environment and run the README's examples.
+
+    Both happen outside of the repository.
+    """
     with tempfile.TemporaryDirectory() as folder:
         print(f"== {wheel.name} on {output_of([python, '--version']).strip()}", flush=True)
         own = environment(Path(folder), python, f"{wheel}[cli,kafka,spark]")
@@ -135,7 +171,10 @@ def spark_example(readme: str) -> tuple[str, str]:
 
 
 def audit() -> None:
-    """Report known vulnerabilities of what the wheel requires, and write it down as a CycloneDX document."""
+    """Report known vulnerabilities of what the wheel requires.
+
+    Write the report down as a CycloneDX document.
+    """
     wheels = list(DIST.glob("*.whl"))
     if len(wheels) != 1:
         raise ValueError("dist/ must contain one wheel: run `make package` first")
@@ -143,7 +182,9 @@ def audit() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tools = environment(Path(folder) / "tools", sys.executable, *release_tools())
         packages = Path(folder) / "packages"  # without the pip of an environment
-        run(tools, "-m", "pip", "install", "--quiet", "--target", packages, f"{wheels[0]}[{EXTRAS}]")
+        run(
+            tools, "-m", "pip", "install", "--quiet", "--target", packages, f"{wheels[0]}[{EXTRAS}]"
+        )
         command = [tools, "-m", "pip_audit", "--path", packages, "--progress-spinner", "off"]
         run(*command, "--format", "cyclonedx-json", "--output", SBOM, may_fail=True)
         run(*command)
@@ -161,15 +202,26 @@ def files_of(wheel: Path) -> set[str]:
 
 
 def installed_pythons() -> list[str]:
-    """Return a program of each supported version of Python that this machine has, the oldest first."""
+    """Return a program of each supported Python version on this machine, the oldest first."""
     names = ["python{}.{}".format(*version) for version in sorted(PYTHONS)]
     return [program for program in map(_working, names) if program]
 
 
 def _working(name: str) -> str | None:
-    elsewhere = [path for folder in PYTHON_HOMES for path in sorted(glob.glob(os.path.expanduser(f"{folder}/{name}")))]
+    elsewhere = [
+        path
+        for folder in PYTHON_HOMES
+        for path in sorted(glob.glob(os.path.expanduser(f"{folder}/{name}")))
+    ]
     candidates = [find_program(name), *elsewhere]
-    return next((each for each in candidates if each and output_of([each, "--version"]).startswith("Python 3.")), None)
+    return next(
+        (
+            each
+            for each in candidates
+            if each and output_of([each, "--version"]).startswith("Python 3.")
+        ),
+        None,
+    )
 
 
 def release_tools() -> list[str]:
@@ -187,23 +239,41 @@ def environment(folder: Path, python: str, *requirements: str) -> Path:
     return own
 
 
-def run(program: str | Path, *arguments: str | Path, cwd: str | None = None, capture: bool = False, may_fail: bool = False) -> str:
-    """Run a program without this process's Python settings; return what it printed if it is captured.
+def run(
+    program: str | Path,
+    *arguments: str | Path,
+    cwd: str | None = None,
+    capture: bool = False,
+    may_fail: bool = False,
+) -> str:
+    """Run a program without this process's Python settings.
+
+    Return what the program printed if it is captured.
 
     Raises
     ------
     ValueError
         When it fails, unless it may, or does not end.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "PYSPARK"))
+    }
     output = subprocess.PIPE if capture else None
     command = [str(program), *map(str, arguments)]
     try:
-        done = subprocess.run(command, cwd=cwd, env=kept, stdout=output, text=True, timeout=LONGEST_SECONDS)
+        done = subprocess.run(
+            command, cwd=cwd, env=kept, stdout=output, text=True, timeout=LONGEST_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        raise ValueError(f"{' '.join(command)} has not ended after {LONGEST_SECONDS:,} seconds") from None
+        raise ValueError(
+            f"{' '.join(command)} has not ended after {LONGEST_SECONDS:,} seconds"
+        ) from None
     if done.returncode and not may_fail:
-        raise ValueError(f"{done.stdout or ''}\nexit code {done.returncode} of: {' '.join(command)}")
+        raise ValueError(
+            f"{done.stdout or ''}\nexit code {done.returncode} of: {' '.join(command)}"
+        )
     return done.stdout or ""
 
 

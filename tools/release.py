@@ -1,7 +1,8 @@
 """A release: its version, its date, and whether a tag may be published.
 
-    python -m tools.release prepare 0.2.0      set the version, and date the section "Unreleased" of the changelog
-    python -m tools.release check v0.2.0       print what the changelog says about the version, or why the tag is not a release
+    python -m tools.release prepare 0.2.0      set the version, and date the section "Unreleased" of
+    the changelog python -m tools.release check v0.2.0       print what the changelog says about the
+    version, or why the tag is not a release
 
 `prepare` makes the commit's content; commit it, and tag the commit.
 """
@@ -38,22 +39,34 @@ def prepared(changelog: str, new: str, day: date) -> str:
     if not re.fullmatch(r"\d+\.\d+\.\d+", new):
         raise ValueError(f"{new!r} is not a version: pass one such as 0.2.0")
     if not sections(changelog).get("Unreleased"):
-        raise ValueError("CHANGELOG.md has no changes under '## Unreleased': there is nothing to release")
+        raise ValueError(
+            "CHANGELOG.md has no changes under '## Unreleased': there is nothing to release"
+        )
     earlier = [title.partition(" ")[0] for title in sections(changelog) if title != "Unreleased"]
     if any(_number(new) <= _number(each) for each in earlier):
-        raise ValueError(f"{new} is not later than {earlier[0]}, which CHANGELOG.md has: pass a later version")
+        raise ValueError(
+            f"{new} is not later than {earlier[0]}, which CHANGELOG.md has: pass a later version"
+        )
     return changelog.replace(UNRELEASED, f"## {new} ({day.isoformat()})\n", 1)
 
 
 def problem(tag: str, *, declared: str, changelog: str, address: str) -> str | None:
     """Return why a tag cannot be published, None if it can."""
     if tag != f"v{declared}":
-        return f"the tag {tag} is not v{declared}, the version in cdc_formats/__init__.py: run `make release` and tag its commit"
+        return (
+            f"the tag {tag} is not v{declared}, the version in cdc_formats/__init__.py: run `make "
+            "release` and tag its commit"
+        )
     newest = next(iter(sections(changelog)), "nothing")
     if not re.fullmatch(rf"{re.escape(declared)} \(\d{{4}}-\d\d-\d\d\)", newest):
-        return f"CHANGELOG.md begins with {newest!r}: run `make release VERSION={declared}`, and tag its commit"
+        return (
+            f"CHANGELOG.md begins with {newest!r}: run `make release VERSION={declared}`, and tag "
+            "its commit"
+        )
     if not address:
-        return "setup.cfg has no address of the repository: set `repository` in its section [project]"
+        return (
+            "setup.cfg has no address of the repository: set `repository` in its section [project]"
+        )
     return None
 
 
@@ -62,10 +75,17 @@ def main(arguments: list[str]) -> str | None:
     match arguments:
         case ["prepare", new]:
             try:
-                CHANGELOG.write_text(prepared(CHANGELOG.read_text("utf-8"), new, date.today()), "utf-8")
+                CHANGELOG.write_text(
+                    prepared(CHANGELOG.read_text("utf-8"), new, date.today()), "utf-8"
+                )
             except ValueError as error:
                 return str(error)
-            VERSION.write_text(re.sub('(?m)^__version__ = ".+"$', f'__version__ = "{new}"', VERSION.read_text("utf-8")), "utf-8")
+            VERSION.write_text(
+                re.sub(
+                    '(?m)^__version__ = ".+"$', f'__version__ = "{new}"', VERSION.read_text("utf-8")
+                ),
+                "utf-8",
+            )
             return None
         case ["check", tag]:
             changelog = CHANGELOG.read_text("utf-8")

@@ -1,10 +1,13 @@
-"""What somebody does who finds this repository: clone it, follow the README, and paste the pages of the documentation in their order.
+"""What somebody does who finds this repository.
+
+They clone it, follow the README, and paste the pages of the documentation in their order.
 
     python -m tools.stranger [REPOSITORY]      default: the last commit of this one
 
-Works in a new home folder and in a new environment, and so downloads all that is needed. Each page installs the extras that it names, and
-runs in a Python of its own, block by block. Blocks that need something of the reader's (``title="needs ..."``) are counted. Prints the time
-of each step; the exit code is the number of steps that failed.
+Works in a new home folder and in a new environment, and so downloads all that is needed. Each page
+installs the extras that it names, and runs in a Python of its own, block by block. Blocks that need
+something of the reader's (``title="needs ..."``) are counted. Prints the time of each step; the
+exit code is the number of steps that failed.
 """
 
 from __future__ import annotations
@@ -28,11 +31,15 @@ def main(arguments: list[str]) -> int:
     repository = arguments[0] if arguments else str(Path(__file__).parents[1])
     with tempfile.TemporaryDirectory(prefix="stranger-") as folder:
         stranger = Stranger(Path(folder))
-        stranger.step("git clone", lambda: run("git", "clone", "--quiet", repository, stranger.clone))
+        stranger.step(
+            "git clone", lambda: run("git", "clone", "--quiet", repository, stranger.clone)
+        )
         stranger.step("README: install", stranger.install)
         stranger.step("README: examples", stranger.readme)
         stranger.step("README: make demo", stranger.demo)
-        for page in re.findall(r": ([\w/-]+\.md)$", (stranger.clone / "mkdocs.yml").read_text("utf-8"), re.M):
+        for page in re.findall(
+            r": ([\w/-]+\.md)$", (stranger.clone / "mkdocs.yml").read_text("utf-8"), re.M
+        ):
             stranger.page(page)
         return stranger.failed
 
@@ -84,18 +91,31 @@ class Stranger:
         pasted = [source for title, source in blocks if not title and not source.startswith(">>>")]
         if pasted or ">>> " in text:
             left_out = sum(bool(title) for title, _ in blocks)
-            self.step(f"docs/{page} ({left_out} blocks need something else)", lambda: self._run_page(page, text, "\n".join(pasted)))
+            self.step(
+                f"docs/{page} ({left_out} blocks need something else)",
+                lambda: self._run_page(page, text, "\n".join(pasted)),
+            )
 
     def _run_page(self, page: str, text: str, pasted: str) -> None:
         if extras := set(EXTRAS.findall(text)):
-            run(self.python, "-m", "pip", "install", "--quiet", *(f"{self.clone}[{each}]" for each in sorted(extras)))
+            run(
+                self.python,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                *(f"{self.clone}[{each}]" for each in sorted(extras)),
+            )
         if pasted:
             self.paste(pasted)
         if ">>> " in text:
             run(self.python, "-m", "doctest", f"docs/{page}", cwd=str(self.clone))
 
     def paste(self, source: str, *, capture: bool = False) -> str:
-        """Run a program in the clone's folder, with the installed package. Its files in /tmp are in the new folder."""
+        """Run a program in the clone's folder, with the installed package.
+
+        Its files in /tmp are in the new folder.
+        """
         program = self.folder / "pasted.py"
         program.write_text(source.replace('"/tmp/', f'"{self.folder}/'), "utf-8")
         return run(self.python, program, cwd=str(self.clone), capture=capture)

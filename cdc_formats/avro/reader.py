@@ -1,29 +1,36 @@
-"""Conversion of Avro values, read by fastavro with the writer's schema, to the canonical values of declared columns.
+"""Conversion of Avro values to the canonical values of declared columns.
 
-A column is read exactly by its writer's type. A number's meaning is its ``logicalType``, or its ``connect.name`` for the types of Kafka
-Connect and Debezium. An integer with neither is a number, never a time.
+fastavro reads the Avro values with the writer's schema.
 
-=================================================  ==========================================================================
+A column is read exactly by its writer's type. A number's meaning is its ``logicalType``, or its
+``connect.name`` for the types of Kafka Connect and Debezium. An integer with neither is a number,
+never a time.
+
+=================================================  ===============================================
 Avro                                               columns
-=================================================  ==========================================================================
+=================================================  ===============================================
 boolean                                            BOOLEAN
 int, long                                          integers, DECIMAL, DOUBLE; DATE (days)
 float, double                                      FLOAT, DOUBLE, DECIMAL
-string, enum                                       STRING, and what text says: decimals, ISO dates and times, base64
+string, enum                                       STRING, and what text says: decimals, ISO dates
+                                                   and times, base64
 bytes, fixed                                       BINARY
 decimal, Connect's Decimal, VariableScaleDecimal   DECIMAL, integers, DOUBLE, STRING
-time-millis, io.debezium.time.MicroTime, ...       TIME, TIMESTAMP, TIMESTAMP_NTZ, INTERVAL DAY TO SECOND in their unit
+time-millis, io.debezium.time.MicroTime, ...       TIME, TIMESTAMP, TIMESTAMP_NTZ, INTERVAL DAY TO
+                                                   SECOND in their unit
 duration                                           INTERVAL DAY TO SECOND, where it has no months
 uuid                                               STRING
 array, map, record                                 ARRAY, MAP, STRUCT; as JSON in a STRING
-=================================================  ==========================================================================
+=================================================  ===============================================
 
-A ``float`` in a DECIMAL column becomes its shortest decimal, as in JSON: 3.14, not 3.140000104904175.
+A ``float`` in a DECIMAL column becomes its shortest decimal, as in JSON: 3.14, not
+3.140000104904175.
 
-fastavro reads without logical types; the columns' converters convert the plain numbers and bytes exactly. Three kinds of schemas are
-rejected. On arrays of zero-byte values, and on records with very many such values, fastavro would not terminate. A recursive type would
-crash the process. fastavro counts a negative index of a union or an enum from the end, so that some corrupt data gives another value
-instead of an error.
+fastavro reads without logical types; the columns' converters convert the plain numbers and bytes
+exactly. Three kinds of schemas are rejected. On arrays of zero-byte values, and on records with
+very many such values, fastavro would not terminate. A recursive type would crash the process.
+fastavro counts a negative index of a union or an enum from the end, so that some corrupt data gives
+another value instead of an error.
 """
 
 from __future__ import annotations
@@ -52,21 +59,45 @@ from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, short
 from cdc_formats.values.placeholders import canonical_placeholder
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
-from cdc_formats.values.times import EPOCH_TYPES, LEAST_STAMP, MICROS_PER_UNIT, MOST_STAMP, TIMESTAMP_TYPES
+from cdc_formats.values.times import (
+    EPOCH_TYPES,
+    LEAST_STAMP,
+    MICROS_PER_UNIT,
+    MOST_STAMP,
+    TIMESTAMP_TYPES,
+)
 from cdc_formats.values.types import converter
 
 from .logical_types import LOGICAL_TIMES
 
 Type = Mapping[str, Any]
-"""A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's short form."""
+"""A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's
+short form."""
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _PYTHON = {
-    **{"boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "enum": str},
+    **{
+        "boolean": bool,
+        "int": int,
+        "long": int,
+        "float": float,
+        "double": float,
+        "string": str,
+        "enum": str,
+    },
     **{"bytes": bytes, "fixed": bytes, "array": list, "map": dict, "record": dict},
 }
 """The Python types that fastavro returns for a type; they distinguish the branches of a union."""
-_FAILURES = (EOFError, IndexError, KeyError, OverflowError, TypeError, UnicodeDecodeError, ValueError, struct.error)
+_FAILURES = (
+    EOFError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    UnicodeDecodeError,
+    ValueError,
+    struct.error,
+)
 
 _UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
     **{name: unit for name, (_, unit) in LOGICAL_TIMES.items()},
@@ -90,7 +121,8 @@ class AvroSchema:
     Raises
     ------
     WriterSchemaError
-        When it is not an Avro schema, or cannot be read: it contains itself, or an unlimited number of zero-byte values.
+        When it is not an Avro schema, or cannot be read: it contains itself, or an unlimited number
+        of zero-byte values.
     """
 
     def __init__(self, schema: Any, references: Sequence[Any] = ()) -> None:
@@ -103,15 +135,19 @@ class AvroSchema:
                 fastavro.parse_schema(without_logical_types(reference), raw_names)
             self.top = self.resolve(fastavro.parse_schema(schema, self.names))
             self._weigh(self.top, {})
-            # A record of one field has the same bytes as the field, and can be parsed with its named types for any type of the field.
+            # A record of one field has the same bytes as the field, and can be parsed with its
+            # named types for any type of the field.
             self._raw = fastavro.parse_schema(_alone(without_logical_types(schema)), raw_names)
         except WriterSchemaError:
             raise
         except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise WriterSchemaError(f"its writer's schema is not an Avro schema: {type(error).__name__} {str(error)[:200]}") from None
+            raise WriterSchemaError(
+                f"its writer's schema is not an Avro schema: {type(error).__name__} "
+                f"{str(error)[:200]}"
+            ) from None
 
     def read(self, data: bytes, at: int = 0) -> Any:
-        """Return the value encoded from an offset to the end of the data: numbers, text, bytes, lists and dicts.
+        """Return the value encoded from an offset to the end: a number, text, bytes, list or dict.
 
         Raises
         ------
@@ -125,7 +161,9 @@ class AvroSchema:
         except _FAILURES as error:
             raise _malformed(error) from None
         if stream.tell() != len(data):
-            raise MalformedMessageError(f"{len(data) - stream.tell()} bytes are left over after the Avro of this schema")
+            raise MalformedMessageError(
+                f"{len(data) - stream.tell()} bytes are left over after the Avro of this schema"
+            )
         return alone["value"]
 
     def resolve(self, schema: Any) -> Type:
@@ -137,8 +175,17 @@ class AvroSchema:
         inner = schema["type"]
         if inner == "error":
             return {**schema, "type": "record"}
-        is_long_form = isinstance(inner, str) and (inner in PRIMITIVES or inner in ("record", "enum", "fixed", "array", "map", "union"))
-        return schema if is_long_form else {**self.resolve(inner), **{name: value for name, value in schema.items() if name != "type"}}
+        is_long_form = isinstance(inner, str) and (
+            inner in PRIMITIVES or inner in ("record", "enum", "fixed", "array", "map", "union")
+        )
+        return (
+            schema
+            if is_long_form
+            else {
+                **self.resolve(inner),
+                **{name: value for name, value in schema.items() if name != "type"},
+            }
+        )
 
     def fields(self, record: Type) -> dict[str, Type]:
         """Return the types of a record's fields by their names."""
@@ -150,15 +197,22 @@ class AvroSchema:
 
     def not_null(self, avro: Type) -> list[Type]:
         """Return the types of a union but null; of another type, the type itself."""
-        return [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+        return (
+            [branch for branch in self.branches(avro) if branch["type"] != "null"]
+            if avro["type"] == "union"
+            else [avro]
+        )
 
     def record_of(self, avro: Type) -> Type | None:
-        """Return the type if it is a record, or the record of a union of null and one record; otherwise None."""
+        """Return the type if it is a record, or the one record in a union with null; else None."""
         branches = self.not_null(avro)
         return branches[0] if len(branches) == 1 and branches[0]["type"] == "record" else None
 
     def _weigh(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
-        """Return the weight of a type after a check of all types in it; `records` has the weights so far, None for those in progress."""
+        """Return the weight of a type after a check of all types in it.
+
+        `records` has the weights so far, and None for the records in progress.
+        """
         kind = avro["type"]
         if kind == "null":
             return _Weight(0, 1)
@@ -166,10 +220,16 @@ class AvroSchema:
             return _Weight(int(avro["size"]), 0 if avro["size"] else 1)
         if kind == "record":
             return self._weigh_record(avro, records)
-        inner = self.branches(avro) if kind == "union" else [self.resolve(avro[of]) for of in ("items", "values") if of in avro]
+        inner = (
+            self.branches(avro)
+            if kind == "union"
+            else [self.resolve(avro[of]) for of in ("items", "values") if of in avro]
+        )
         weights = [self._weigh(of, records) for of in inner]
         if kind == "array" and not weights[0].bytes:
-            raise WriterSchemaError("its writer's schema has an array of zero-byte values, whose length is unlimited")
+            raise WriterSchemaError(
+                "its writer's schema has an array of zero-byte values, whose length is unlimited"
+            )
         return _Weight(1, 0)
 
     def _weigh_record(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
@@ -177,13 +237,18 @@ class AvroSchema:
         if name in records:
             weight = records[name]
             if weight is None:
-                raise WriterSchemaError(f"its writer's schema contains itself ({name}): no column type can hold it")
+                raise WriterSchemaError(
+                    f"its writer's schema contains itself ({name}): no column type can hold it"
+                )
             return weight
         records[name] = None
         weights = [self._weigh(field, records) for field in self.fields(avro).values()]
         least, empty = sum(each.bytes for each in weights), sum(each.empty for each in weights)
         if empty > _MOST_EMPTY:
-            raise WriterSchemaError(f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} zero-byte values")
+            raise WriterSchemaError(
+                f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} zero-byte "
+                "values"
+            )
         weight = records[name] = _Weight(least, empty if least else empty + 1)
         return weight
 
@@ -196,12 +261,19 @@ class _Weight(NamedTuple):
 
 
 def _alone(schema: Any) -> dict[str, Any]:
-    return {"type": "record", "name": "cdc_formats.Alone", "fields": [{"name": "value", "type": schema}]}
+    return {
+        "type": "record",
+        "name": "cdc_formats.Alone",
+        "fields": [{"name": "value", "type": schema}],
+    }
 
 
 def _malformed(error: Exception) -> MalformedMessageError:
     if isinstance(error, UnicodeDecodeError):
-        return MalformedMessageError(f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte {error.start})")
+        return MalformedMessageError(
+            f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte "
+            f"{error.start})"
+        )
     if isinstance(error, (EOFError, struct.error)):
         return MalformedMessageError("not Avro of this schema: the bytes end before the value does")
     return MalformedMessageError(f"not Avro of this schema: {type(error).__name__}")
@@ -210,15 +282,23 @@ def _malformed(error: Exception) -> MalformedMessageError:
 def without_logical_types(avro: Any) -> Any:
     """Return the schema without logical types: its values are plain numbers and bytes."""
     if isinstance(avro, dict):
-        return {name: without_logical_types(value) for name, value in avro.items() if name not in ("logicalType", "precision", "scale")}
+        return {
+            name: without_logical_types(value)
+            for name, value in avro.items()
+            if name not in ("logicalType", "precision", "scale")
+        }
     return [without_logical_types(item) for item in avro] if isinstance(avro, list) else avro
 
 
-# --------------------------------------------------------------------------------------------------------- plain values
+# --------------------------------------------------------------------------------------------------
+# plain values
 
 
 def plain(schema: AvroSchema, avro: Type) -> Converter:
-    """Return the function from a value (never None) to a plain value for any column: a decimal is a ``Decimal``, a time its number."""
+    """Return the function from a value (never None) to a plain value for any column.
+
+    A decimal becomes a ``Decimal``, and a time becomes its number.
+    """
     kind = avro["type"]
     if kind == "union":
         return _union(schema, avro, lambda branch: plain(schema, branch))
@@ -239,12 +319,15 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
 
 
 def _plain_record(schema: AvroSchema, record: Type) -> Converter:
-    # Compile once for each name: a type that occurs twice on each of 20 levels would be compiled a million times.
+    # Compile once for each name: a type that occurs twice on each of 20 levels would be compiled a
+    # million times.
     made = schema.plain_records.get(record["name"])
     if made is not None:
         return made
     fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
-    made = schema.plain_records[record["name"]] = lambda values: {name: to(values[name]) for name, to in fields.items()}
+    made = schema.plain_records[record["name"]] = lambda values: {
+        name: to(values[name]) for name, to in fields.items()
+    }
     return made
 
 
@@ -260,7 +343,11 @@ def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> 
         return converters[0]
     kinds = [_PYTHON[branch["type"]] for branch in branches]
     alike = {kind for kind in kinds if kinds.count(kind) > 1}
-    ambiguous = [branch for branch, kind in zip(branches, kinds, strict=True) if kind in alike and (kind is dict or len(branch) > 1)]
+    ambiguous = [
+        branch
+        for branch, kind in zip(branches, kinds, strict=True)
+        if kind in alike and (kind is dict or len(branch) > 1)
+    ]
     if ambiguous:
         raise WriterSchemaError(
             "its writer's schema has a union of types that cannot be distinguished "
@@ -283,7 +370,11 @@ def _scale(avro: Type) -> int | None:
         scale = avro.get("scale", 0)
         return scale if isinstance(scale, int) and abs(scale) < 10_000 else None
     parameters = avro.get("connect.parameters")
-    text = str(parameters.get("scale")) if _name(avro) == CONNECT + "Decimal" and isinstance(parameters, Mapping) else ""
+    text = (
+        str(parameters.get("scale"))
+        if _name(avro) == CONNECT + "Decimal" and isinstance(parameters, Mapping)
+        else ""
+    )
     return int(text) if re.fullmatch("-?[0-9]{1,4}", text) else None
 
 
@@ -301,11 +392,16 @@ def _variable_scale(value: Mapping[str, Any]) -> Decimal:
     return scaled(_unscaled(value["value"]), scale)
 
 
-# --------------------------------------------------------------------------------------------------------------- columns
+# --------------------------------------------------------------------------------------------------
+# columns
 
 
 def row_converter(
-    schema: AvroSchema, fields: Mapping[str, Type], columns: Sequence[Column], handling: Handling, unique_key: Sequence[str] = ()
+    schema: AvroSchema,
+    fields: Mapping[str, Type],
+    columns: Sequence[Column],
+    handling: Handling,
+    unique_key: Sequence[str] = (),
 ) -> RowConverter:
     """Return the converter of a record's fields to rows, by their names.
 
@@ -316,38 +412,56 @@ def row_converter(
         The record's types by name.
     columns : sequence of Column
     handling : Handling
-        What the schema does not define: the zone of zone-less text, the text form of bytes, unsigned numbers, the placeholder.
+        What the schema does not define: the zone of zone-less text, the text form of bytes,
+        unsigned numbers, the placeholder.
     unique_key : sequence of str
     """
 
     def convert(column: Column, how: Handling) -> Converter:
         avro = fields.get(column.name)
-        return _refuser(column.type) if avro is None else column_converter(schema, avro, column.type, how)
+        return (
+            _refuser(column.type)
+            if avro is None
+            else column_converter(schema, avro, column.type, how)
+        )
 
-    direct = [column.name in fields and _is_direct(schema, fields[column.name], column.type, handling) for column in columns]
+    direct = [
+        column.name in fields and _is_direct(schema, fields[column.name], column.type, handling)
+        for column in columns
+    ]
     return RowConverter(columns, handling, unique_key, convert=convert, direct=direct)
 
 
 def _is_direct(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> bool:
-    """Whether the canonical values of a column are the writer's, except a placeholder and numbers out of range."""
+    """Return whether the canonical values of a column are the writer's.
+
+    A placeholder and numbers out of range are exceptions.
+    """
     types = schema.not_null(avro)
     if len(types) != 1 or types[0]["type"] in ("array", "map", "record"):
         return False
     integers = types[0]["type"] in ("int", "long") and sql_type.name in INTEGER_BITS
-    return integers or _leaf_converter(types[0], sql_type, replace(handling, placeholder=None)) is None
+    return (
+        integers or _leaf_converter(types[0], sql_type, replace(handling, placeholder=None)) is None
+    )
 
 
-def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
-    """Return the function from a value of a writer's type (never None) to the canonical value of a column's type.
+def column_converter(
+    schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling
+) -> Converter:
+    """Return the function from a value of a writer's type (not None) to a column's canonical value.
 
     Raises
     ------
     ConversionError
-        From the returned function, when a value does not have the column's type or is out of its range.
+        From the returned function, when a value does not have the column's type or is out of its
+        range.
     """
     kind, inner = avro["type"], replace(handling, placeholder=None)
     if kind == "union":
-        return _union(schema, avro, lambda branch: column_converter(schema, branch, sql_type, handling))
+        return _union(
+            schema, avro, lambda branch: column_converter(schema, branch, sql_type, handling)
+        )
 
     def of(inner_avro: Any, column: Column) -> Converter:
         return null_or(column_converter(schema, schema.resolve(inner_avro), column.type, inner))
@@ -356,12 +470,22 @@ def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling
         item = of(avro["items"], sql_type.fields[0])
         return _placeholder(sql_type, handling, lambda values: [item(value) for value in values])
     if kind == "map" and sql_type.name == "MAP":
-        return _placeholder(sql_type, handling, _entries(converter(sql_type.fields[0].type, inner), of(avro["values"], sql_type.fields[1])))
+        return _placeholder(
+            sql_type,
+            handling,
+            _entries(
+                converter(sql_type.fields[0].type, inner), of(avro["values"], sql_type.fields[1])
+            ),
+        )
     if kind == "array" and sql_type.name == "MAP":
         return _listed_entries(schema.resolve(avro["items"]), schema, sql_type, of)
     if kind == "record" and sql_type.name == "STRUCT":
         types = schema.fields(avro)
-        fields = [(field.name, of(types[field.name], field)) for field in sql_type.fields if field.name in types]
+        fields = [
+            (field.name, of(types[field.name], field))
+            for field in sql_type.fields
+            if field.name in types
+        ]
         return _struct([field.name for field in sql_type.fields], dict(fields))
     if kind in ("array", "map", "record"):
         to, nested = plain(schema, avro), _nested_converter(avro, sql_type, handling)
@@ -370,16 +494,25 @@ def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling
 
 
 def _entries(to_key: Converter, to_value: Converter) -> Converter:
-    return lambda values: sorted_entries([to_key(name), to_value(item)] for name, item in values.items())
+    return lambda values: sorted_entries(
+        [to_key(name), to_value(item)] for name, item in values.items()
+    )
 
 
-def _listed_entries(entry: Type, schema: AvroSchema, sql_type: SqlType, of: Callable[[Any, Column], Converter]) -> Converter:
+def _listed_entries(
+    entry: Type, schema: AvroSchema, sql_type: SqlType, of: Callable[[Any, Column], Converter]
+) -> Converter:
     # Connect's maps with non-text keys: an array of records of key and value.
     fields = schema.fields(entry) if entry["type"] == "record" else {}
     if set(fields) != {"key", "value"}:
         return _refuser(sql_type)
-    to_key, to_value = (of(fields[name], column) for name, column in zip(("key", "value"), sql_type.fields, strict=True))
-    return lambda values: sorted_entries([to_key(item["key"]), to_value(item["value"])] for item in values)
+    to_key, to_value = (
+        of(fields[name], column)
+        for name, column in zip(("key", "value"), sql_type.fields, strict=True)
+    )
+    return lambda values: sorted_entries(
+        [to_key(item["key"]), to_value(item["value"])] for item in values
+    )
 
 
 def _struct(names: Sequence[str], fields: Mapping[str, Converter]) -> Converter:
@@ -389,7 +522,11 @@ def _struct(names: Sequence[str], fields: Mapping[str, Converter]) -> Converter:
 def _nested_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
     if _name(avro) == _VARIABLE_SCALE:
         return _of_decimal(sql_type, handling)
-    return _placeholder(sql_type, handling, json_text) if sql_type.name in TEXT_TYPES else _refuser(sql_type)
+    return (
+        _placeholder(sql_type, handling, json_text)
+        if sql_type.name in TEXT_TYPES
+        else _refuser(sql_type)
+    )
 
 
 def _refuser(sql_type: SqlType, hint: str = "") -> Converter:
@@ -400,7 +537,7 @@ def _refuser(sql_type: SqlType, hint: str = "") -> Converter:
 
 
 def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | None) -> Converter:
-    """Return a converter that recognizes the unavailable-value placeholder by its canonical value."""
+    """Return a converter that recognizes the unavailable-value placeholder's canonical value."""
     to = convert or _same
     form = canonical_placeholder(sql_type, handling.placeholder)
     if form is None:
@@ -413,7 +550,8 @@ def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | Non
     return with_placeholder
 
 
-# ---------------------------------------------------------------------------------------------------------------- leaves
+# --------------------------------------------------------------------------------------------------
+# leaves
 
 
 def _leaf_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
@@ -435,7 +573,13 @@ def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter 
     if sql_type.name == "BIGINT":
         return None  # the others are checked: fastavro reads an int of more than 32 bits
     if sql_type.name in EPOCH_TYPES and unit is None:
-        return _refuser(sql_type, "its unit is unknown: the writer's schema has neither a logicalType nor a connect.name. Declare BIGINT")
+        return _refuser(
+            sql_type,
+            (
+                "its unit is unknown: the writer's schema has neither a logicalType nor a "
+                "connect.name. Declare BIGINT"
+            ),
+        )
     if sql_type.name == "DATE" and unit is not None:
         return _refuser(sql_type, "it is a time, not a date")
     to = converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
@@ -458,8 +602,15 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
         return None
     if sql_type.name == "FLOAT":
         return _single
-    to, number = converter(sql_type, replace(handling, decimal="text")), shortest if kind == "float" else _same
-    return (lambda value: to(Decimal(repr(number(value))))) if sql_type.name == "DECIMAL" else lambda value: to(number(value))
+    to, number = (
+        converter(sql_type, replace(handling, decimal="text")),
+        shortest if kind == "float" else _same,
+    )
+    return (
+        (lambda value: to(Decimal(repr(number(value)))))
+        if sql_type.name == "DECIMAL"
+        else lambda value: to(number(value))
+    )
 
 
 def _single(value: float) -> float:
@@ -478,7 +629,12 @@ def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | 
         return _of_unscaled(sql_type, handling, scale)
     if avro["type"] == "fixed" and avro.get("logicalType") == "duration" and avro["size"] == 12:
         return _of_duration(sql_type)
-    if avro["type"] == "fixed" and avro.get("logicalType") == "uuid" and avro["size"] == 16 and sql_type.name in TEXT_TYPES:
+    if (
+        avro["type"] == "fixed"
+        and avro.get("logicalType") == "uuid"
+        and avro["size"] == 16
+        and sql_type.name in TEXT_TYPES
+    ):
         return lambda raw: str(UUID(bytes=raw))
     return _refuser(sql_type, "bytes that are not a decimal in the writer's schema: declare BINARY")
 
@@ -505,7 +661,9 @@ def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter
 
 def _of_decimal(sql_type: SqlType, handling: Handling) -> Converter:
     if sql_type.name == "DECIMAL":
-        return lambda value: decimal_text(value, sql_type.precision or 10, sql_type.scale or 0, handling.rounding)
+        return lambda value: decimal_text(
+            value, sql_type.precision or 10, sql_type.scale or 0, handling.rounding
+        )
     if sql_type.name in TEXT_TYPES:
         return lambda value: f"{value:f}"
     return converter(sql_type, handling)

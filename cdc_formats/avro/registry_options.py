@@ -1,4 +1,4 @@
-"""The options of a schema registry: declared, checked and documented once, for every format that has them."""
+"""Schema registry options: declared, checked and documented once, for every format with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class RegistryOptions:
     Parameters
     ----------
     url : str
-        ``http://...`` or ``https://...``, several separated by commas; ``mock://...`` is an in-process registry for tests.
+        ``http://...`` or ``https://...``, several separated by commas; ``mock://...`` is an
+        in-process registry for tests.
     basic_auth_user_info : str or None
         ``user:password``; also taken out of the URL.
     bearer_auth_token : str or None
@@ -25,9 +26,11 @@ class RegistryOptions:
     ssl_certificate_location, ssl_key_location, ssl_key_password : str or None
         The client's certificate and key as PEM files, and the key's password.
     properties : mapping or sequence of (str, Any)
-        Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``, ``bearer.auth.*``, ``timeout``).
+        Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``,
+        ``bearer.auth.*``, ``timeout``).
     retry_seconds : float
-        How long requests are repeated if the registry does not answer, not counting the time of the requests.
+        How long requests are repeated if the registry does not answer, not counting the time of the
+        requests.
     """
 
     url: str = ""
@@ -44,12 +47,21 @@ class RegistryOptions:
         urls = [part.strip() for part in self.url.split(",")] if self.url else []
         for url in urls:
             if not url.startswith(("http://", "https://", "mock://")):
-                raise FormatOptionError(f"url {_without_user(url)!r} is not a registry's URL: it must begin with http:// or https://")
-        users = {user for url in urls if (user := _user_of(url))} | ({self.basic_auth_user_info} if self.basic_auth_user_info else set())
+                raise FormatOptionError(
+                    f"url {_without_user(url)!r} is not a registry's URL: it must begin with "
+                    "http:// or https://"
+                )
+        users = {user for url in urls if (user := _user_of(url))} | (
+            {self.basic_auth_user_info} if self.basic_auth_user_info else set()
+        )
         if len(users) > 1:
-            raise FormatOptionError("url and basic_auth_user_info name different users: set only one of them")
+            raise FormatOptionError(
+                "url and basic_auth_user_info name different users: set only one of them"
+            )
         if users and self.bearer_auth_token:
-            raise FormatOptionError("basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them")
+            raise FormatOptionError(
+                "basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them"
+            )
         if users and ":" not in next(iter(users)):
             raise FormatOptionError("basic_auth_user_info is 'user:password'")
         object.__setattr__(self, "url", ",".join(map(_without_user, urls)))
@@ -75,7 +87,9 @@ def _pairs(properties: Any) -> tuple[tuple[str, Any], ...]:
         hash(pairs)
         return pairs
     except (TypeError, ValueError):
-        raise FormatOptionError("properties must be a mapping of options of confluent_kafka's SchemaRegistryClient") from None
+        raise FormatOptionError(
+            "properties must be a mapping of options of confluent_kafka's SchemaRegistryClient"
+        ) from None
 
 
 def _seconds(value: Any) -> float:
@@ -84,5 +98,7 @@ def _seconds(value: Any) -> float:
     except (TypeError, ValueError):
         seconds = -1.0
     if not 0 <= seconds < 86_400:
-        raise FormatOptionError(f"retry_seconds is {value!r}; it must be a number of seconds, 0 for no second request")
+        raise FormatOptionError(
+            f"retry_seconds is {value!r}; it must be a number of seconds, 0 for no second request"
+        )
     return seconds

@@ -1,8 +1,10 @@
 """Avro schemas of columns, like those of Flink's AvroSchemaConverter, and rows encoded with them.
 
-The schema is Flink's with ``timestamp_mapping.legacy=false``: TIMESTAMP is an instant (``timestamp-millis``, ``-micros`` or ``-nanos`` by
-its precision, without one microseconds), TIMESTAMP_NTZ a ``local-timestamp-*``; TIME beyond milliseconds is ``time-micros``, and an
-INTERVAL DAY TO SECOND Debezium's MicroDuration (Flink refuses both). A column that may be NULL is a union of null and its type.
+The schema is Flink's with ``timestamp_mapping.legacy=false``: TIMESTAMP is an instant
+(``timestamp-millis``, ``-micros`` or ``-nanos`` by its precision, without one microseconds),
+TIMESTAMP_NTZ a ``local-timestamp-*``; TIME beyond milliseconds is ``time-micros``, and an INTERVAL
+DAY TO SECOND Debezium's MicroDuration (Flink refuses both). A column that may be NULL is a union of
+null and its type.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ _PLAIN = {
     **dict.fromkeys(TEXT_TYPES, "string"),
     "BINARY": "bytes",
 }
-_LOGICAL: dict[tuple[str, str], str] = {(sql_type.name, unit): name for name, (sql_type, unit) in LOGICAL_TIMES.items()}
+_LOGICAL: dict[tuple[str, str], str] = {
+    (sql_type.name, unit): name for name, (sql_type, unit) in LOGICAL_TIMES.items()
+}
 _TIMES = {name for name, _ in _LOGICAL}
 
 
@@ -63,7 +67,10 @@ def record_schema(columns: Sequence[Column], name: str = RECORD) -> dict[str, An
     fields = []
     for column in columns:
         if not _NAME.fullmatch(column.name):
-            raise SchemaError(f"{quote(column.name)} is not a valid Avro name: use only ASCII letters, digits and `_`")
+            raise SchemaError(
+                f"{quote(column.name)} is not a valid Avro name: use only ASCII letters, digits "
+                "and `_`"
+            )
         avro = _type(column.type, f"{name}_{column.name}")
         optional = {"type": ["null", avro], "default": None}
         fields.append({"name": column.name, **(optional if column.nullable else {"type": avro})})
@@ -74,7 +81,12 @@ def _type(sql_type: SqlType, name: str) -> Any:
     if sql_type.name in _PLAIN:
         return _PLAIN[sql_type.name]
     if sql_type.name == "DECIMAL":
-        return {"type": "bytes", "logicalType": "decimal", "precision": sql_type.precision, "scale": sql_type.scale}
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": sql_type.precision,
+            "scale": sql_type.scale,
+        }
     if sql_type.name == "DATE":
         return {"type": "int", "logicalType": "date"}
     if sql_type.name in _TIMES:
@@ -85,11 +97,17 @@ def _type(sql_type: SqlType, name: str) -> Any:
     if sql_type.name == "STRUCT":
         return record_schema(sql_type.fields, name)
     if sql_type.name == "MAP" and sql_type.fields[0].type.name not in TEXT_TYPES:
-        raise SchemaError(f"{sql_type} cannot be written as Avro: the key of a map must be a STRING")
+        raise SchemaError(
+            f"{sql_type} cannot be written as Avro: the key of a map must be a STRING"
+        )
     inner = sql_type.fields[-1]
     avro = _type(inner.type, name)
     part = ["null", avro] if inner.nullable else avro
-    return {"type": "array", "items": part} if sql_type.name == "ARRAY" else {"type": "map", "values": part}
+    return (
+        {"type": "array", "items": part}
+        if sql_type.name == "ARRAY"
+        else {"type": "map", "values": part}
+    )
 
 
 def _unit(sql_type: SqlType) -> str:
@@ -108,9 +126,13 @@ class AvroRows:
         The unavailable-value placeholder; a value equal to it is an error.
     """
 
-    def __init__(self, columns: Sequence[Column], *, excerpt: bool = True, placeholder: str | None = None) -> None:
+    def __init__(
+        self, columns: Sequence[Column], *, excerpt: bool = True, placeholder: str | None = None
+    ) -> None:
         self.names = tuple(column.name for column in columns)
-        self.writers = tuple(_not_placeholder(column.type, _writer(column.type), placeholder) for column in columns)
+        self.writers = tuple(
+            _not_placeholder(column.type, _writer(column.type), placeholder) for column in columns
+        )
         self.excerpt = excerpt
 
     def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
@@ -144,7 +166,9 @@ def _writer(sql_type: SqlType) -> To | None:
     if sql_type.name == "MAP":
         return lambda entries: {key: inner[1](value) for key, value in entries}
     names = [field.name for field in sql_type.fields]
-    return lambda values: {name: to(value) for name, to, value in zip(names, inner, values, strict=True)}
+    return lambda values: {
+        name: to(value) for name, to, value in zip(names, inner, values, strict=True)
+    }
 
 
 def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: str | None) -> To | None:
@@ -155,7 +179,12 @@ def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: str | Non
     def checked(value: Any) -> Any:
         if value == form:
             raise refuse(
-                sql_type, value, "it equals the placeholder for unavailable values: set unavailable_value_placeholder to another text"
+                sql_type,
+                value,
+                (
+                    "it equals the placeholder for unavailable values: set "
+                    "unavailable_value_placeholder to another text"
+                ),
             )
         return value if write is None else write(value)
 
@@ -178,16 +207,27 @@ def _time_writer(sql_type: SqlType) -> To:
     def write(micros: int) -> int:
         number, rest = divmod(micros * by, times)
         if rest:
-            raise refuse(sql_type, f"{micros} microseconds", "more fractional digits than the type holds: declare a higher precision")
+            raise refuse(
+                sql_type,
+                f"{micros} microseconds",
+                "more fractional digits than the type holds: declare a higher precision",
+            )
         if not -(2**63) <= number < 2**63:
-            raise refuse(sql_type, f"{micros} microseconds", "out of Avro's range: declare a precision of at most 6")
+            raise refuse(
+                sql_type,
+                f"{micros} microseconds",
+                "out of Avro's range: declare a precision of at most 6",
+            )
         return number
 
     return write
 
 
 def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
-    """Return the function from the result of `AvroRows.image` to Avro bytes; logical types are already encoded."""
+    """Return the function from the result of `AvroRows.image` to Avro bytes.
+
+    Logical types are already encoded.
+    """
     parsed = fastavro.parse_schema(without_logical_types(schema))
 
     def write(image: Any) -> bytes:

@@ -1,4 +1,7 @@
-"""Kafka Connect's schemas of columns, as Debezium names them and JsonConverter writes them (``schemas.enable=true``)."""
+"""Kafka Connect's schemas of columns, as Debezium names them and JsonConverter writes them.
+
+JsonConverter writes them with ``schemas.enable=true``.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +42,26 @@ _TIMES = {"TIME": "Time", "TIMESTAMP_NTZ": "Timestamp", "INTERVAL DAY TO SECOND"
 def written_handling(sql_type: SqlType, declared: Handling) -> Handling:
     """Return the handling of a column that is written with a schema block.
 
-    The defaults are Debezium's ``decimal.handling.mode=precise`` and ``time.precision.mode=microseconds``: they are lossless, and the
-    schema has the unit. In a STRUCT or MAP decimals and times are text, since a reader of a schema block uses only the columns' schemas.
+    The defaults are Debezium's ``decimal.handling.mode=precise`` and
+    ``time.precision.mode=microseconds``: they are lossless, and the schema has the unit. In a
+    STRUCT or MAP decimals and times are text, since a reader of a schema block uses only the
+    columns' schemas.
     """
     if sql_type.name == "ARRAY":
         return written_handling(sql_type.fields[0].type, declared)
     if sql_type.name in ("STRUCT", "MAP"):
         return replace(declared, decimal="string", time="isostring", bigint_unsigned="precise")
-    return replace(declared, decimal=declared.decimal or "precise", time=declared.time or "microseconds", bigint_unsigned="precise")
+    return replace(
+        declared,
+        decimal=declared.decimal or "precise",
+        time=declared.time or "microseconds",
+        bigint_unsigned="precise",
+    )
 
 
-def struct_schema(name: str, columns: Sequence[Column], handling: Sequence[Handling], *, optional: bool) -> dict[str, Any]:
+def struct_schema(
+    name: str, columns: Sequence[Column], handling: Sequence[Handling], *, optional: bool
+) -> dict[str, Any]:
     """Return the schema of a row.
 
     Parameters
@@ -76,7 +88,11 @@ def _schema(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, 
     if sql_type.name == "MAP":
         return {"type": "map", "keys": inner[0], "values": inner[1], "optional": optional}
     if sql_type.name == "STRUCT":
-        return {"type": "struct", "fields": [_field(field, handling) for field in sql_type.fields], "optional": optional}
+        return {
+            "type": "struct",
+            "fields": [_field(field, handling) for field in sql_type.fields],
+            "optional": optional,
+        }
     return _leaf(sql_type, optional, handling)
 
 
@@ -96,8 +112,14 @@ def _named(kind: str, optional: bool, name: str, **more: Any) -> dict[str, Any]:
 
 def _decimal(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, Any]:
     if handling.decimal != "precise":
-        return {"type": "double" if handling.decimal == "double" else "string", "optional": optional}
-    parameters = {"scale": str(sql_type.scale), "connect.decimal.precision": str(sql_type.precision)}
+        return {
+            "type": "double" if handling.decimal == "double" else "string",
+            "optional": optional,
+        }
+    parameters = {
+        "scale": str(sql_type.scale),
+        "connect.decimal.precision": str(sql_type.precision),
+    }
     return _named("bytes", optional, CONNECT + "Decimal", parameters=parameters)
 
 
@@ -112,13 +134,18 @@ def _time(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, An
     unit = epoch_unit(sql_type, handling)[0]
     if unit:
         kind = "int32" if (sql_type.name, unit) == ("TIME", "ms") else "int64"
-        return _named(kind, optional, (CONNECT if connect else DEBEZIUM_TIME) + _PREFIXES[unit] + _TIMES[sql_type.name])
+        return _named(
+            kind,
+            optional,
+            (CONNECT if connect else DEBEZIUM_TIME) + _PREFIXES[unit] + _TIMES[sql_type.name],
+        )
     if handling.time == "isostring" and sql_type.name != "INTERVAL DAY TO SECOND":
         return _named("string", optional, DEBEZIUM_TIME + "Iso" + _TIMES[sql_type.name])
     return {"type": "string", "optional": optional}
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
+# --------------------------------------------------------------------------------------------------
+# reading
 
 
 def schema_of(schema: bytes) -> dict[str, Any]:
@@ -132,7 +159,9 @@ def schema_of(schema: bytes) -> dict[str, Any]:
     return read_part(read_object, schema, "$.schema")
 
 
-def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handling) -> list[Handling]:
+def described(
+    schema: dict[str, Any], columns: Sequence[Column], declared: Handling
+) -> list[Handling]:
     """Return the handling of each column by a schema block.
 
     Parameters
@@ -141,7 +170,8 @@ def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handl
         A Connect schema of an envelope: a struct with the fields ``before`` and ``after``.
     columns : sequence of Column
     declared : Handling
-        The handling of values that the block does not define: the text form of bytes in a ``string``, an unsigned BIGINT in an ``int64``.
+        The handling of values that the block does not define: the text form of bytes in a
+        ``string``, an unsigned BIGINT in an ``int64``.
     """
     images = _by_name(schema)
     fields = _by_name(images.get("after") or images.get("before") or {})
@@ -154,11 +184,24 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
         return _described(items, declared)
     name, parameters = field.get("name"), field.get("parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
-    if name == CONNECT + "Decimal" and isinstance(scale, str) and re.fullmatch("-?[0-9]{1,4}", scale):
-        # A number instead of base64 (JsonConverter's decimal.format=NUMERIC) is never in two's complement.
-        return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring", bigint_unsigned="precise", binary="base64")
+    if (
+        name == CONNECT + "Decimal"
+        and isinstance(scale, str)
+        and re.fullmatch("-?[0-9]{1,4}", scale)
+    ):
+        # A number instead of base64 (JsonConverter's decimal.format=NUMERIC) is never in two's
+        # complement.
+        return replace(
+            declared,
+            decimal="precise",
+            decimal_scale=int(scale),
+            time="isostring",
+            bigint_unsigned="precise",
+            binary="base64",
+        )
     unit = EPOCH_UNITS.get(name) if isinstance(name, str) else None
-    # Text of a described column is ISO text, and its number (except a date's days) has the unit of its type name.
+    # Text of a described column is ISO text, and its number (except a date's days) has the unit of
+    # its type name.
     return replace(
         declared,
         decimal="text" if kind == "string" else "string",
@@ -170,7 +213,10 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
 
 
 def _described_binary(kind: Any, declared: str | None) -> str | None:
-    """Return the text form of a column's bytes. JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``."""
+    """Return the text form of a column's bytes.
+
+    JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``.
+    """
     if kind == "bytes":
         return "base64"
     return None if kind == "string" and declared == "bytes" else declared
@@ -181,11 +227,15 @@ def _described_parts(field: dict[str, Any], declared: Handling) -> dict[str, Han
         return {f"STRUCT.{name}": _described(of, declared) for name, of in _by_name(field).items()}
     if field.get("type") == "map":
         named = {"MAP.key": field.get("keys"), "MAP.value": field.get("values")}
-        return {name: _described(of, declared) for name, of in named.items() if isinstance(of, dict)}
+        return {
+            name: _described(of, declared) for name, of in named.items() if isinstance(of, dict)
+        }
     return None
 
 
 def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     fields = schema.get("fields")
-    described = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    described = (
+        [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    )
     return {name: field for field in described if isinstance(name := field.get("field"), str)}

@@ -1,7 +1,9 @@
-"""What a format declares about its messages. Both decoders are made from it: that of one message, and that of many together.
+"""What a format declares about its messages: both decoders are made from it.
 
-`scalar_reader.ScalarReader` reads one message, and is the specification. `normalize.decode.columnar` decodes many messages together, column
-by column: only those that it can decode exactly as `decoder.Decoder.upserts` does, with the same rows. All others are left to that decoder.
+`scalar_reader.ScalarReader` reads one message, and is the specification.
+`normalize.decode.columnar` decodes many messages together, column by column: only those that it can
+decode exactly as `decoder.Decoder.upserts` does, with the same rows. All others are left to that
+decoder.
 """
 
 from __future__ import annotations
@@ -40,37 +42,49 @@ class Envelope:
     Parameters
     ----------
     fields : type
-        A msgspec struct of the fields other than the rows. Types narrower than ``Any`` refuse messages as malformed.
+        A msgspec struct of the fields other than the rows. Types narrower than ``Any`` refuse
+        messages as malformed.
     strict : type or None
-        As `fields`, for messages that are decoded together: a message that does not have its types is decoded alone. None: `fields`, with
-        types of `operation`, `plain` and `attributes` that accept only the declared values, or names.
+        As `fields`, for messages that are decoded together: a message that does not have its types
+        is decoded alone. None: `fields`, with types of `operation`, `plain` and `attributes` that
+        accept only the declared values, or names.
     operation : tuple of str
-        The fields with the operation; a field within another is ``outer.inner``. Empty: every message is the newest row of its key.
+        The fields with the operation; a field within another is ``outer.inner``. Empty: every
+        message is the newest row of its key.
     kinds : mapping
-        The row kind by the operation's value: a tuple if `operation` has several fields. Messages without rows have the reason, if their
-        table is compared with the filter first. Messages of other operations are decoded alone.
+        The row kind by the operation's value: a tuple if `operation` has several fields. Messages
+        without rows have the reason, if their table is compared with the filter first. Messages of
+        other operations are decoded alone.
     without_table : mapping
-        The reason of messages without rows by the operation's value, if they name no table: the filter does not exclude them.
+        The reason of messages without rows by the operation's value, if they name no table: the
+        filter does not exclude them.
     operation_is_text : bool
         Whether an operation that is not text is a missing one; otherwise it is unknown.
     or_else : str
         What an unknown operation also is not, for its error.
     plain : mapping
-        By the names of other fields that decide how a message is read, the values of messages that are decoded together.
+        By the names of other fields that decide how a message is read, the values of messages that
+        are decoded together.
     inspect : callable or None
-        Called with the struct of a message and its kind, None if it is unknown. Returns the reason if the message has no rows, or raises a
-        DecodeError. Messages of which it returns a reason need values that are not in `kinds` or `plain`.
+        Called with the struct of a message and its kind, None if it is unknown. Returns the reason
+        if the message has no rows, or raises a DecodeError. Messages of which it returns a reason
+        need values that are not in `kinds` or `plain`.
     adjust : callable or None
-        Called with each `Event`, the text of its message, its index there, and whether only keys of rows before updates are used. It
-        changes the event, or raises a DecodeError. Messages of such events have to be decoded alone.
+        Called with each `Event`, the text of its message, its index there, and whether only keys of
+        rows before updates are used. It changes the event, or raises a DecodeError. Messages of
+        such events have to be decoded alone.
     after : str
-        The field with the row after the change, ``outer.inner`` if it is within another. Empty: the message itself is the row.
+        The field with the row after the change, ``outer.inner`` if it is within another. Empty: the
+        message itself is the row.
     before : str
-        The field with the row before an update; empty if the format has none. Unless a plan needs whole rows, only its key is read.
+        The field with the row before an update; empty if the format has none. Unless a plan needs
+        whole rows, only its key is read.
     before_prefix : str
-        The prefix of the columns of the row before an update, if they are next to those of the row after; only without `before`.
+        The prefix of the columns of the row before an update, if they are next to those of the row
+        after; only without `before`.
     before_has : {"all columns", "changed columns", "some columns"}
-        The columns of the row before an update: all of the table, or only those that changed, or others, which are no row.
+        The columns of the row before an update: all of the table, or only those that changed, or
+        others, which are no row.
     deleted : str
         The field with the row of a delete, `after` or `before`.
     deleted_in_either : bool
@@ -80,25 +94,30 @@ class Envelope:
     rows : {"one", "array", "array of one"}
         Whether the fields hold a row, or an array of rows.
     missing_is_null : bool
-        Whether a column that is not in a row is NULL. Otherwise `lacks_nulls` decides, or messages with such rows are decoded alone.
+        Whether a column that is not in a row is NULL. Otherwise `lacks_nulls` decides, or messages
+        with such rows are decoded alone.
     missing_mark : str
-        The end of the names of fields in a row that say which of its columns are missing. Messages that have one are decoded alone.
+        The end of the names of fields in a row that say which of its columns are missing. Messages
+        that have one are decoded alone.
     lacks_nulls : callable or None
-        Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the message, the row's kind, the row, and the
-        row before an update. If it returns False or raises a DecodeError, the message is decoded alone. Only for messages in JSON.
+        Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the
+        message, the row's kind, the row, and the row before an update. If it returns False or
+        raises a DecodeError, the message is decoded alone. Only for messages in JSON.
     needs_before : bool
         Whether an update without `before` is decoded alone.
     names : mapping
-        The names of the fields `after` and `before` in the message where they differ, if `fields` does not declare them.
+        The names of the fields `after` and `before` in the message where they differ, if `fields`
+        does not declare them.
     together : bool
         Whether messages can be decoded together.
     block : tuple of str
-        The fields of a message around the actual one: the schema block, and the message; empty if there are none.
+        The fields of a message around the actual one: the schema block, and the message; empty if
+        there are none.
     bare : bool
         Whether a message without a schema block is accepted.
     by_block : callable or None
-        From the text of a schema block, or from a frame, to the converter of its rows. None, and where it returns None: the messages are
-        decoded alone.
+        From the text of a schema block, or from a frame, to the converter of its rows. None, and
+        where it returns None: the messages are decoded alone.
     frame : int
         The bytes in front of each message that identify its writer's schema; 0: messages are JSON.
     frame_header : str
@@ -106,24 +125,29 @@ class Envelope:
     writer_schema : callable or None
         From a frame to the Avro schema of the messages behind it; only with `frame`.
     row_reader : callable or None
-        From the msgspec struct of a row to the reader of messages that are not JSON; only without `after`.
+        From the msgspec struct of a row to the reader of messages that are not JSON; only without
+        `after`.
     key : type or None
-        The msgspec struct of a key with the primary key's columns, if a record without a row is the delete of its key.
+        The msgspec struct of a key with the primary key's columns, if a record without a row is the
+        delete of its key.
     key_reader : callable or None
         From `key` to the reader of keys that are not JSON.
     key_of_rows : bool
-        Whether the key also gives a row the columns of the primary key that it lacks; then a row has a column of its own, too.
+        Whether the key also gives a row the columns of the primary key that it lacks; then a row
+        has a column of its own, too.
     deletes : tuple of (bytes or None)
         The values of records without a row; only with `key`.
     columns : tuple of int or None
         The columns that the message's row has; None: all.
     attributes : mapping
-        Metadata that is a field of the message: by its name, the field (``outer.inner`` if it is within another), and the function from its
-        value to the canonical one, None if it is text. The format's `metadata` reads all others.
+        Metadata that is a field of the message: by its name, the field (``outer.inner`` if it is
+        within another), and the function from its value to the canonical one, None if it is text.
+        The format's `metadata` reads all others.
     position : callable or None
         From the struct of a message to its position; None: `Format.position`.
     message : callable or None
-        From the struct and the text of a message to the value from which metadata, table and position are read; None: the struct.
+        From the struct and the text of a message to the value from which metadata, table and
+        position are read; None: the struct.
     """
 
     fields: type[msgspec.Struct] = msgspec.Struct
@@ -171,7 +195,10 @@ class Envelope:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each message is a JSON object with one operation, so that `scalar_reader` reads it whole."""
+        """Whether `scalar_reader` reads each message whole.
+
+        It does if each is a JSON object with one operation.
+        """
         return len(self.operation) == 1 and not (self.block or self.frame or self.key is not None)
 
     @cached_property
@@ -180,7 +207,10 @@ class Envelope:
         if self.strict is not None:
             return self.strict
         keys = [(key,) if len(self.operation) == 1 else key for key in self.kinds]
-        types: dict[str, Any] = {name: _type_of(values) for name, values in zip(self.operation, zip(*keys, strict=True), strict=True)}
+        types: dict[str, Any] = {
+            name: _type_of(values)
+            for name, values in zip(self.operation, zip(*keys, strict=True), strict=True)
+        }
         types |= {name: _type_of(values) for name, values in self.plain.items()}
         types |= {name: str | None for name, convert in self.attributes.values() if convert is None}
         return narrowed(self.fields, types)
@@ -192,10 +222,14 @@ class Envelope:
 
     @cached_property
     def plain_kinds(self) -> Mapping[Any, RowKind | Ignored]:
-        """The row kind, or the reason, by the values of `deciding_fields` in messages that are decoded together."""
+        """The row kind or reason by the values of `deciding_fields`, of messages read together."""
         if not self.plain:
             return self.kinds
-        return {(operation, *values): kind for operation, kind in self.kinds.items() for values in product(*self.plain.values())}
+        return {
+            (operation, *values): kind
+            for operation, kind in self.kinds.items()
+            for values in product(*self.plain.values())
+        }
 
     def path(self, name: str) -> Path:
         """Return the path in the message of a field, ``outer.inner`` if it is within another."""
@@ -208,16 +242,22 @@ class Envelope:
 
     def place(self, name: str) -> Path:
         """Return the path in the message of a field with rows."""
-        declared = any(field.name == name.partition(".")[0] for field in msgspec.structs.fields(self.fields))
+        declared = any(
+            field.name == name.partition(".")[0] for field in msgspec.structs.fields(self.fields)
+        )
         return self.path(name) if declared else (self.names.get(name, name),)
 
     def can_hold(self, rows: RowConverter) -> bool:
-        """Whether no column has the name of a field of the message, if the message itself is the row."""
-        fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.strict_fields)]
+        """Return whether no column is named like a field of a message that is itself the row."""
+        fields = (
+            []
+            if self.after
+            else [field.encode_name for field in msgspec.structs.fields(self.strict_fields)]
+        )
         return not set(fields) & set(rows.names)
 
     def image(self, rows: RowConverter, missing: Any) -> Any:
-        """Return the msgspec struct of a row: integers have their type, the values of other columns are checked by their converters.
+        """Return a row's msgspec struct: it types integers; converters check the other columns.
 
         Parameters
         ----------
@@ -226,22 +266,43 @@ class Envelope:
             As of `image_shape`.
         """
         indices = range(len(rows.columns)) if self.columns is None else self.columns
-        return image_shape(rows, indices, rows.names, missing, msgspec.Struct if self.after else self.strict_fields, self.missing_mark)
+        return image_shape(
+            rows,
+            indices,
+            rows.names,
+            missing,
+            msgspec.Struct if self.after else self.strict_fields,
+            self.missing_mark,
+        )
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
-        """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
+        """Return the msgspec struct of a message whose rows are `image`.
+
+        The row before an update has only the key, or is `whole`.
+        """
         images = {self.after: self._many(image)} if self.after else {}
         if self.before:
             whole = whole or self.before_has == "changed columns"
             indices = range(len(rows.columns)) if whole else rows.key_indices
-            images[self.before] = self._many(image_shape(rows, indices, rows.names, ABSENT, missing_mark=self.missing_mark))
+            images[self.before] = self._many(
+                image_shape(rows, indices, rows.names, ABSENT, missing_mark=self.missing_mark)
+            )
         return message_shape(image if not self.after else self.strict_fields, images, self.names)
 
     def prefixed_shape(self, rows: RowConverter, *, whole: bool) -> Any:
-        """Return the msgspec struct of a message, whose row is the one before an update: columns with a prefix next to those after."""
+        """Return the msgspec struct of a message, whose row is the one before an update.
+
+        The columns of this row have a prefix, and are next to those of the row after.
+        """
         indices = range(len(rows.columns)) if whole else rows.key_indices
-        image = image_shape(rows, indices, [self.before_prefix + name for name in rows.names], ABSENT)
-        return message_shape(self.strict_fields, {self.after: image | None}, self.names) if self.after else image
+        image = image_shape(
+            rows, indices, [self.before_prefix + name for name in rows.names], ABSENT
+        )
+        return (
+            message_shape(self.strict_fields, {self.after: image | None}, self.names)
+            if self.after
+            else image
+        )
 
     def _many(self, of: Any) -> Any:
         return of | None if self.rows == "one" else list[of] | None
@@ -260,9 +321,10 @@ def image_shape(
     base: type[msgspec.Struct] = msgspec.Struct,
     missing_mark: str = "",
 ) -> Any:
-    """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each; all others are `ABSENT`.
+    """Return a msgspec struct of some columns, with fields ``c<index>``; the others are `ABSENT`.
 
-    An integer that the producer writes as a JSON number is checked by the struct; the converters check all other values.
+    An integer that the producer writes as a JSON number is checked by the struct; the converters
+    check all other values.
 
     Parameters
     ----------
@@ -291,4 +353,6 @@ def image_shape(
         rename |= {f"m{index}": names[index] + missing_mark for index in indices}
     # Required fields cannot follow the optional ones of the base by position.
     required = missing is msgspec.NODEFAULT
-    return msgspec.defstruct("Row", fields, bases=(base,), namespace=absent, rename=rename, gc=False, kw_only=required)
+    return msgspec.defstruct(
+        "Row", fields, bases=(base,), namespace=absent, rename=rename, gc=False, kw_only=required
+    )

@@ -5,8 +5,8 @@
     0x00 <id: 4 bytes, big-endian> <content>
     0x01 <GUID: 16 bytes> <content>
 
-Confluent's serializers write it, and those of Apicurio, Karapace and Redpanda that are compatible with them. No JSON text begins with these
-bytes, so that JSON readers skip the frame.
+Confluent's serializers write it, and those of Apicurio, Karapace and Redpanda that are compatible
+with them. No JSON text begins with these bytes, so that JSON readers skip the frame.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ _GUID_SIZE = 17
 
 
 def number_of(frame: bytes) -> int | None:
-    """Return the schema id in the first `FRAME_SIZE` bytes of a value; None if they are no such frame."""
+    """Return the schema id in a value's first `FRAME_SIZE` bytes; None if they are no frame."""
     return int.from_bytes(frame[1:], "big") if len(frame) == FRAME_SIZE and frame[0] == 0 else None
 
 
 def read_id(data: bytes) -> tuple[SchemaId, int] | None:
-    """Return the schema id in front of data, and the offset of its content; None if there is none."""
+    """Return the schema id in front of data, and the offset of its content.
+
+    It returns None if there is no id.
+    """
     number = number_of(data[:FRAME_SIZE])
     if number is not None:
         return number, FRAME_SIZE

@@ -1,9 +1,11 @@
-"""JSON text to Python values, and back: the only module that uses the JSON library (msgspec) directly.
+"""JSON text to Python values and back; only this module uses the JSON library (msgspec) directly.
 
-Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost. A reader of STRING columns
-gets a `NumberWithText` if ``str`` would not return a number's original text. The reader is strict where Flink's (Jackson) is lenient:
-bytes after the document, unescaped control characters, lone surrogates and encodings other than UTF-8 are errors here; a byte order mark
-is skipped by both. The frame of a schema registry is skipped, too (`frames`).
+Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL
+column is lost. A reader of STRING columns gets a `NumberWithText` if ``str`` would not return a
+number's original text. The reader is strict where Flink's (Jackson) is lenient: bytes after the
+document, unescaped control characters, lone surrogates and encodings other than UTF-8 are errors
+here; a byte order mark is skipped by both. The frame of a schema registry is skipped, too
+(`frames`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class NumberWithText(Decimal):
-    """A number with its original text, for numbers that ``str(Decimal)`` writes differently: ``1e2``, ``1.0E-5``, ``0.0000000``."""
+    """A number with its original text, for numbers that ``str(Decimal)`` writes differently.
+
+    Examples are ``1e2``, ``1.0E-5`` and ``0.0000000``.
+    """
 
     __slots__ = ("text",)
     text: str
@@ -71,7 +76,7 @@ def _spelled(text: str) -> Decimal:
 
 
 def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T]:
-    """Return the function from JSON text to a value of `shape` (a msgspec type; ``Any`` accepts every value).
+    """Return the function from JSON text to a `shape` value (a msgspec type; ``Any``: every value).
 
     Parameters
     ----------
@@ -99,7 +104,7 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
 
 
 def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
-    """Return the function from many JSON texts to their values, for a caller that decodes the other texts one by one.
+    """Return the function from many JSON texts to values; its caller decodes the others one by one.
 
     Parameters
     ----------
@@ -110,7 +115,8 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
     Returns
     -------
     callable
-        Its result is a list with the values of the texts of this shape, and a list with the indexes of all other texts.
+        Its result is a list with the values of the texts of this shape, and a list with the indexes
+        of all other texts.
     """
     decode = msgspec.json.Decoder(shape, float_hook=_spelled if spelled else _decimal).decode
 
@@ -139,7 +145,9 @@ def _malformed(error: Exception) -> MalformedMessageError:
     if isinstance(error, RecursionError):
         return MalformedMessageError("not JSON: nested too deeply")
     if isinstance(error, UnicodeDecodeError):
-        return MalformedMessageError(f"not JSON: not UTF-8 ({error.reason} at byte {error.start} of a string)")
+        return MalformedMessageError(
+            f"not JSON: not UTF-8 ({error.reason} at byte {error.start} of a string)"
+        )
     reason, _, path = str(error).partition(" - at ")
     if reason == "Integer value out of range":
         reason = f"an integer of more than {MOST_DIGITS:,} digits cannot be read"
@@ -216,10 +224,10 @@ def read_part(read: Callable[[bytes], T], text: bytes, path: str) -> T:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return compact JSON text; a ``Decimal`` becomes a number, ``msgspec.Raw`` is kept unchanged."""
+    """Return compact JSON text; a ``Decimal`` becomes a number, ``msgspec.Raw`` stays unchanged."""
     return _encoder.encode(value)
 
 
 def json_text(value: Any) -> str:
-    """Return compact JSON text as a string, for a STRING column whose value is an object or an array."""
+    """Return compact JSON text as a string, for a STRING column with an object or array value."""
     return _encoder.encode(value).decode()

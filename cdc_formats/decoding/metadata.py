@@ -1,4 +1,4 @@
-"""Readers of metadata: small functions from a message's value to a canonical value, for `MetadataColumn`."""
+"""Readers of metadata for `MetadataColumn`: functions from message values to canonical values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def unraw(value: Any) -> Any:
 
 
 def member(value: Any, name: str) -> Any:
-    """Return a member of an object, or None if it is missing or the value is not an object. The other members are not looked at."""
+    """Return a member of an object, or None if it is missing or the value is not an object.
+
+    The other members are not read.
+    """
     if isinstance(value, msgspec.Raw):
         try:
             return _member_reader(name)(value).member
@@ -38,7 +41,10 @@ def member(value: Any, name: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _member_reader(name: str) -> Callable[[bytes], Any]:
-    return json_reader(msgspec.defstruct("Member", [("member", Any, None)], rename={"member": name}, gc=False), spelled=True)
+    return json_reader(
+        msgspec.defstruct("Member", [("member", Any, None)], rename={"member": name}, gc=False),
+        spelled=True,
+    )
 
 
 def text(value: Any) -> str | None:
@@ -59,9 +65,13 @@ def text_list(value: Any) -> list[Any] | None:
 
 
 def text_map(value: Any) -> list[Any] | None:
-    """Return an object as a canonical MAP<STRING, STRING>: its values as text, nested ones as JSON."""
+    """Return an object as a canonical MAP<STRING, STRING>: text values, nested ones as JSON."""
     value = unraw(value)
-    return sorted([name, text(item)] for name, item in value.items()) if isinstance(value, dict) else None
+    return (
+        sorted([name, text(item)] for name, item in value.items())
+        if isinstance(value, dict)
+        else None
+    )
 
 
 def epoch_ms(value: Any, path: str) -> int | None:
@@ -94,7 +104,9 @@ def int_map(value: Any, path: str) -> list[Any] | None:
     value = unraw(value)
     if not isinstance(value, dict):
         return None
-    return sorted([name, None if item is None else _bigint(item, path)] for name, item in value.items())
+    return sorted(
+        [name, None if item is None else _bigint(item, path)] for name, item in value.items()
+    )
 
 
 def _instant(micros: int, path: str) -> int:

@@ -1,11 +1,13 @@
 """Rows that are incomplete in MySQL's log, as written by Canal and Maxwell.
 
-With ``binlog_row_image=MINIMAL`` an update has the primary key and the columns that the statement set, and a delete has the primary key.
-``NOBLOB`` omits unchanged TEXT and BLOB columns. If the setting is not declared, a message is treated as minimal in two cases: an update
-without a changed column in ``old``, and an update or delete with only the primary key. If the table's primary key is unknown, the second
-case is an update with a single column, which changed.
+With ``binlog_row_image=MINIMAL`` an update has the primary key and the columns that the statement
+set, and a delete has the primary key. ``NOBLOB`` omits unchanged TEXT and BLOB columns. If the
+setting is not declared, a message is treated as minimal in two cases: an update without a changed
+column in ``old``, and an update or delete with only the primary key. If the table's primary key is
+unknown, the second case is an update with a single column, which changed.
 
-In all other messages a missing column is NULL: it was added to the table later, or Maxwell omits NULLs (``output_nulls=false``).
+In all other messages a missing column is NULL: it was added to the table later, or Maxwell omits
+NULLs (``output_nulls=false``).
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ from cdc_formats.row_kind import RowKind
 from .images import ABSENT
 from .rows import RowConverter
 
-WHOLE_ROWS = "configure MySQL to write whole rows (binlog_row_image=FULL; if it does, set the option binlog_row_image)"
+WHOLE_ROWS = (
+    "configure MySQL to write whole rows (binlog_row_image=FULL; if it does, set the option "
+    "binlog_row_image)"
+)
 """The remedy in errors about a row that lacks columns."""
 
 Names = Callable[[str], Collection[str]]
-"""A function from a field of the message, ``data`` or ``old``, to all names in it, declared or not. It parses the message again."""
+"""A function from a field of the message, ``data`` or ``old``, to all names in it, declared or not.
+It parses the message again."""
 
 
 class PartialRows:
@@ -68,19 +74,28 @@ class PartialRows:
         return _within(present, key) and _within(names("data"), key)
 
     def nulls(self, kind: Any, image: Any, old: Any, key: Collection[str]) -> bool:
-        """Whether the columns that a row lacks are NULL for certain, without a look at undeclared columns; parameters as in `update`."""
+        """Return whether a row's missing columns are certainly NULL, from declared columns only.
+
+        The parameters are as in `update`.
+        """
         present = self._present(image)
         if present is None or kind is RowKind.INSERT:
             return present is None or bool(present)
-        changed = kind is RowKind.DELETE or (old is not None and any(value is not ABSENT for value in self.rows.raw(old)))
+        changed = kind is RowKind.DELETE or (
+            old is not None and any(value is not ABSENT for value in self.rows.raw(old))
+        )
         other = not _within(present, (*key, *self.rows.unique_key))
         return self.row_image is None and changed and other and len(present) > 1
 
     def _present(self, image: Any) -> set[str] | None:
-        """Return the declared columns in an image; None if it has all, or if every image is whole."""
+        """Return an image's declared columns; None if it has all, or if every image is whole."""
         if self.row_image == "FULL":
             return None
-        present = {name for name, value in zip(self.rows.names, self.rows.raw(image), strict=True) if value is not ABSENT}
+        present = {
+            name
+            for name, value in zip(self.rows.names, self.rows.raw(image), strict=True)
+            if value is not ABSENT
+        }
         return None if len(present) == len(self.rows.names) else present
 
 

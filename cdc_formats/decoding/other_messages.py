@@ -1,6 +1,9 @@
-"""Names messages that no format reads, but that resemble those of one: a format that refuses them would blame a field.
+"""Names of messages that no format reads, but that resemble those of a format.
 
-A message is looked at only after a format refused it, or before a sample's message is read as a row without an operation.
+A format that refuses such a message would blame a field.
+
+A message is looked at only after a format refused it, or before a sample's message is read as a row
+without an operation.
 """
 
 from __future__ import annotations
@@ -24,11 +27,19 @@ def _is_goldengate_row(message: Mapping[str, Any]) -> bool:
 
 
 def _is_seatunnel_maxwell(message: Mapping[str, Any]) -> bool:
-    return set(message) == {"data", "type"} and message["type"] in ("INSERT", "DELETE") and isinstance(message["data"], dict)
+    return (
+        set(message) == {"data", "type"}
+        and message["type"] in ("INSERT", "DELETE")
+        and isinstance(message["data"], dict)
+    )
 
 
 def _is_seatunnel_delete(message: Mapping[str, Any]) -> bool:
-    return message.get("op_type") == "D" and message.get("before") is None and isinstance(message.get("after"), dict)
+    return (
+        message.get("op_type") == "D"
+        and message.get("before") is None
+        and isinstance(message.get("after"), dict)
+    )
 
 
 def _is_encrypted(message: Mapping[str, Any]) -> bool:
@@ -37,37 +48,57 @@ def _is_encrypted(message: Mapping[str, Any]) -> bool:
 
 
 _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
-    (_is_encrypted, "Maxwell encrypted the message, and no format decrypts it: set Maxwell's encrypt=none"),
     (
-        lambda message: "specversion" in message and str(message.get("type")).startswith("io.debezium."),
-        "the message is a CloudEvent around Debezium's, which no format reads: set the connector's value.converter to "
-        "org.apache.kafka.connect.json.JsonConverter",
+        _is_encrypted,
+        "Maxwell encrypted the message, and no format decrypts it: set Maxwell's encrypt=none",
+    ),
+    (
+        lambda message: (
+            "specversion" in message and str(message.get("type")).startswith("io.debezium.")
+        ),
+        "the message is a CloudEvent around Debezium's, which no format reads: set the connector's "
+        "value.converter to org.apache.kafka.connect.json.JsonConverter",
     ),
     (
         lambda message: {"version", "type", "commitTs", "buildTs"} <= set(message),
-        "the message is of TiCDC's simple protocol, which no format reads: set the changefeed's protocol=canal-json",
+        (
+            "the message is of TiCDC's simple protocol, which no format reads: set the "
+            "changefeed's protocol=canal-json"
+        ),
     ),
     (
         lambda message: message.get("op_type") == "K" and "table" in message,
-        "GoldenGate writes this update of a primary key as op_type K, which no format reads: set its pkUpdateHandling=delete-insert",
+        (
+            "GoldenGate writes this update of a primary key as op_type K, which no format reads: "
+            "set its pkUpdateHandling=delete-insert"
+        ),
     ),
     (
         _is_goldengate_row,
-        "GoldenGate wrote the message in row mode, which this format does not read: set its format to json (operation mode), or read it "
-        "as op-json with op_field='op_type'",
+        "GoldenGate wrote the message in row mode, which this format does not read: set its format "
+        "to json (operation mode), or read it as op-json with op_field='op_type'",
     ),
     (
         _is_seatunnel_maxwell,
-        "the message is of SeaTunnel's maxwell_json, which differs from Maxwell's: set its sink's format to debezium_json or canal_json",
+        (
+            "the message is of SeaTunnel's maxwell_json, which differs from Maxwell's: set its "
+            "sink's format to debezium_json or canal_json"
+        ),
     ),
     (
         _is_seatunnel_delete,
-        "the delete is of SeaTunnel's ogg_json, with the row in `after`: set its sink's format to debezium_json or canal_json",
+        (
+            "the delete is of SeaTunnel's ogg_json, with the row in `after`: set its sink's format "
+            "to debezium_json or canal_json"
+        ),
     ),
 )
 """Whether a JSON object is another message, and the sentence about it."""
 _PROTOBUF = f"the message looks like Protobuf. {PROTOBUF}"
-_OPEN_PROTOCOL = "the message is a batch of TiCDC's open protocol, which no format reads: set the changefeed's protocol=canal-json"
+_OPEN_PROTOCOL = (
+    "the message is a batch of TiCDC's open protocol, which no format reads: set the changefeed's "
+    "protocol=canal-json"
+)
 
 
 def other_message(value: bytes | None) -> str:
@@ -93,7 +124,11 @@ def other_message(value: bytes | None) -> str:
 
 
 def _of_json(message: Any) -> str:
-    return next((sentence for is_other, sentence in _OBJECTS if is_other(message)), "") if isinstance(message, dict) else ""
+    return (
+        next((sentence for is_other, sentence in _OBJECTS if is_other(message)), "")
+        if isinstance(message, dict)
+        else ""
+    )
 
 
 def _behind_bytes(data: bytes) -> str:
@@ -111,7 +146,7 @@ def _json(data: bytes) -> Any:
 
 
 def named(error: DecodeError, value: bytes | None) -> DecodeError:
-    """Return the error of a refused message, which begins with what the message is if that is known.
+    """Return a refused message's error, which begins with what the message is, if that is known.
 
     Parameters
     ----------
@@ -122,7 +157,9 @@ def named(error: DecodeError, value: bytes | None) -> DecodeError:
     if not sentence or isinstance(error, WriterSchemaError):  # the schema registry knows what it is
         return error
     bare = f"{sentence} ({error.bare or error.reason})"
-    return type(error)(f"{sentence} ({error.reason})", error.path, error.field, error.where, error.excerpt, bare)
+    return type(error)(
+        f"{sentence} ({error.reason})", error.path, error.field, error.where, error.excerpt, bare
+    )
 
 
 def refuse_other(value: bytes | None) -> None:

@@ -1,10 +1,13 @@
-"""Recognizes Protobuf, which no format reads. Its bytes have no mark of their own, so that only a clear case is recognized."""
+"""Recognizes Protobuf, which no format reads.
+
+Its bytes have no mark of their own, so that only a clear case is recognized.
+"""
 
 from __future__ import annotations
 
 SENTENCE = (
-    "Protobuf is not read: write Avro or JSON instead (Kafka Connect: value.converter), or parse the values with Spark's from_protobuf and "
-    "pass the rows to ChangelogNormalize"
+    "Protobuf is not read: write Avro or JSON instead (Kafka Connect: value.converter), or parse "
+    "the values with Spark's from_protobuf and pass the rows to ChangelogNormalize"
 )
 """What to do with Protobuf."""
 OF_REGISTRY = f"it is a PROTOBUF schema. {SENTENCE}"
@@ -20,7 +23,8 @@ _SHORTEST_TEXT = 3
 def is_protobuf(data: bytes) -> bool:
     """Whether bytes are clearly a Protobuf message.
 
-    They are fields in the order of their numbers, at least two, one of which is text; and there is a control character, which text has not.
+    They are fields in the order of their numbers, at least two, one of which is text; and there is
+    a control character, which text has not.
 
     Examples
     --------
@@ -28,13 +32,20 @@ def is_protobuf(data: bytes) -> bool:
     (True, False, False)
     """
     fields = _fields(data)
-    if len(fields) < _FEWEST_FIELDS or [number for number, _ in fields] != sorted(number for number, _ in fields):
+    if len(fields) < _FEWEST_FIELDS or [number for number, _ in fields] != sorted(
+        number for number, _ in fields
+    ):
         return False
-    return any(map(_is_word, (value for _, value in fields))) and any(byte < 32 and byte not in b"\t\n\r" for byte in data)
+    return any(map(_is_word, (value for _, value in fields))) and any(
+        byte < 32 and byte not in b"\t\n\r" for byte in data
+    )
 
 
 def is_framed_protobuf(data: bytes, start: int) -> bool:
-    """Whether bytes from `start` are clearly a Protobuf message behind the indexes of its type, as a registry's serializers write it."""
+    """Whether bytes from `start` are clearly a Protobuf message behind its type's indexes.
+
+    A registry's serializers write it in this way.
+    """
     count, place = _varint(data, start)
     for _ in range(count // 2 if count < 16 else 0):  # zigzag
         _, place = _varint(data, place) if place else (0, 0)
@@ -42,7 +53,10 @@ def is_framed_protobuf(data: bytes, start: int) -> bool:
 
 
 def _fields(data: bytes) -> list[tuple[int, bytes]]:
-    """Return the numbers of the fields and the bytes of those with a length; empty if the bytes are no message."""
+    """Return the numbers of the fields and the bytes of those with a length.
+
+    The result is empty if the bytes are no message.
+    """
     fields: list[tuple[int, bytes]] = []
     place = 0
     while place < len(data):

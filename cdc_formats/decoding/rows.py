@@ -21,7 +21,8 @@ from .json_reader import json_reader
 from .message_shape import message_shape
 
 Image = msgspec.Struct | Mapping[str, Any]
-"""A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any format."""
+"""A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any
+format."""
 
 
 class RowConverter:
@@ -38,21 +39,24 @@ class RowConverter:
     convert : callable or None
         The factory of a column's converter, if it is not `values.types.converter`.
     direct : sequence of bool or None
-        Whether the values of each column can be converted without `convert`, as those of JSON messages; None: all. Only a hint for speed.
+        Whether the values of each column can be converted without `convert`, as those of JSON
+        messages; None: all. Only a hint for speed.
     names_only : bool
-        Whether an image is a dict of all names in the message, declared or not, whose values are ignored (`decoder.Decoder.compare_names`).
+        Whether an image is a dict of all names in the message, declared or not, whose values are
+        ignored (`decoder.Decoder.compare_names`).
 
     Attributes
     ----------
     handlings : tuple of Handling
         The handling of each column.
     shape : type
-        A msgspec struct of the columns: a JSON reader with this shape skips undeclared columns, and columns missing in the image are
-        `ABSENT`.
+        A msgspec struct of the columns: a JSON reader with this shape skips undeclared columns, and
+        columns missing in the image are `ABSENT`.
     key_shape : type
         `shape` with only the key's columns.
     spelled : bool
-        Whether a column contains a number's original text, so that a JSON reader must keep it (`json_reader.json_reader`).
+        Whether a column contains a number's original text, so that a JSON reader must keep it
+        (`json_reader.json_reader`).
     """
 
     def __init__(
@@ -79,17 +83,24 @@ class RowConverter:
         self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
         self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
         self.spelled = any(_has_text(column.type) for column in columns)
-        forms = [placeholder_forms(column.type, how) for column, how in zip(columns, each, strict=True)]
-        self._placeholders = [(index, of_column) for index, of_column in enumerate(forms) if of_column]
+        forms = [
+            placeholder_forms(column.type, how) for column, how in zip(columns, each, strict=True)
+        ]
+        self._placeholders = [
+            (index, of_column) for index, of_column in enumerate(forms) if of_column
+        ]
         self._absent = (ABSENT,) * len(self.names)
 
     def has_placeholder(self, image: Image) -> bool:
-        """Whether a value of an image is the unavailable-value placeholder, in a form of its column's type."""
+        """Return whether a value of an image is the unavailable-value placeholder.
+
+        The placeholder is in a form of its column's type.
+        """
         values = self.raw(image)
         return any(values[index] in forms for index, forms in self._placeholders)
 
     def raw(self, image: Image) -> tuple[Any, ...]:
-        """Return the unconverted values of an image in the order of the columns, `ABSENT` for missing ones."""
+        """Return an image's unconverted values in column order, with `ABSENT` for missing ones."""
         if isinstance(image, msgspec.Struct):
             return msgspec.structs.astuple(image)
         return tuple(map(image.get, self.names, self._absent))
@@ -132,11 +143,11 @@ class RowConverter:
         return self._converted(range(len(self.names)), values, path)
 
     def before(self, image: Image, after: tuple[Any, ...], path: str) -> tuple[Any, ...]:
-        """Convert a before-image that has only the changed columns; the others are taken from the row `after`."""
+        """Convert a before-image of changed columns only; take the others from the row `after`."""
         return complete(self.of_values(self.raw(image), path), after)
 
     def key(self, image: Image, path: str) -> tuple[Any, ...]:
-        """Convert only the key's columns of an image (enough for a delete), `ABSENT` for missing ones."""
+        """Convert only an image's key columns, enough for a delete; missing ones are `ABSENT`."""
         key = self.key_indices
         if isinstance(image, msgspec.Struct):
             raw = [getattr(image, f"c{index}") for index in key]
@@ -164,20 +175,37 @@ class RowConverter:
         """
         for index in self.required:
             if row[index] is None:
-                missing = f"missing: {whole_rows}" if self.raw(image)[index] is ABSENT and whole_rows else "null"
-                raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is {missing}", f"{path}.{self.names[index]}")
+                missing = (
+                    f"missing: {whole_rows}"
+                    if self.raw(image)[index] is ABSENT and whole_rows
+                    else "null"
+                )
+                raise MissingFieldError(
+                    f"{quote(self.names[index])} is declared NOT NULL and is {missing}",
+                    f"{path}.{self.names[index]}",
+                )
 
-    def _converted(self, indices: Sequence[int], values: Sequence[Any], path: str) -> tuple[Any, ...]:
+    def _converted(
+        self, indices: Sequence[int], values: Sequence[Any], path: str
+    ) -> tuple[Any, ...]:
         converted = []
         for index, value in zip(indices, values, strict=True):
             try:
-                converted.append(value if value is None or value is ABSENT else self.converters[index](value))
+                converted.append(
+                    value if value is None or value is ABSENT else self.converters[index](value)
+                )
             except ConversionError as error:
-                raise TypeConversionError(str(error), f"{path}.{self.names[index]}", bare=error.bare) from None
+                raise TypeConversionError(
+                    str(error), f"{path}.{self.names[index]}", bare=error.bare
+                ) from None
         return tuple(converted)
 
     def _no_column(self, image: Image, path: str) -> MissingFieldError:
-        there = "" if isinstance(image, msgspec.Struct) else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
+        there = (
+            ""
+            if isinstance(image, msgspec.Struct)
+            else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
+        )
         reason, hint = (
             f"none of the declared columns ({', '.join(self.names)}) is in the row",
             ": names are case-sensitive",
@@ -204,7 +232,9 @@ def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any
         return dict[str, Any]
     indices = range(len(names)) if only is None else only
     fields: list[Any] = [(f"c{index}", Any, ABSENT) for index in indices]
-    return msgspec.defstruct("Row", fields, rename={f"c{index}": names[index] for index in indices}, gc=False)
+    return msgspec.defstruct(
+        "Row", fields, rename={f"c{index}": names[index] for index in indices}, gc=False
+    )
 
 
 def message_reader(
@@ -226,9 +256,11 @@ def message_reader(
     base : type
         The message's other fields.
     after, before : str
-        The fields that hold images; one is within another if it is ``outer.inner``. Empty: there is none.
+        The fields that hold images; one is within another if it is ``outer.inner``. Empty: there is
+        none.
     key_before : bool
-        Whether only the key of `before` is read, except where a column of `after` is unknown, which `before` may have.
+        Whether only the key of `before` is read, except where a column of `after` is unknown, which
+        `before` may have.
     sparse : bool
         Whether a column that `after` lacks is unknown.
     many : bool
@@ -255,7 +287,9 @@ def message_reader(
     def read(text: bytes) -> Any:
         message = key_only(text)
         image = row_of(message)
-        unknown = image is not None and (rows.has_placeholder(image) or (sparse and ABSENT in rows.raw(image)))
+        unknown = image is not None and (
+            rows.has_placeholder(image) or (sparse and ABSENT in rows.raw(image))
+        )
         return whole(text) if unknown else message
 
     return read
@@ -272,7 +306,10 @@ def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, .
     positions = {column.name: index for index, column in enumerate(columns)}
     missing = [name for name in names if name not in positions]
     if missing:
-        raise SchemaError(f"primary key column {', '.join(missing)} is not declared; the columns are {', '.join(positions)}")
+        raise SchemaError(
+            f"primary key column {', '.join(missing)} is not declared; the columns are "
+            f"{', '.join(positions)}"
+        )
     return tuple(positions[name] for name in names)
 
 
@@ -288,8 +325,14 @@ def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:
     """
     options = []
     for column in columns:
-        if column.type.name == "DECIMAL" and handling.decimal is None and str(column.type) != "DECIMAL(20,0)":
-            options.append(f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'")
+        if (
+            column.type.name == "DECIMAL"
+            and handling.decimal is None
+            and str(column.type) != "DECIMAL(20,0)"
+        ):
+            options.append(
+                f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'"
+            )
         if column.type.name in EPOCH_TYPES and handling.time not in ("text", "isostring", None):
             reason = epoch_unit(column.type, handling)[1]
             if reason:

@@ -1,4 +1,4 @@
-"""The reader of one message at a time, made from the declaration of its format: the specification of all decoders."""
+"""The reader of one message, made from its format's declaration: what all decoders must do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.errors import (
+    DecodeError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    UnknownOperationError,
+)
 from cdc_formats.events import Event, Headers, Ignored, Reader
 from cdc_formats.row_kind import RowKind
 
@@ -35,9 +40,15 @@ class ScalarReader:
         As of `MessageFormat.reader`.
     """
 
-    def __init__(self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool) -> None:
+    def __init__(
+        self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool
+    ) -> None:
         self.envelope, self.rows, self.tables, self.keyed = envelope, rows, tables, keyed
-        self.table_paths = [envelope.path(envelope.attributes[name][0]) for name in tables.columns if name in envelope.attributes]
+        self.table_paths = [
+            envelope.path(envelope.attributes[name][0])
+            for name in tables.columns
+            if name in envelope.attributes
+        ]
         self.table_outer = self.table_paths[-1][:-1] if self.table_paths else ()
         # A row before an update with some columns only shows whether the key changed.
         reads_before = keyed or envelope.before_has != "some columns"
@@ -47,7 +58,10 @@ class ScalarReader:
         self.sparse = not envelope.missing_is_null and envelope.lacks_nulls is None
         self.message = self._message_reader()
         fields = [field for field in (envelope.after, envelope.before) if field]
-        self.places, self.rows_in = {field: envelope.place(field) for field in fields}, {field: attrgetter(field) for field in fields}
+        self.places, self.rows_in = (
+            {field: envelope.place(field) for field in fields},
+            {field: attrgetter(field) for field in fields},
+        )
         self.row = None if envelope.after else json_reader(rows.shape, spelled=rows.spelled)
         self.row_before = _row_before_reader(envelope, rows) if reads_before else None
         *self.outer, self.label = envelope.path(envelope.operation[0])
@@ -61,7 +75,9 @@ class ScalarReader:
             envelope.fields,
             envelope.after,
             self.before,
-            key_before=self.keyed and bool(envelope.after and self.before) and not self.changed_only,
+            key_before=self.keyed
+            and bool(envelope.after and self.before)
+            and not self.changed_only,
             sparse=self.sparse,
             many=envelope.rows != "one",
             names=envelope.names,
@@ -75,12 +91,18 @@ class ScalarReader:
         *roots : tuple of str
             The paths of messages in a record's value; none: the value is the message.
         """
-        return self.tables.guard(self, *([(*root, *path) for path in self.table_paths] for root in roots or ((),)))
+        return self.tables.guard(
+            self, *([(*root, *path) for path in self.table_paths] for root in roots or ((),))
+        )
 
-    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def __call__(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         return Ignored.TOMBSTONE if value is None else self.events(self.message(value), value)
 
-    def events(self, message: Any, value: bytes, root: str = "$", rows: RowConverter | None = None) -> Sequence[Event] | Ignored:
+    def events(
+        self, message: Any, value: bytes, root: str = "$", rows: RowConverter | None = None
+    ) -> Sequence[Event] | Ignored:
         """Return the events of a message.
 
         Parameters
@@ -115,7 +137,9 @@ class ScalarReader:
         try:
             operation = self.operation(message)
         except AttributeError:
-            raise MissingFieldError(f"`{self.outer[-1]}` is missing or null", _place(root, self.outer)) from None
+            raise MissingFieldError(
+                f"`{self.outer[-1]}` is missing or null", _place(root, self.outer)
+            ) from None
         return operation if type(operation) in self.operation_types else None
 
     def _unknown(self, message: Any, root: str) -> DecodeError:
@@ -124,74 +148,139 @@ class ScalarReader:
             return MissingFieldError(f"`{self.label}` is missing or not a string", place)
         names = sorted({*map(str, self.envelope.kinds), *self.envelope.without_table})
         reason = f"is none of {', '.join(names)}{self.envelope.or_else}"
-        return UnknownOperationError(f"{self.label} {str(operation)[:40]!r} {reason}", place, bare=f"{self.label} {reason}")
+        return UnknownOperationError(
+            f"{self.label} {str(operation)[:40]!r} {reason}", place, bare=f"{self.label} {reason}"
+        )
 
-    def _events(self, message: Any, value: bytes, kind: RowKind, operation: Any, root: str, rows: RowConverter | None) -> list[Event]:
+    def _events(
+        self,
+        message: Any,
+        value: bytes,
+        kind: RowKind,
+        operation: Any,
+        root: str,
+        rows: RowConverter | None,
+    ) -> list[Event]:
         envelope = self.envelope
         if kind is _DELETE or kind is _UPDATE_BEFORE:
             field = envelope.deleted
             if envelope.deleted_in_either and self.rows_in[field](message) is None:
                 field = envelope.before
             images = self._images(message, value, field, operation, root)
-            return [Event(kind, image, None, message, path, "", rows=rows) for image, path in images]
+            return [
+                Event(kind, image, None, message, path, "", rows=rows) for image, path in images
+            ]
         images = self._images(message, value, envelope.after, operation, root)
         if kind is _INSERT or self.single:
-            return [Event(kind, None, image, message, "", path, rows=rows, single=self.single) for image, path in images]
+            return [
+                Event(kind, None, image, message, "", path, rows=rows, single=self.single)
+                for image, path in images
+            ]
         return [
-            Event(kind, before, after, message, before_path, path, self.changed_only, self.sparse, rows)
-            for (after, path), (before, before_path) in zip(images, self._befores(message, value, images, operation, root), strict=True)
+            Event(
+                kind,
+                before,
+                after,
+                message,
+                before_path,
+                path,
+                self.changed_only,
+                self.sparse,
+                rows,
+            )
+            for (after, path), (before, before_path) in zip(
+                images, self._befores(message, value, images, operation, root), strict=True
+            )
         ]
 
-    def _images(self, message: Any, text: bytes, field: str, operation: Any, root: str) -> list[tuple[Any, str]]:
+    def _images(
+        self, message: Any, text: bytes, field: str, operation: Any, root: str
+    ) -> list[tuple[Any, str]]:
         """Return the rows in a field and their paths."""
         if self.row is not None and not field:
             return [(self.row(text), root)]
         place, many = self.places[field], self.envelope.rows
         value, name, path = self.rows_in[field](message), place[-1], _place(root, place)
         if value is None and field == self.envelope.before:
-            raise MissingBeforeImageError(f"`{name}` of a delete is null. {self.envelope.remedy}", path)
+            raise MissingBeforeImageError(
+                f"`{name}` of a delete is null. {self.envelope.remedy}", path
+            )
         if value is None:
-            raise MissingFieldError(f"`{name}` is missing or null, and {self.label} is {operation!r}", path)
+            raise MissingFieldError(
+                f"`{name}` is missing or null, and {self.label} is {operation!r}", path
+            )
         if many == "array of one" and (len(value) != 1 or value[0] is None):
-            raise MissingFieldError(f"`{name}` must be an array of one row when {self.label} is {operation!r}", path)
+            raise MissingFieldError(
+                f"`{name}` must be an array of one row when {self.label} is {operation!r}", path
+            )
         if many == "one":
             return [(value, path)]
         if None in value:
             raise MissingFieldError("a row is null", f"{path}[{value.index(None)}]")
         return [(row, f"{path}[{index}]") for index, row in enumerate(value)]
 
-    def _befores(self, message: Any, text: bytes, images: list[tuple[Any, str]], operation: Any, root: str) -> list[tuple[Any, str]]:
-        """Return the rows before updates and their paths; without a field of them, the path of the row after."""
+    def _befores(
+        self, message: Any, text: bytes, images: list[tuple[Any, str]], operation: Any, root: str
+    ) -> list[tuple[Any, str]]:
+        """Return the rows before updates and their paths.
+
+        Without a field of them, it is the path of the row after.
+        """
         if self.row_before is not None:
             return [(self.row_before(text), path) for _, path in images]
         if not self.before:
             return [(None, path) for _, path in images]
-        befores, name, path = self.rows_in[self.before](message), self.places[self.before][-1], _place(root, self.places[self.before])
+        befores, name, path = (
+            self.rows_in[self.before](message),
+            self.places[self.before][-1],
+            _place(root, self.places[self.before]),
+        )
         if self.envelope.rows == "one":
             return [(befores, path)]
         if befores is None or len(befores) != len(images):
-            reason = f"`{name}` must have an element for each of `{self.envelope.after}` when {self.label} is {operation!r}"
+            reason = (
+                f"`{name}` must have an element for each of `{self.envelope.after}` when "
+                f"{self.label} is {operation!r}"
+            )
             raise MissingFieldError(reason, path)
         return self._images(message, text, self.before, operation, root)
 
 
-def _row_before_reader(envelope: Envelope, rows: RowConverter) -> Callable[[bytes], Image | None] | None:
-    """Return the function from a message to the row before an update, whose columns have a prefix; None without a prefix.
+def _row_before_reader(
+    envelope: Envelope, rows: RowConverter
+) -> Callable[[bytes], Image | None] | None:
+    """Return the function from a message to the row before an update.
+
+    The result is None without a prefix. Otherwise, the function reads the columns with the prefix.
 
     It returns None for a message without such a column.
     """
     if not envelope.before_prefix:
         return None
-    prefix, shape = envelope.before_prefix, row_shape([envelope.before_prefix + name for name in rows.names])
-    shape = message_shape(envelope.fields, {envelope.after: shape | None}, envelope.names) if envelope.after else shape
-    read, row_of = json_reader(shape, spelled=rows.spelled), attrgetter(envelope.after) if envelope.after else None
+    prefix, shape = (
+        envelope.before_prefix,
+        row_shape([envelope.before_prefix + name for name in rows.names]),
+    )
+    shape = (
+        message_shape(envelope.fields, {envelope.after: shape | None}, envelope.names)
+        if envelope.after
+        else shape
+    )
+    read, row_of = (
+        json_reader(shape, spelled=rows.spelled),
+        attrgetter(envelope.after) if envelope.after else None,
+    )
 
     def row_before(text: bytes) -> Image | None:
         image: Any = read(text) if row_of is None else row_of(read(text))
         if isinstance(image, msgspec.Struct):
             return None if all(value is ABSENT for value in rows.raw(image)) else image
         # No struct has the names of these columns.
-        return {name.removeprefix(prefix): value for name, value in image.items() if name.startswith(prefix)} or None
+        return {
+            name.removeprefix(prefix): value
+            for name, value in image.items()
+            if name.startswith(prefix)
+        } or None
 
     return row_before
 

@@ -1,4 +1,4 @@
-"""Table filters for topics with several tables (Canal's ``database.include`` and ``table.include``)."""
+"""Filters for topics of several tables (Canal's ``database.include`` and ``table.include``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class TableFilter:
     Parameters
     ----------
     options : mapping
-        By the names of the options, such as ``database_include``, their expressions; None matches everything.
+        By the names of the options, such as ``database_include``, their expressions; None matches
+        everything.
     columns : sequence of str
         The metadata columns that the options select (`MessageFormat.table_identity`).
     read : callable
@@ -35,8 +36,16 @@ class TableFilter:
         When an expression is not a regular expression.
     """
 
-    def __init__(self, options: Mapping[str, str | None], columns: Sequence[str], read: Callable[[Any], tuple[Any, ...]]) -> None:
-        self.patterns = {option.removesuffix("_include"): _compile(option, text) for option, text in options.items()}
+    def __init__(
+        self,
+        options: Mapping[str, str | None],
+        columns: Sequence[str],
+        read: Callable[[Any], tuple[Any, ...]],
+    ) -> None:
+        self.patterns = {
+            option.removesuffix("_include"): _compile(option, text)
+            for option, text in options.items()
+        }
         self.set = any(pattern is not None for pattern in self.patterns.values())
         self.columns, self.read = columns, read
 
@@ -63,30 +72,36 @@ class TableFilter:
         Raises
         ------
         MissingFieldError
-            When the message does not contain a name (Flink: a NullPointerException). A JSON null is treated as missing.
+            When the message does not contain a name (Flink: a NullPointerException). A JSON null is
+            treated as missing.
         """
         for (what, pattern), name in zip(self.patterns.items(), names, strict=True):
             if pattern is None:
                 continue
             if name is None:
-                raise MissingFieldError(f"`{what}` is null or missing, and {what}_include is set", path)
+                raise MissingFieldError(
+                    f"`{what}` is null or missing, and {what}_include is set", path
+                )
             if not pattern.fullmatch(str(name)):
                 return False
         return True
 
     def guard(self, read: Reader, *places: Sequence[Path]) -> Reader:
-        """Return `read` for JSON messages, which ignores other tables' messages even if `read` raises an error.
+        """Return `read`, but ignore other tables' JSON messages even if it raises an error.
 
         Parameters
         ----------
         read : callable
         *places : sequence of tuple of str
-            The paths of the names that `match_names` compares, from the root of a record's value. Each sequence is tried.
+            The paths of the names that `match_names` compares, from the root of a record's value.
+            Each sequence is tried.
         """
         if not self.set:
             return read
 
-        def guarded(key: bytes | None, value: bytes | None, *headers: Headers) -> Sequence[Event] | Ignored:
+        def guarded(
+            key: bytes | None, value: bytes | None, *headers: Headers
+        ) -> Sequence[Event] | Ignored:
             try:
                 return read(key, value, *headers)
             except DecodeError:
@@ -104,7 +119,7 @@ class TableFilter:
 
 
 def _at(text: bytes, path: Path) -> Any:
-    """Return the value at a path, None if there is none. The other members are skipped and may hold anything."""
+    """Return the value at a path, or None; other members are skipped and may hold anything."""
     for name in path:
         members = _members(text)
         if name not in members:

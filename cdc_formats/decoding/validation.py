@@ -1,7 +1,9 @@
-"""Validation of messages against their format's JSON Schema before decoding: opt-in (``validate=True``), with ``jsonschema``.
+"""Opt-in validation of messages against their format's JSON Schema before decoding.
 
-Decoding only checks the fields that it reads. A schema describes the whole envelope, including fields that the format does not read. It
-does not contain the declared columns.
+``validate=True`` turns it on; it uses ``jsonschema``.
+
+Decoding only checks the fields that it reads. A schema describes the whole envelope, including
+fields that the format does not read. It does not contain the declared columns.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 _LOOKED_AT = 100  # errors of one message; the most specific one is shown
 _EXPECTED = 160
-_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", type(None): "null"}
+_TYPES = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    type(None): "null",
+}
 
 
 def packaged_schema(identifier: str) -> dict[str, Any] | None:
@@ -61,19 +70,26 @@ def message_validator(identifier: str, schema: dict[str, Any] | None) -> Callabl
 
 @lru_cache(maxsize=32)
 def _compiled(identifier: str, text: str) -> Callable[[bytes], None]:
-    # A stream creates a decoder for each task, and compiling takes too long to delay each task's first message.
+    # A stream creates a decoder for each task, and compiling takes too long to delay each task's
+    # first message.
     try:
         from jsonschema import Draft202012Validator, SchemaError
         from jsonschema.exceptions import best_match
         from referencing import Registry
     except ImportError as error:
-        raise MissingDependencyError("validate=True needs jsonschema: pip install 'pyspark-kafka-changelog[validate]'") from error
+        raise MissingDependencyError(
+            "validate=True needs jsonschema: pip install 'pyspark-kafka-changelog[validate]'"
+        ) from error
     schema = json.loads(text)
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        raise FormatOptionError(f"the JSON Schema of {identifier} is invalid: {error.message[:200]}") from None
-    validator = Draft202012Validator(schema, registry=Registry())  # an empty registry: nothing is fetched
+        raise FormatOptionError(
+            f"the JSON Schema of {identifier} is invalid: {error.message[:200]}"
+        ) from None
+    validator = Draft202012Validator(
+        schema, registry=Registry()
+    )  # an empty registry: nothing is fetched
 
     def check(value: bytes) -> None:
         error = best_match(islice(validator.iter_errors(read_json(value)), _LOOKED_AT))
@@ -85,7 +101,9 @@ def _compiled(identifier: str, text: str) -> Callable[[bytes], None]:
 
 def _refusal(error: Any) -> SchemaValidationError:
     keyword, allowed, got = error.validator, error.validator_value, error.instance
-    path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    path = "$" + "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
+    )
     kind = _TYPES.get(type(got), "number")
     if keyword == "required":
         reason = f"missing {', '.join(f'`{name}`' for name in allowed if name not in got)}"
@@ -93,7 +111,9 @@ def _refusal(error: Any) -> SchemaValidationError:
     if keyword == "type":
         names = allowed if isinstance(allowed, str) else " or ".join(allowed)
         return SchemaValidationError(f"expected `{names}`, got `{kind}`", path)
-    allowed_text = " or ".join(map(str, allowed)) if keyword == "enum" else f"{keyword} {json.dumps(allowed)}"
+    allowed_text = (
+        " or ".join(map(str, allowed)) if keyword == "enum" else f"{keyword} {json.dumps(allowed)}"
+    )
     expected = f"expected {_cut(allowed_text, _EXPECTED)}, got `{kind}`"
     shown = f" {_cut(ascii(got), 60)}" if isinstance(got, str | int | bool) else ""
     return SchemaValidationError(expected + shown, path, bare=expected)

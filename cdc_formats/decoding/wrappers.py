@@ -1,4 +1,4 @@
-"""The fields of JSON messages and keys, with or without Kafka Connect's wrapper of a schema block and a payload."""
+"""Fields of JSON messages and keys, also in Kafka Connect's wrapper of schema and payload."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def message_fields(value: bytes) -> dict[str, Any]:
 
 
 def key_fields(key: bytes | None) -> dict[str, Any]:
-    """Return the fields of a Kafka key, with or without a schema block; empty for a key that is not a JSON object."""
+    """Return a Kafka key's fields, with or without schema block; empty if it is no JSON object."""
     fields = message_fields(key) if key else {}
     payload = fields["payload"] if is_wrapped(fields) else fields
     return payload if isinstance(payload, dict) else {}
 
 
 def is_wrapped(fields: Mapping[str, Any]) -> bool:
-    """Whether a JSON object is only the wrapper of a message or key: its payload, mostly next to its schema.
+    """Return whether a JSON object only wraps a message or key: its payload, mostly with schema.
 
     Examples
     --------

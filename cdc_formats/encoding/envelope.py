@@ -1,4 +1,4 @@
-"""Encoders made from the declaration of a format's messages: the operation, the images of each change, and the Kafka key."""
+"""Encoders made from a format's declaration: the operation, the images, and the Kafka key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class ImageWriter:
     def __init__(self, envelope: Envelope | None) -> None:
         assert envelope is not None
         self.envelope = envelope
-        self.operations = {kind: operation for operation, kind in reversed([*envelope.kinds.items()])}
+        self.operations = {
+            kind: operation for operation, kind in reversed([*envelope.kinds.items()])
+        }
         self.item = "" if envelope.rows == "one" else "[0]"
 
     def write(self, rows: Any, kind: RowKind, row: Row, before: Row | None) -> tuple[str, Any, Any]:
@@ -47,7 +49,9 @@ class ImageWriter:
             When a value would not be read back as the same value.
         """
         envelope = self.envelope
-        before_path, after_path = (f"$.{field}{self.item}" for field in (envelope.before, envelope.after))
+        before_path, after_path = (
+            f"$.{field}{self.item}" for field in (envelope.before, envelope.after)
+        )
         if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
             operation = self.operations[RowKind.DELETE]
             if envelope.deleted == envelope.before:
@@ -57,15 +61,20 @@ class ImageWriter:
             return self.operations[RowKind.INSERT], None, rows.image(row, after_path)
         after = rows.image(row, after_path)
         if envelope.before_has == "changed columns":
-            return self.operations[RowKind.UPDATE_AFTER], rows.changed(before, row, before_path), after
+            return (
+                self.operations[RowKind.UPDATE_AFTER],
+                rows.changed(before, row, before_path),
+                after,
+            )
         return self.operations[RowKind.UPDATE_AFTER], rows.image(before, before_path), after
 
 
 class EnvelopeEncoder(Encoder):
-    """Encodes rows as JSON objects with an operation and row images, as the format's `Envelope` declares them.
+    """Encodes rows as JSON objects with an operation and images, as the `Envelope` declares.
 
-    An update is one message if the row before it is known. A lone ``-U`` is written as a delete and a lone ``+U`` as an insert, as Flink
-    does for all updates. The Kafka key is a JSON object of the unique key's columns.
+    An update is one message if the row before it is known. A lone ``-U`` is written as a delete and
+    a lone ``+U`` as an insert, as Flink does for all updates. The Kafka key is a JSON object of the
+    unique key's columns.
 
     Parameters
     ----------
@@ -79,19 +88,25 @@ class EnvelopeEncoder(Encoder):
     Raises
     ------
     SchemaError, FormatOptionError
-        When the format could not read the written messages: it rejects the columns, or it has filters (rows do not contain their table's
-        name).
+        When the format could not read the written messages: it rejects the columns, or it has
+        filters (rows do not contain their table's name).
     """
 
     def __init__(
-        self, format: Format, columns: str | Sequence[Column], unique_key: Sequence[str], handling: Sequence[Handling] | None = None
+        self,
+        format: Format,
+        columns: str | Sequence[Column],
+        unique_key: Sequence[str],
+        handling: Sequence[Handling] | None = None,
     ) -> None:
         declared = to_columns(columns)
         format.check(declared, unique_key)
         refuse_filters(format)
         handlings, iso = handling or format.handling, writes_iso(format)
         self.images = ImageWriter(format.envelope(RowConverter(declared, handlings, unique_key)))
-        self.rows = RowWriter(declared, handlings, unique_key, iso=iso, excerpt=format.error_excerpt)
+        self.rows = RowWriter(
+            declared, handlings, unique_key, iso=iso, excerpt=format.error_excerpt
+        )
 
     @abstractmethod
     def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
@@ -127,6 +142,6 @@ def refuse_filters(format: Format) -> None:
     for option in format.table_identity.values():
         if option and getattr(format, option) is not None:
             raise FormatOptionError(
-                f"{format.identifier} cannot be written with {option}: rows do not contain their table's name, so the filter would exclude "
-                "the written messages"
+                f"{format.identifier} cannot be written with {option}: rows do not contain their "
+                "table's name, so the filter would exclude the written messages"
             )

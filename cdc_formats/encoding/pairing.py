@@ -13,10 +13,13 @@ Change = tuple[RowKind, Row, Row | None]
 """A kind, a row, and the row before it."""
 
 
-def pair_updates(rows: Iterable[tuple[RowKind, Row]], key_indices: Sequence[int] = ()) -> Iterator[Change]:
-    """Yield each ``-U`` and the ``+U`` that directly follows it as one update, if they have the same key.
+def pair_updates(
+    rows: Iterable[tuple[RowKind, Row]], key_indices: Sequence[int] = ()
+) -> Iterator[Change]:
+    """Yield each ``-U`` and directly following ``+U`` as one update, if they have the same key.
 
-    A ``-U`` is held back until the next row or the end: chain batches to one iterable. Nothing else is held back, and the order is kept.
+    A ``-U`` is held back until the next row or the end: chain batches to one iterable. Nothing else
+    is held back, and the order is kept.
 
     Parameters
     ----------
@@ -42,7 +45,9 @@ def pair_updates(rows: Iterable[tuple[RowKind, Row]], key_indices: Sequence[int]
     for kind, row in rows:
         before, held = held, None
         if before is not None:
-            if kind is RowKind.UPDATE_AFTER and all(equal(before[index], row[index]) for index in key_indices):
+            if kind is RowKind.UPDATE_AFTER and all(
+                equal(before[index], row[index]) for index in key_indices
+            ):
                 yield kind, row, before
                 continue
             yield RowKind.UPDATE_BEFORE, before, None

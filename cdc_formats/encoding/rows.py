@@ -47,11 +47,15 @@ class RowWriter:
     ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.names = tuple(column.name for column in columns)
-        self.writers = tuple(writer(column.type, how, iso=iso) for column, how in zip(columns, each, strict=True))
+        self.writers = tuple(
+            writer(column.type, how, iso=iso) for column, how in zip(columns, each, strict=True)
+        )
         self.key_names = tuple(unique_key)
         self.key_indices = key_indices(columns, unique_key)
         self.excerpt = excerpt
-        self._differ = tuple(_differ_by_sign if _has_float(column.type) else ne for column in columns)
+        self._differ = tuple(
+            _differ_by_sign if _has_float(column.type) else ne for column in columns
+        )
 
     def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
         """Return a row as an object, for `json_reader.json_bytes`.
@@ -76,8 +80,10 @@ class RowWriter:
         except ConversionError:
             raise self._unfit(row, path) from None
 
-    def changed(self, before: Sequence[Any], row: Sequence[Any], path: str = "$.old") -> dict[str, Any]:
-        """Return an object with the columns of `before` that differ in `row` (Canal's and Maxwell's ``old``).
+    def changed(
+        self, before: Sequence[Any], row: Sequence[Any], path: str = "$.old"
+    ) -> dict[str, Any]:
+        """Return an object of `before` columns that differ in `row` (``old`` in Canal and Maxwell).
 
         Raises
         ------
@@ -87,7 +93,9 @@ class RowWriter:
         columns = zip(self.names, self.writers, self._differ, before, row, strict=True)
         try:
             return {
-                name: was if write is None or was is None else write(was) for name, write, differ, was, now in columns if differ(was, now)
+                name: was if write is None or was is None else write(was)
+                for name, write, differ, was, now in columns
+                if differ(was, now)
             }
         except ConversionError:
             raise self._unfit(before, path) from None

@@ -5,38 +5,45 @@ A message, which may hold several rows of one statement::
     {"data": [{"id": "106", "name": "hammer", "weight": "1.0"}], "old": [{"weight": "1.1"}], "type": "UPDATE", "isDdl": false,
      "database": "inventory", "table": "products", "pkNames": ["id"], "es": 1589373560000, "ts": 1589373560798, "id": 9}
 
-=====================  =======================================================================================
+=====================  ============================================================================
 type                   rows
-=====================  =======================================================================================
+=====================  ============================================================================
 ``INSERT``             ``+I`` for each element of ``data``
-``UPDATE``             ``-U``, ``+U`` for each element; the before-image is ``data[i]`` overwritten with ``old[i]``
+``UPDATE``             ``-U``, ``+U`` for each element; the before-image is ``data[i]`` overwritten
+                       with ``old[i]``
 ``DELETE``             ``-D`` for each element of ``data`` (``old`` is not read)
 ``TRUNCATE``           `Ignored.TRUNCATE`
 other with ``isDdl``   `Ignored.DDL`
-other DDL types        `Ignored.DDL`; ``QUERY`` without ``isDdl`` (a statement's text): `Ignored.MESSAGE`
-=====================  =======================================================================================
+other DDL types        `Ignored.DDL`; ``QUERY`` without ``isDdl`` (a statement's text):
+                       `Ignored.MESSAGE`
+=====================  ============================================================================
 
 Changelog mode: all. Key: not read (Canal writes none). Null value: `Ignored.TOMBSTONE`.
 
 Absent and null: a column missing in ``old[i]`` did not change, null there means it was NULL.
 
-A column missing in ``data[i]`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: then it did not change, and is
-`ABSENT`. Only ChangelogNormalize can complete such a row, from its state, and only if the statement set the primary key: Canal omits a key
-that did not change. Without the option ``binlog_row_image``, two kinds of messages are recognized as ``MINIMAL``: an update with an empty
-``old[i]``, and a message with only the primary key in ``data[i]``. Other messages are read as whole rows. In an insert a missing column is
-NULL.
+A column missing in ``data[i]`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or
+``NOBLOB``: then it did not change, and is `ABSENT`. Only ChangelogNormalize can complete such a
+row, from its state, and only if the statement set the primary key: Canal omits a key that did not
+change. Without the option ``binlog_row_image``, two kinds of messages are recognized as
+``MINIMAL``: an update with an empty ``old[i]``, and a message with only the primary key in
+``data[i]``. Other messages are read as whole rows. In an insert a missing column is NULL.
 
-Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes are ISO-8859-1 characters.
+Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes
+are ISO-8859-1 characters.
 
 Differs from Flink:
 
-- A column's old value is read only from ``old[i]``. Flink's ``findValue`` searches all of ``old``: if row 0 changed a column that row 1
-  did not, row 1's before-image gets NULL instead of its value.
+- A column's old value is read only from ``old[i]``. Flink's ``findValue`` searches all of ``old``:
+  if row 0 changed a column that row 1 did not, row 1's before-image gets NULL instead of its value.
 - A column that an update omits is completed; if that is not possible, it is an error (Flink: NULL).
-- DDL is recognized by ``isDdl`` and by all of Canal's types (Flink skips only ``CREATE``, other DDL fails the job). TRUNCATE is reported.
+- DDL is recognized by ``isDdl`` and by all of Canal's types (Flink skips only ``CREATE``, other DDL
+  fails the job). TRUNCATE is reported.
 - BOOLEAN from ``"1"`` is true (Flink: false), bytes are decoded (Flink requires base64).
-- A message is decoded completely or not at all; under ``ignore-parse-errors`` Flink emits the rows before the broken one.
-- Updates are written as ``UPDATE``, with the columns that changed in ``old`` (Flink: a delete and an insert), and values as text.
+- A message is decoded completely or not at all; under ``ignore-parse-errors`` Flink emits the rows
+  before the broken one.
+- Updates are written as ``UPDATE``, with the columns that changed in ``old`` (Flink: a delete and
+  an insert), and values as text.
 
 Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDeserializationSchema.
 """
@@ -83,26 +90,45 @@ class CanalFormat(Format):
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.database)),
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
-        "sql-type": MetadataColumn("MAP<STRING, INT>", lambda message: int_map(message.sql_type, "$.sqlType")),
+        "sql-type": MetadataColumn(
+            "MAP<STRING, INT>", lambda message: int_map(message.sql_type, "$.sqlType")
+        ),
         "pk-names": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.pk_names)),
-        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts, "$.ts")),
-        "event-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")),
+        "ingestion-timestamp": MetadataColumn(
+            "TIMESTAMP(3)", lambda message: epoch_ms(message.ts, "$.ts")
+        ),
+        "event-timestamp": MetadataColumn(
+            "TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")
+        ),
     }
-    table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
+    table_identity: ClassVar[Mapping[str, str]] = {
+        "database": "database_include",
+        "table": "table_include",
+    }
 
     @property
     def encodings(self) -> Handling:
         """Text; bytes as declared."""
         return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone, native=False)
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
         """Return the encoder of one table's rows; a message has one row."""
         return _Encoder(self, columns, unique_key)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
         """Return the event's database, table and statement."""
         message = read_object(value) if value else {}
-        return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))
+        return ControlEvent(
+            reason,
+            named(message.get("database")),
+            None,
+            named(message.get("table")),
+            named(message.get("sql")),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,43 +138,58 @@ class CanalJson(CanalFormat):
     Parameters
     ----------
     timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are
+        read.
     database_include, table_include : str or None
-        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored without validation.
+        Regular expressions that ``database`` and ``table`` must match in full; other tables are
+        ignored without validation.
     binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
-        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did not change.
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did
+        not change.
     binary_handling_mode : {"latin1", "base64"}
         ``base64`` is the form that Flink reads and writes.
     time_zone : str or None
-        The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the server).
+        The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the
+        server).
     """
 
     identifier = "canal-json"
     sampler = "cdc_formats.topics.samplers.canal:CanalSampler"
     positions = (
-        "Canal writes no binlog position (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
-        "its batches and starts again when Canal restarts)"
+        "Canal writes no binlog position (`es` is the source's time in whole seconds, `ts` is "
+        "Canal's own clock, `id` numbers its batches and starts again when Canal restarts)"
     )
     whole_rows = WHOLE_ROWS
 
     binlog_row_image: str | None = choice(None, "FULL", "MINIMAL", "NOBLOB")
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope | None:
+        """Return the places of the operation and the rows.
+
+        Rows that may lack unchanged columns are decoded alone.
+        """
         partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
             fields=Message,
             operation=("type",),
             kinds={**KINDS, **_WITHOUT_ROWS},
             plain={"is_ddl": (False, None)},
-            inspect=lambda message, kind: Ignored.DDL if message.is_ddl is True and kind is not Ignored.TRUNCATE else None,
+            inspect=lambda message, kind: (
+                Ignored.DDL if message.is_ddl is True and kind is not Ignored.TRUNCATE else None
+            ),
             after="data",
             before="old",
             before_has="changed columns",
             deleted="data",
             missing_is_null=self.binlog_row_image == "FULL",
-            lacks_nulls=lambda message, kind, row, old: partial.nulls(kind, row, old, text_list(message.pk_names) or ()),
-            adjust=lambda event, value, index, keyed: _mark_partial(event, value, index, partial, rows.unique_key if keyed else ()),
+            lacks_nulls=lambda message, kind, row, old: partial.nulls(
+                kind, row, old, text_list(message.pk_names) or ()
+            ),
+            adjust=lambda event, value, index, keyed: _mark_partial(
+                event, value, index, partial, rows.unique_key if keyed else ()
+            ),
             rows="array",
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
@@ -170,8 +211,13 @@ class Message(msgspec.Struct, gc=False):
     sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
 
 
-def _mark_partial(event: Event, value: bytes, index: int, partial: PartialRows, unique_key: Sequence[str]) -> None:
-    """Mark an event whose missing columns are unchanged, not NULL; raise for one whose key may have changed."""
+def _mark_partial(
+    event: Event, value: bytes, index: int, partial: PartialRows, unique_key: Sequence[str]
+) -> None:
+    """Mark an event whose missing columns are unchanged, not NULL.
+
+    It is an error if its key may have changed.
+    """
     image = event.before if event.kind is _DELETE else event.after
     if event.kind is _INSERT or ABSENT not in partial.rows.raw(image):
         return
@@ -181,7 +227,9 @@ def _mark_partial(event: Event, value: bytes, index: int, partial: PartialRows, 
         event.sparse = partial.delete(event.before, key, names)
         return
     # The reader skips undeclared columns: read the message again to find them in `old`.
-    any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names("old")
+    any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names(
+        "old"
+    )
     event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
     if event.sparse:
         _require_key(event, partial.rows, unique_key, keys)
@@ -197,18 +245,38 @@ def _names_in(value: bytes, index: int) -> Names:
     return names
 
 
-def _require_key(event: Event, rows: RowConverter, unique_key: Sequence[str], names: Sequence[str]) -> None:
-    """Raise for a partial update without declared columns, or with another key than the table's primary key `names`."""
-    present = [name for name, value in zip(rows.names, rows.raw(event.after), strict=True) if value is not ABSENT]
+def _require_key(
+    event: Event, rows: RowConverter, unique_key: Sequence[str], names: Sequence[str]
+) -> None:
+    """Raise for a partial update without declared columns, or with another key than `names`.
+
+    `names` is the table's primary key.
+    """
+    present = [
+        name
+        for name, value in zip(rows.names, rows.raw(event.after), strict=True)
+        if value is not ABSENT
+    ]
     if not present:
-        raise MissingFieldError(f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path)
+        raise MissingFieldError(
+            f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path
+        )
     other = [name for name in unique_key if name in present and name not in names]
     if other:
-        reason = f"the update lacks columns, and `{other[0]}` is not in the table's primary key, so it may have changed"
+        reason = (
+            f"the update lacks columns, and `{other[0]}` is not in the table's primary key, so it "
+            "may have changed"
+        )
         raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", event.before_path)
 
 
 class _Encoder(EnvelopeEncoder):
     def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
         old = None if before is None else [before]
-        return {"data": [after], "old": old, "type": operation, "isDdl": False, "pkNames": list(self.rows.key_names) or None}
+        return {
+            "data": [after],
+            "old": old,
+            "type": operation,
+            "isDdl": False,
+            "pkNames": list(self.rows.key_names) or None,
+        }

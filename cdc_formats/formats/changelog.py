@@ -1,4 +1,4 @@
-"""changelog-json, as written by Flink CDC up to 2.1 (``com.ververica:flink-format-changelog-json``).
+"""changelog-json, written by Flink CDC up to 2.1 (``com.ververica:flink-format-changelog-json``).
 
 A message; each has one row of a changelog::
 
@@ -13,19 +13,21 @@ op         rows
 ``-D``     ``-D`` data
 =========  ==============
 
-Changelog mode: all. Key: not read; written if a primary key is set, so that all rows of a key go to one partition. Null value:
-`Ignored.TOMBSTONE`. A keyed stage drops ``-U`` (Flink's planner uses DropUpdateBefore). Here an update's two rows are separate messages,
-so after an update that changes the primary key, the old row remains.
+Changelog mode: all. Key: not read; written if a primary key is set, so that all rows of a key go to
+one partition. Null value: `Ignored.TOMBSTONE`. A keyed stage drops ``-U`` (Flink's planner uses
+DropUpdateBefore). Here an update's two rows are separate messages, so after an update that changes
+the primary key, the old row remains.
 
-Position: a message may have a ``source`` block in addition to ``data``, with Debezium's fields (``file``, ``pos``, ``row``, ``server_id``,
-``snapshot``, ``ts_ms``, ...). This is an extension of this library, which Flink CDC's reader ignores.
+Position: a message may have a ``source`` block in addition to ``data``, with Debezium's fields
+(``file``, ``pos``, ``row``, ``server_id``, ``snapshot``, ``ts_ms``, ...). This is an extension of
+this library, which Flink CDC's reader ignores.
 
 Absent and null: a column that is not in ``data`` is NULL.
 
 Types: as in all of Flink's JSON formats; decimals plain, times as text.
 
-Differs from Flink: a null value is ignored (Flink CDC: a NullPointerException, also under ``ignore-parse-errors``); decimals are
-written plain.
+Differs from Flink: a null value is ignored (Flink CDC: a NullPointerException, also under
+``ignore-parse-errors``); decimals are written plain.
 
 Source: Flink CDC 2.1's ChangelogJsonDeserializationSchema and ChangelogJsonSerializationSchema.
 """
@@ -63,7 +65,8 @@ class ChangelogJson(Format):
     Parameters
     ----------
     timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are
+        read.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     """
@@ -75,14 +78,22 @@ class ChangelogJson(Format):
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
     time_zone: str | None = None
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope | None:
         """Return the places of the operation and the row; a missing column is NULL."""
         return Envelope(
-            fields=_Message, operation=("op",), kinds=_KINDS, operation_is_text=False, after="data", deleted="data", missing_is_null=True
+            fields=_Message,
+            operation=("op",),
+            kinds=_KINDS,
+            operation_is_text=False,
+            after="data",
+            deleted="data",
+            missing_is_null=True,
         )
 
     def position(self, message: Any) -> Position | None:
-        """Return the row's position in its source's log, from a ``source`` block with Debezium's fields.
+        """Return the row's position in its source's log, from a ``source`` with Debezium's fields.
 
         Raises
         ------
@@ -93,13 +104,15 @@ class ChangelogJson(Format):
         """
         if message.source == b"null":
             raise MissingFieldError(
-                "`source` is missing or null: changelog-json has positions only if its writer adds this block, "
-                "as to_kafka_changelog(source=...) does",
+                "`source` is missing or null: changelog-json has positions only if its writer adds "
+                "this block, as to_kafka_changelog(source=...) does",
                 "$.source",
             )
         return position_of(message.source)
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
         """Return the encoder of one table's rows."""
         return _Encoder(self, to_columns(columns), unique_key)
 
@@ -114,12 +127,25 @@ class _Encoder(Encoder):
     pairs_updates = False
     writes_source = True
 
-    def __init__(self, format: ChangelogJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
-        self.rows = RowWriter(columns, format.handling, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt)
+    def __init__(
+        self, format: ChangelogJson, columns: Sequence[Column], unique_key: Sequence[str]
+    ) -> None:
+        self.rows = RowWriter(
+            columns,
+            format.handling,
+            unique_key,
+            iso=writes_iso(format),
+            excerpt=format.error_excerpt,
+        )
 
-    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue:
+    def encode(
+        self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None
+    ) -> KeyValue:
         key = self.rows.key(row)
-        message: dict[str, Any] = {"data": self.rows.image(row, "$.data"), "op": SHORT_STRINGS[kind]}
+        message: dict[str, Any] = {
+            "data": self.rows.image(row, "$.data"),
+            "op": SHORT_STRINGS[kind],
+        }
         if self.source is not None:
             message["source"] = self.source
         return None if key is None else json_bytes(key), json_bytes(message)

@@ -19,29 +19,37 @@ Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
 Absent and null: a column missing in ``old`` did not change, null there means it was NULL.
 
-A column missing in ``data`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: then it did not change, and is
-`ABSENT`. Only ChangelogNormalize can complete such a row, from its state. Without the option ``binlog_row_image``, two kinds of messages
-are recognized as ``MINIMAL``: an update without ``old``, and a message with only the primary key in ``data``. Other messages are read as
-whole rows. In an insert a missing column is NULL. With ``MINIMAL`` these are the columns that the statement does not set, regardless of
-their defaults: declare them NOT NULL to reject such rows.
+A column missing in ``data`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or
+``NOBLOB``: then it did not change, and is `ABSENT`. Only ChangelogNormalize can complete such a
+row, from its state. Without the option ``binlog_row_image``, two kinds of messages are recognized
+as ``MINIMAL``: an update without ``old``, and a message with only the primary key in ``data``.
+Other messages are read as whole rows. In an insert a missing column is NULL. With ``MINIMAL`` these
+are the columns that the statement does not set, regardless of their defaults: declare them NOT NULL
+to reject such rows.
 
 Types: JSON numbers (decimals are read exactly), ISO text, base64. ``ts`` is in seconds.
 
-Position: its history is the ``server_id``. `high` is the number of the binlog file, `low` is the offset in the file << 32 | ``xoffset``,
-or 2**32 - 1 for a transaction's last row. An offset is less than 4 GiB, since the binlog stores 32 bits. Rows that Maxwell holds back
-during a bootstrap of their table have no ``server_id``, and so a separate history. A bootstrap's rows have only a clock.
+Position: its history is the ``server_id``. `high` is the number of the binlog file, `low` is the
+offset in the file << 32 | ``xoffset``, or 2**32 - 1 for a transaction's last row. An offset is less
+than 4 GiB, since the binlog stores 32 bits. Rows that Maxwell holds back during a bootstrap of
+their table have no ``server_id``, and so a separate history. A bootstrap's rows have only a clock.
 
 Differs from Flink:
 
-- ``bootstrap-insert`` is an insert and its marks are ignored (Flink: "Unknown type", a bootstrapped topic cannot be read).
+- ``bootstrap-insert`` is an insert and its marks are ignored (Flink: "Unknown type", a bootstrapped
+  topic cannot be read).
 - DDL is `Ignored.DDL` (Flink: "Unknown type").
-- A column's old value is read only from the top level of ``old``; Flink's ``findValue`` also finds the name inside a nested JSON value.
-- ``database_include`` and ``table_include``, as in canal-json: Maxwell's default is one topic for all tables.
+- A column's old value is read only from the top level of ``old``; Flink's ``findValue`` also finds
+  the name inside a nested JSON value.
+- ``database_include`` and ``table_include``, as in canal-json: Maxwell's default is one topic for
+  all tables.
 - A column that an update omits is completed; if that is not possible, it is an error (Flink: NULL).
-- A message has a position in its log, with Maxwell's output_binlog_position, output_xoffset and, to distinguish servers,
-  output_server_id (`position`).
-- Metadata also has the binlog's ``position`` (Maxwell's output_binlog_position) and the transaction's ``xid``.
-- Updates are written as updates, with the columns that changed in ``old`` (Flink: a delete and an insert).
+- A message has a position in its log, with Maxwell's output_binlog_position, output_xoffset and, to
+  distinguish servers, output_server_id (`position`).
+- Metadata also has the binlog's ``position`` (Maxwell's output_binlog_position) and the
+  transaction's ``xid``.
+- Updates are written as updates, with the columns that changed in ``old`` (Flink: a delete and an
+  insert).
 
 Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeserializationSchema.
 """
@@ -78,7 +86,11 @@ _KINDS: dict[str, RowKind | Ignored] = {
     "bootstrap-start": Ignored.SNAPSHOT_MARK,
     "bootstrap-complete": Ignored.SNAPSHOT_MARK,
 }
-_DDL = {f"{what}-{action}": Ignored.DDL for what in ("table", "database") for action in ("create", "alter", "drop")}
+_DDL = {
+    f"{what}-{action}": Ignored.DDL
+    for what in ("table", "database")
+    for action in ("create", "alter", "drop")
+}
 _LAST_OF_TRANSACTION = 2**32 - 1
 
 
@@ -89,15 +101,18 @@ class MaxwellJson(Format):
     Parameters
     ----------
     timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are
+        read.
     database_include, table_include : str or None
-        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored.
+        Regular expressions that ``database`` and ``table`` must match in full; other tables are
+        ignored.
     binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
-        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did not change. Maxwell's
-        ``output_nulls=false`` requires ``FULL``; it also omits NULLs in ``old``: set a primary_key.
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did
+        not change. Maxwell's ``output_nulls=false`` requires ``FULL``; it also omits NULLs in
+        ``old``: set a primary_key.
     time_zone : str or None
-        The zone of zone-less text in a TIMESTAMP column. Maxwell writes MySQL's TIMESTAMP in UTC in the stream, but in the
-        server's zone when it bootstraps.
+        The zone of zone-less text in a TIMESTAMP column. Maxwell writes MySQL's TIMESTAMP in UTC in
+        the stream, but in the server's zone when it bootstraps.
     """
 
     identifier = "maxwell-json"
@@ -114,15 +129,27 @@ class MaxwellJson(Format):
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.database)),
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
-        "primary-key-columns": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_key_columns)),
-        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_s(message.ts, "$.ts")),
+        "primary-key-columns": MetadataColumn(
+            "ARRAY<STRING>", lambda message: text_list(message.primary_key_columns)
+        ),
+        "ingestion-timestamp": MetadataColumn(
+            "TIMESTAMP(3)", lambda message: epoch_s(message.ts, "$.ts")
+        ),
         "position": MetadataColumn("STRING", lambda message: text(message.position)),
         "xid": MetadataColumn("BIGINT", lambda message: bigint(unraw(message.xid), "$.xid")),
     }
-    table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
+    table_identity: ClassVar[Mapping[str, str]] = {
+        "database": "database_include",
+        "table": "table_include",
+    }
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope | None:
+        """Return the places of the operation and the rows.
+
+        Rows that may lack unchanged columns are decoded alone.
+        """
         partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
             fields=_Message,
@@ -134,18 +161,26 @@ class MaxwellJson(Format):
             before_has="changed columns",
             deleted="data",
             missing_is_null=self.binlog_row_image == "FULL",
-            lacks_nulls=lambda message, kind, row, old: partial.nulls(kind, row, old, _key_names(message, ())),
-            adjust=lambda event, value, _, keyed: _mark_partial(event, value, partial, rows.unique_key if keyed else ()),
+            lacks_nulls=lambda message, kind, row, old: partial.nulls(
+                kind, row, old, _key_names(message, ())
+            ),
+            adjust=lambda event, value, _, keyed: _mark_partial(
+                event, value, partial, rows.unique_key if keyed else ()
+            ),
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
         )
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
         """Return the encoder of one table's rows."""
         return _Encoder(self, columns, unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the position in the binlog (``position``) and in the transaction; for a bootstrap's row only the clock.
+        """Return the position in the binlog (``position``) and in the transaction.
+
+        A bootstrap's row has only the clock.
 
         Raises
         ------
@@ -156,14 +191,30 @@ class MaxwellJson(Format):
         """
         place = unraw(message.position)
         if place is None and message.type != "bootstrap-insert":
-            raise MissingFieldError("`position` is missing: set Maxwell's output_binlog_position=true", "$.position")
-        return binlog_position(place, message.xoffset, last=message.commit is True, server_id=message.server_id, ts=message.ts)
+            raise MissingFieldError(
+                "`position` is missing: set Maxwell's output_binlog_position=true", "$.position"
+            )
+        return binlog_position(
+            place,
+            message.xoffset,
+            last=message.commit is True,
+            server_id=message.server_id,
+            ts=message.ts,
+        )
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
         """Return the database, table and statement; for a bootstrap's mark its ``type``."""
         message = read_object(value) if value else {}
         statement = message.get("type") if reason is Ignored.SNAPSHOT_MARK else message.get("sql")
-        return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(statement))
+        return ControlEvent(
+            reason,
+            named(message.get("database")),
+            None,
+            named(message.get("table")),
+            named(statement),
+        )
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -181,7 +232,9 @@ class _Message(msgspec.Struct, gc=False):
     server_id: Any = None
 
 
-def _mark_partial(event: Event, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
+def _mark_partial(
+    event: Event, value: bytes, partial: PartialRows, unique_key: Sequence[str]
+) -> None:
     """Mark an event whose missing columns are unchanged, not NULL."""
     key = _key_names(event.message, unique_key)
 
@@ -199,18 +252,25 @@ def _mark_partial(event: Event, value: bytes, partial: PartialRows, unique_key: 
 
 def _key_names(message: Any, unique_key: Sequence[str]) -> Sequence[str]:
     """Return the primary key's columns that a message names, or the declared ones."""
-    return message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
+    return (
+        message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
+    )
 
 
 def _require_key(key: Sequence[str], unique_key: Sequence[str]) -> None:
-    """Raise for an update without ``old`` if the table's primary key `key` is not the declared one."""
+    """Raise for an update without ``old`` if the primary key `key` is not the declared one."""
     other = [name for name in unique_key if name not in key]
     if other:
-        reason = f"the update has no `old`, and `{other[0]}` is not in the table's primary key, so it may have changed"
+        reason = (
+            f"the update has no `old`, and `{other[0]}` is not in the table's primary key, so it "
+            "may have changed"
+        )
         raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", "$.old")
 
 
-def binlog_position(position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any) -> Position | None:
+def binlog_position(
+    position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any
+) -> Position | None:
     """Return the position of a Maxwell message.
 
     Parameters
@@ -243,14 +303,26 @@ def binlog_position(position: Any, xoffset: Any, *, last: bool, server_id: Any, 
         return Position(history, None, 0, clock)
     file, _, at = position.rpartition(":") if isinstance(position, str) else ("", "", "")
     if not file:
-        raise malformed("a file and an offset, as in 'master.000006:800911'", position, "$.position")
+        raise malformed(
+            "a file and an offset, as in 'master.000006:800911'", position, "$.position"
+        )
     if not last and xoffset is None:
-        raise MissingFieldError("`xoffset` is missing: set Maxwell's output_xoffset=true and output_commit_info=true", "$.xoffset")
+        raise MissingFieldError(
+            "`xoffset` is missing: set Maxwell's output_xoffset=true and output_commit_info=true",
+            "$.xoffset",
+        )
     number = _LAST_OF_TRANSACTION if last else integer(xoffset, 32, "$.xoffset")
-    return Position(history, file_number(file, "$.position"), digits(at, 32, "$.position") << 32 | number, clock)
+    return Position(
+        history, file_number(file, "$.position"), digits(at, 32, "$.position") << 32 | number, clock
+    )
 
 
 class _Encoder(EnvelopeEncoder):
     def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
         key = {"primary_key_columns": list(self.rows.key_names)} if self.rows.key_names else {}
-        return {"type": operation, **key, "data": after, **({} if before is None else {"old": before})}
+        return {
+            "type": operation,
+            **key,
+            "data": after,
+            **({} if before is None else {"old": before}),
+        }

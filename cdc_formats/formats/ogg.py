@@ -1,4 +1,4 @@
-"""Oracle GoldenGate JSON (vectors: GoldenGate's documented messages, and Flink's own ogg-json encoder).
+"""Oracle GoldenGate JSON (vectors: GoldenGate's documented messages, Flink's own ogg-json encoder).
 
 A message::
 
@@ -16,27 +16,33 @@ op_type  rows
 
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: GoldenGate compresses updates by default: ``after`` then has only the key and the changed columns. A column that is
-missing in an update's ``after`` is therefore `ABSENT`; it is taken from ``before`` or completed by ChangelogNormalize. In an insert it is
-NULL. With ``includeIsMissingFields=true``, a missing column can be there, too: ``"W": null, "W_isMissing": true``. It is read as if it were
-not. These fields are no columns, unless they are declared.
+Absent and null: GoldenGate compresses updates by default: ``after`` then has only the key and the
+changed columns. A column that is missing in an update's ``after`` is therefore `ABSENT`; it is
+taken from ``before`` or completed by ChangelogNormalize. In an insert it is NULL. With
+``includeIsMissingFields=true``, a missing column can be there, too:
+``"W": null, "W_isMissing": true``. It is read as if it were not. These fields are no columns,
+unless they are declared.
 
-Types: JSON numbers and text, bytes base64. ``op_ts`` and ``current_ts`` have no zone and are read as UTC, as in Flink.
+Types: JSON numbers and text, bytes base64. ``op_ts`` and ``current_ts`` have no zone and are read
+as UTC, as in Flink.
 
 Position: ``pos``, a number of 128 bits; there is one history.
 
 Differs from Flink:
 
-- A compressed update is completed; if that is not possible, it is an error (Flink: the missing columns become NULL).
+- A compressed update is completed; if that is not possible, it is an error (Flink: the missing
+  columns become NULL).
 - ``W_isMissing`` is read (Flink: the column is NULL).
 - ``T`` is `Ignored.TRUNCATE` (Flink: "Unknown op_type").
-- The timestamps keep their microseconds (Flink declares precision 6 and truncates to milliseconds), and text that is not a timestamp is an
-  error for both (Flink: ``current_ts`` becomes NULL, ``op_ts`` fails).
+- The timestamps keep their microseconds (Flink declares precision 6 and truncates to milliseconds),
+  and text that is not a timestamp is an error for both (Flink: ``current_ts`` becomes NULL,
+  ``op_ts`` fails).
 - ``table_include``: a regular expression that ``table`` must match in full.
 - Metadata also has the trail's ``position`` (``pos``).
 - Updates are written as updates, with both images (Flink: a delete and an insert).
 
-Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJsonDeserializationSchema.
+Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's
+OggJsonDeserializationSchema.
 """
 
 from __future__ import annotations
@@ -72,9 +78,11 @@ class OggJson(Format):
     Parameters
     ----------
     timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are
+        read.
     table_include : str or None
-        A regular expression that ``table`` (``OWNER.TABLE``) must match in full; other tables are ignored.
+        A regular expression that ``table`` (``OWNER.TABLE``) must match in full; other tables are
+        ignored.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     """
@@ -90,9 +98,15 @@ class OggJson(Format):
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
-        "primary-keys": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_keys)),
-        "ingestion-timestamp": MetadataColumn("TIMESTAMP(6)", lambda m: timestamp(m.current_ts, "$.current_ts")),
-        "event-timestamp": MetadataColumn("TIMESTAMP(6)", lambda message: timestamp(message.op_ts, "$.op_ts")),
+        "primary-keys": MetadataColumn(
+            "ARRAY<STRING>", lambda message: text_list(message.primary_keys)
+        ),
+        "ingestion-timestamp": MetadataColumn(
+            "TIMESTAMP(6)", lambda m: timestamp(m.current_ts, "$.current_ts")
+        ),
+        "event-timestamp": MetadataColumn(
+            "TIMESTAMP(6)", lambda message: timestamp(message.op_ts, "$.op_ts")
+        ),
         "position": MetadataColumn("STRING", lambda message: text(message.pos)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
@@ -101,12 +115,19 @@ class OggJson(Format):
         """Return the reader of one table's messages."""
         return _Reader(self.envelope(rows), rows, self.table_filter, keyed=keyed).guarded()
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
-        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope:
+        """Return the places of the operation and rows; rows that lack columns are decoded alone."""
         return Envelope(
             fields=_Message,
             operation=("op_type",),
-            kinds={"I": RowKind.INSERT, "U": RowKind.UPDATE_AFTER, "D": RowKind.DELETE, "T": Ignored.TRUNCATE},
+            kinds={
+                "I": RowKind.INSERT,
+                "U": RowKind.UPDATE_AFTER,
+                "D": RowKind.DELETE,
+                "T": Ignored.TRUNCATE,
+            },
             after="after",
             before="before",
             deleted="before",
@@ -117,7 +138,9 @@ class OggJson(Format):
             attributes={"table": ("table", None)},
         )
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
         """Return the encoder of one table's rows; images are whole."""
         return _Encoder(self, columns, unique_key)
 
@@ -133,11 +156,19 @@ class OggJson(Format):
         """
         pos = unraw(message.pos)
         if pos is None:
-            raise MissingFieldError("`pos` is missing: configure GoldenGate's JSON formatter to write it (includePosition=true)", "$.pos")
+            raise MissingFieldError(
+                (
+                    "`pos` is missing: configure GoldenGate's JSON formatter to write it "
+                    "(includePosition=true)"
+                ),
+                "$.pos",
+            )
         micros = timestamp(message.op_ts, "$.op_ts")
         return trail_position(pos, None if micros is None else micros // 1000)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
         """Return the table and its prefix in ``CATALOG.SCHEMA.TABLE``."""
         table = named(read_object(value).get("table")) if value else None
         parts = table.split(".") if table and table.count(".") < 3 else [table]
@@ -157,20 +188,27 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Reader(ScalarReader):
-    """Reads also messages with fields that say which columns are missing; their images are mappings."""
+    """Reads also messages whose fields say which columns are missing, as mappings."""
 
-    def __init__(self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool) -> None:
+    def __init__(
+        self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool
+    ) -> None:
         super().__init__(envelope, rows, tables, keyed=keyed)
         image = (dict[str, msgspec.Raw] if rows.names_only else dict[str, Any]) | None
         fields = [("after", image, None), ("before", image, None)]
         marked: Any = msgspec.defstruct("Message", fields, bases=(_Message,), gc=False)
         self.marked = json_reader(marked, spelled=rows.spelled)
 
-    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def __call__(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         if value is None or _MISSING.encode() not in bytes(value):
             return super().__call__(key, value)
         message = self.marked(value)
-        message.after, message.before = (image and _without_missing(image, self.rows.names) for image in (message.after, message.before))
+        message.after, message.before = (
+            image and _without_missing(image, self.rows.names)
+            for image in (message.after, message.before)
+        )
         return self.events(message, value)
 
 
@@ -179,7 +217,8 @@ def _without_missing(image: Mapping[str, Any], declared: Sequence[str]) -> dict[
     return {
         name: value
         for name, value in image.items()
-        if image.get(name + _MISSING) is not True and (name in declared or not name.endswith(_MISSING))
+        if image.get(name + _MISSING) is not True
+        and (name in declared or not name.endswith(_MISSING))
     }
 
 

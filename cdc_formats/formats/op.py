@@ -1,48 +1,61 @@
-"""op-json: rows in JSON with a column for the operation, as many tools and hand-made producers write them.
+"""op-json: rows in JSON with a column for the operation.
+
+Many tools and hand-made producers write them in this way.
 
 A message, with ``op_field="op"`` and ``before_field="before"``; the row is the message itself::
 
     {"op": "U", "id": 103, "name": "hammer", "before": {"id": 103, "name": "nail"}}
 
-=========  ============================================================================================
+=========  =========================
 op         rows
-=========  ============================================================================================
+=========  =========================
 ``I``      ``+I`` row
 ``U``      ``-U`` before, ``+U`` row
 ``D``      ``-D`` row
-=========  ============================================================================================
+=========  =========================
 
-These are the default ``codes``. A code is text, a number or a boolean, and stands for ``+I``, ``-U``, ``+U`` or ``-D``, or for the reason
-why a message has no rows (``TRUNCATE``, ``HEARTBEAT``, ...). Other operations are errors. With a code for ``-U``, the row before an update
-is a message of its own; a keyed stage drops it, so that the old row remains after an update that changes the primary key, as in
-changelog-json. A message without `row_field` is the row. Dots in the name of a field lead into an object:
+These are the default ``codes``. A code is text, a number or a boolean, and stands for ``+I``,
+``-U``, ``+U`` or ``-D``, or for the reason why a message has no rows (``TRUNCATE``, ``HEARTBEAT``,
+...). Other operations are errors. With a code for ``-U``, the row before an update is a message of
+its own; a keyed stage drops it, so that the old row remains after an update that changes the
+primary key, as in changelog-json. A message without `row_field` is the row. Dots in the name of a
+field lead into an object:
 
-===============================  ======================================================================
+===============================  =======================================================================================
 producer                         options
-===============================  ======================================================================
+===============================  =======================================================================================
 Flink's TO_CHANGELOG             ``codes={"INSERT": "+I", "UPDATE_BEFORE": "-U", "UPDATE_AFTER": "+U", "DELETE": "-D"}``
-Qlik Replicate                   ``op_field="message.headers.operation"``, ``row_field="message.data"``,
-                                 ``before_field="message.beforeData"``, ``position_field="message.headers.changeSequence"``,
+Qlik Replicate                   ``op_field="message.headers.operation"``,
+                                 ``row_field="message.data"``,
+                                 ``before_field="message.beforeData"``,
+                                 ``position_field="message.headers.changeSequence"``,
                                  ``codes={"REFRESH": "+I", "INSERT": "+I", "UPDATE": "+U", "DELETE": "-D"}``
-Striim's JSONFormatter           ``op_field="metadata.OperationName"``, ``row_field="data"``, ``before_field="before"``,
+Striim's JSONFormatter           ``op_field="metadata.OperationName"``, ``row_field="data"``,
+                                 ``before_field="before"``,
                                  ``codes={"INSERT": "+I", "UPDATE": "+U", "DELETE": "-D"}``
-rows with ``_fivetran_deleted``  ``op_field="_fivetran_deleted"``, ``codes={False: "+U", True: "-D"}``
-GoldenGate, row mode             ``op_field="op_type"``, ``position_field="pos"``, ``missing_columns="unchanged"``
-===============================  ======================================================================
+rows with ``_fivetran_deleted``  ``op_field="_fivetran_deleted"``,
+                                 ``codes={False: "+U", True: "-D"}``
+GoldenGate, row mode             ``op_field="op_type"``, ``position_field="pos"``,
+                                 ``missing_columns="unchanged"``
+===============================  =======================================================================================
 
-Changelog mode: all with `before_field`, `before_prefix` or a code for ``-U``; otherwise ``+I``, ``+U``, ``-D`` by key. Key: not read.
-Null value: `Ignored.TOMBSTONE`. A delete has the deleted row, or its key, as its row; with `row_field`, also in `before_field`.
+Changelog mode: all with `before_field`, `before_prefix` or a code for ``-U``; otherwise ``+I``,
+``+U``, ``-D`` by key. Key: not read. Null value: `Ignored.TOMBSTONE`. A delete has the deleted row,
+or its key, as its row; with `row_field`, also in `before_field`.
 
-Absent and null: by default a row without one of the declared columns is an error, because producers differ: ``missing_columns="null"`` is
-for those that omit NULLs, ``"unchanged"`` for those that omit columns that did not change. The latter are completed by ChangelogNormalize.
-A row before an update that lacks columns is only used for its key, unless missing columns are NULL.
+Absent and null: by default a row without one of the declared columns is an error, because producers
+differ: ``missing_columns="null"`` is for those that omit NULLs, ``"unchanged"`` for those that omit
+columns that did not change. The latter are completed by ChangelogNormalize. A row before an update
+that lacks columns is only used for its key, unless missing columns are NULL.
 
 Types: JSON numbers and text, bytes base64, times as text. No unit of a number is guessed.
 
-Position: `position_field`, an integer or text of digits that grows with the source's log, up to 128 bits; there is one history. A ``+I``
-without it, as in a full load, has none: it is applied as it arrives.
+Position: `position_field`, an integer or text of digits that grows with the source's log, up to 128
+bits; there is one history. A ``+I`` without it, as in a full load, has none: it is applied as it
+arrives.
 
-Differs from Flink: Flink has no such format; FROM_CHANGELOG reads such rows from a table, with text as operations.
+Differs from Flink: Flink has no such format; FROM_CHANGELOG reads such rows from a table, with text
+as operations.
 
 Source: the documentation of the producers above; FLIP-564.
 """
@@ -87,8 +100,8 @@ class OpJson(Format):
     op_field : str
         The field with the operation; dots lead into objects.
     codes : mapping
-        By the operation, ``+I``, ``-U``, ``+U``, ``-D``, or the reason why the message has no rows; it can be a JSON text. A number or a
-        boolean is equal to its text.
+        By the operation, ``+I``, ``-U``, ``+U``, ``-D``, or the reason why the message has no rows;
+        it can be a JSON text. A number or a boolean is equal to its text.
     row_field : str or None
         The field with the row; None: the message is the row.
     before_field : str or None
@@ -129,28 +142,49 @@ class OpJson(Format):
     def _check_fields(self) -> None:
         for name, path in self._paths.items():
             if not all(path) or any(char in '"\\' or char < " " for part in path for char in part):
-                raise FormatOptionError(f"op-json: {name} {'.'.join(path)!r} is not the name of a field")
+                raise FormatOptionError(
+                    f"op-json: {name} {'.'.join(path)!r} is not the name of a field"
+                )
         paths = list(self._paths.values())
-        if any(path[: len(other)] == other for path in paths for other in paths if path is not other):
-            raise FormatOptionError(f"op-json: {', '.join(self._paths)} must name different fields, and none may be within another")
+        if any(
+            path[: len(other)] == other for path in paths for other in paths if path is not other
+        ):
+            raise FormatOptionError(
+                f"op-json: {', '.join(self._paths)} must name different fields, and none may be "
+                "within another"
+            )
 
     def _check_befores(self) -> None:
         if self.before_prefix == "":
             raise FormatOptionError("op-json: before_prefix is empty, and would match every column")
-        befores = [name for name in ("before_field", "before_prefix") if getattr(self, name) is not None]
+        befores = [
+            name for name in ("before_field", "before_prefix") if getattr(self, name) is not None
+        ]
         if len(befores) > 1 or (befores and self._single):
-            others = "before_prefix" if len(befores) > 1 else "a code for -U, whose messages are the rows before updates,"
-            raise FormatOptionError(f"op-json: {befores[0]} and {others} cannot be combined: remove one of them")
+            others = (
+                "before_prefix"
+                if len(befores) > 1
+                else "a code for -U, whose messages are the rows before updates,"
+            )
+            raise FormatOptionError(
+                f"op-json: {befores[0]} and {others} cannot be combined: remove one of them"
+            )
 
     @property
     def _paths(self) -> dict[str, tuple[str, ...]]:
         """The paths of the fields, by the options."""
-        names = {name: getattr(self, name) for name in ("op_field", "position_field", "row_field", "before_field")}
+        names = {
+            name: getattr(self, name)
+            for name in ("op_field", "position_field", "row_field", "before_field")
+        }
         return {name: tuple(path.split(".")) for name, path in names.items() if path is not None}
 
     @property
     def _kinds(self) -> dict[Any, RowKind | Ignored]:
-        """The row kind, or the reason, by the operation as text, and as a number or boolean if it can be one."""
+        """The row kind, or the reason, by the operation as text.
+
+        An operation that can be a number or boolean is also included as one.
+        """
         kinds: dict[Any, RowKind | Ignored] = {}
         for code, meaning in self.codes.items():
             kinds[code] = _MEANINGS[meaning]
@@ -166,16 +200,27 @@ class OpJson(Format):
     @property
     def changelog_mode(self) -> ChangelogMode:  # type: ignore[override]
         """All kinds if messages have the rows before updates; otherwise upserts by key."""
-        has_befores = self._single or self.before_field is not None or self.before_prefix is not None
+        has_befores = (
+            self._single or self.before_field is not None or self.before_prefix is not None
+        )
         return ChangelogMode.all() if has_befores else ChangelogMode.upsert()
 
     @property
     def positions(self) -> str:  # type: ignore[override]
         """The reason why messages have no position."""
-        return "" if self.position_field else "position_field is not set: set it to the field that grows with the source's log"
+        return (
+            ""
+            if self.position_field
+            else "position_field is not set: set it to the field that grows with the source's log"
+        )
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
-        """Return the places of the operation and the rows; rows that lack columns are decoded alone, unless these are NULL."""
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope:
+        """Return the places of the operation and the rows.
+
+        Rows that lack columns are decoded alone, unless these columns are NULL.
+        """
         struct, names = _fields(self._paths)
         after, before = names.get("row_field", ""), names.get("before_field", "")
         return Envelope(
@@ -197,10 +242,17 @@ class OpJson(Format):
 
     def _require_operation(self, message: Any, kind: RowKind | Ignored | None) -> None:
         if kind is None and message.operation is None:
-            raise MissingFieldError(f"`{self._paths['op_field'][-1]}` is missing or null", f"$.{self.op_field}")
+            raise MissingFieldError(
+                f"`{self._paths['op_field'][-1]}` is missing or null", f"$.{self.op_field}"
+            )
 
-    def _adjust(self, rows: RowConverter, event: Event, value: bytes, index: int, keyed: bool) -> None:
-        """Refuse a row that lacks columns if they have no meaning, and remove a row before an update that is not whole."""
+    def _adjust(
+        self, rows: RowConverter, event: Event, value: bytes, index: int, keyed: bool
+    ) -> None:
+        """Refuse a row that lacks columns if they have no meaning.
+
+        Also remove a row before an update that is not whole.
+        """
         if event.after is not None:
             event.sparse = self.missing_columns == "unchanged" and event.kind is _UPDATE_AFTER
             self._require_columns(rows, event.after, event.after_path)
@@ -212,7 +264,9 @@ class OpJson(Format):
         if event.after is not None and event.before is not None:
             values = rows.raw(event.before)
             whole = keyed or self.missing_columns == "null" or ABSENT not in values
-            event.before = event.before if whole and any(each is not ABSENT for each in values) else None
+            event.before = (
+                event.before if whole and any(each is not ABSENT for each in values) else None
+            )
 
     def _require_columns(self, rows: RowConverter, image: Any, path: str) -> None:
         values = rows.raw(image) if self.missing_columns == "fail" and not rows.names_only else ()
@@ -220,19 +274,26 @@ class OpJson(Format):
         if ABSENT in values and not all(each is ABSENT for each in values):
             name = rows.names[values.index(ABSENT)]
             raise MissingFieldError(
-                f"`{name}` is missing in the row: set missing_columns to 'null' if the producer omits NULLs, or to 'unchanged' if it "
-                "omits columns that did not change",
+                f"`{name}` is missing in the row: set missing_columns to 'null' if the producer "
+                "omits NULLs, or to 'unchanged' if it omits columns that did not change",
                 f"{path}.{name}",
             )
 
     def row_names(self, event: Event) -> RowNames | None:
-        """Return the names in the row; the fields of the message are no columns, unless the row has its own field."""
+        """Return the names in the row.
+
+        The fields of the message are no columns, unless the row has its own field.
+        """
         row = super().row_names(event)
         if row is None:
             return None
         own = {path[0] for path in self._paths.values()} if self.row_field is None else set()
         prefix = self.before_prefix
-        added = [name for name in row.names if name in own or (prefix is not None and name.startswith(prefix))]
+        added = [
+            name
+            for name in row.names
+            if name in own or (prefix is not None and name.startswith(prefix))
+        ]
         return RowNames(row.names, row.whole and self.missing_columns != "null", added)
 
     def position(self, message: Any) -> Position | None:
@@ -249,7 +310,10 @@ class OpJson(Format):
         if value is None and self._kinds.get(message.operation) is _INSERT:
             return None
         if value is None:
-            raise MissingFieldError(f"`{path.rpartition('.')[2]}` is missing or null: write it, or use order='arrival'", path)
+            raise MissingFieldError(
+                f"`{path.rpartition('.')[2]}` is missing or null: write it, or use order='arrival'",
+                path,
+            )
         if isinstance(value, str):
             number = digits(value, 128, path)
         elif type(value) is int:
@@ -267,7 +331,10 @@ def _codes(codes: Any) -> dict[str, str]:
     FormatOptionError
         When they are no mapping of codes to their meanings.
     """
-    expected = "codes must map the values of op_field to '+I', '-U', '+U' or '-D', or to the reason why a message has no rows"
+    expected = (
+        "codes must map the values of op_field to '+I', '-U', '+U' or '-D', or to the reason why a "
+        "message has no rows"
+    )
     try:
         pairs = list(dict(read_json(codes.encode()) if isinstance(codes, str) else codes).items())
     except (TypeError, ValueError, MalformedMessageError):
@@ -276,7 +343,10 @@ def _codes(codes: Any) -> dict[str, str]:
     for code, meaning in pairs:
         known = isinstance(code, (str, int)) and isinstance(meaning, str) and meaning in _MEANINGS
         if not known:
-            raise FormatOptionError(f"op-json: {expected} ({', '.join(list(_MEANINGS)[4:])}), not {code!r} to {meaning!r}")
+            raise FormatOptionError(
+                f"op-json: {expected} ({', '.join(list(_MEANINGS)[4:])}), not {code!r} to "
+                f"{meaning!r}"
+            )
         texts[str(code).lower() if isinstance(code, bool) else str(code)] = meaning
     if not any(meaning in SHORT_STRINGS for meaning in texts.values()):
         raise FormatOptionError(f"op-json: no code has rows: {expected}")
@@ -292,15 +362,27 @@ def _is_integer(code: str) -> bool:
 
 
 def _fields(paths: Mapping[str, tuple[str, ...]]) -> tuple[type[msgspec.Struct], dict[str, str]]:
-    """Return the struct of the fields at paths, and their names in it by the options; ``outer.inner`` if one is within another."""
+    """Return the struct of the fields at paths, and their names in it by the options.
+
+    A field within another is ``outer.inner``.
+    """
     names: dict[str, str] = {}
     struct = _struct(paths, "", names)
-    read = {option.partition("_")[0]: attrgetter(names[option]) for option in ("op_field", "position_field") if option in names}
-    properties = {"operation": property(read["op"]), "position": property(read.get("position", lambda message: None))}
+    read = {
+        option.partition("_")[0]: attrgetter(names[option])
+        for option in ("op_field", "position_field")
+        if option in names
+    }
+    properties = {
+        "operation": property(read["op"]),
+        "position": property(read.get("position", lambda message: None)),
+    }
     return msgspec.defstruct("Fields", [], bases=(struct,), namespace=properties, gc=False), names
 
 
-def _struct(paths: Mapping[str, tuple[str, ...]], outer: str, names: dict[str, str]) -> type[msgspec.Struct]:
+def _struct(
+    paths: Mapping[str, tuple[str, ...]], outer: str, names: dict[str, str]
+) -> type[msgspec.Struct]:
     fields: list[Any] = []
     rename = {}
     for number, first in enumerate(dict.fromkeys(path[0] for path in paths.values())):

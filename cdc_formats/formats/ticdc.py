@@ -1,4 +1,4 @@
-"""TiCDC's Canal JSON: Canal's flat message with TiCDC's extension ``_tidb`` (``protocol=canal-json``).
+"""TiCDC's Canal JSON: Canal's flat message with the extension ``_tidb`` (``protocol=canal-json``).
 
 A message, always with one row; ``_tidb`` requires ``enable-tidb-extension=true``::
 
@@ -6,35 +6,40 @@ A message, always with one row; ``_tidb`` requires ``enable-tidb-extension=true`
      "ts": 1668673476732, "sql": "", "sqlType": {"id": 4, "note": 12}, "mysqlType": {"id": "int", "note": "varchar"},
      "data": [{"id": "1", "note": "paid"}], "old": [{"id": "1", "note": "open"}], "_tidb": {"commitTs": 437451228626059264}}
 
-====================  =============================================================================================
+====================  =============================================================================
 type                  rows
-====================  =============================================================================================
+====================  =============================================================================
 ``INSERT``            ``+I`` data
 ``UPDATE``            ``-U``, ``+U``: ``data`` with ``old`` over it, which has all columns, or with
                       ``only-output-updated-columns=true`` those that changed
 ``DELETE``            ``-D`` data
-``TIDB_WATERMARK``    `Ignored.HEARTBEAT`: all rows up to ``watermarkTs`` have been sent (except redeliveries)
+``TIDB_WATERMARK``    `Ignored.HEARTBEAT`: all rows up to ``watermarkTs`` have been sent (except
+                      redeliveries)
 ``TRUNCATE``          `Ignored.TRUNCATE`
 other with ``isDdl``  `Ignored.DDL`
-====================  =============================================================================================
+====================  =============================================================================
 
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: as in `canal_json`, but TiCDC writes all columns of the table: a missing one is NULL. An incomplete row is never filled
-with NULL. If a message is too large for Kafka, it has only the handle key (``onlyHandleKey``), or its row is in a file
-(``claimCheckLocation``): for an insert and an update this is an error. For a delete the key is enough for a keyed stage; without one it is
-an error, since ``-D`` must be a whole row. TiCDC does not mark the deletes of ``delete-only-output-handle-key-columns=true``. They are
-recognized if their only declared columns are those of ``pkNames``. This fails for tables whose handle key is not the primary key: set a
+Absent and null: as in `canal_json`, but TiCDC writes all columns of the table: a missing one is
+NULL. An incomplete row is never filled with NULL. If a message is too large for Kafka, it has only
+the handle key (``onlyHandleKey``), or its row is in a file (``claimCheckLocation``): for an insert
+and an update this is an error. For a delete the key is enough for a keyed stage; without one it is
+an error, since ``-D`` must be a whole row. TiCDC does not mark the deletes of
+``delete-only-output-handle-key-columns=true``. They are recognized if their only declared columns
+are those of ``pkNames``. This fails for tables whose handle key is not the primary key: set a
 primary_key there.
 
-Types: as in `canal_json`: text or null, bytes as ISO-8859-1 characters; ENUM, SET and BIT are numbers, a BIGINT UNSIGNED its digits.
+Types: as in `canal_json`: text or null, bytes as ISO-8859-1 characters; ENUM, SET and BIT are
+numbers, a BIGINT UNSIGNED its digits.
 
 Position: ``commitTs``; there is one history.
 
-Differs from Flink, which reads these topics as canal-json: a watermark is ignored (Flink: "Unknown type"), and an incomplete row is an
-error (Flink: NULLs). Otherwise as in `canal_json`.
+Differs from Flink, which reads these topics as canal-json: a watermark is ignored (Flink: "Unknown
+type"), and an incomplete row is an error (Flink: NULLs). Otherwise as in `canal_json`.
 
-Source: TiCDC's pkg/sink/codec/canal (canal_json_row_event_encoder.go, canal_json_message.go, canal_entry.go); its Canal-JSON page.
+Source: TiCDC's pkg/sink/codec/canal (canal_json_row_event_encoder.go, canal_json_message.go,
+canal_entry.go); its Canal-JSON page.
 """
 
 from __future__ import annotations
@@ -77,24 +82,34 @@ class TicdcCanalJson(CanalFormat):
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         **CanalFormat.metadata,
-        "commit-ts": MetadataColumn("BIGINT", lambda message: bigint(message.tidb.commit_ts, "$._tidb.commitTs")),
+        "commit-ts": MetadataColumn(
+            "BIGINT", lambda message: bigint(message.tidb.commit_ts, "$._tidb.commitTs")
+        ),
     }
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the row; a row that is not whole is decoded alone."""
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope | None:
+        """Return the places of the operation and row; a row that is not whole is decoded alone."""
         return Envelope(
             fields=_Message,
             operation=("type",),
             kinds=KINDS,
             without_table={"TIDB_WATERMARK": Ignored.HEARTBEAT},
             or_else=", and the message is not DDL",
-            plain={"is_ddl": (False, None), "tidb.only_handle_key": (False, None), "tidb.claim_check_location": (None,)},
+            plain={
+                "is_ddl": (False, None),
+                "tidb.only_handle_key": (False, None),
+                "tidb.claim_check_location": (None,),
+            },
             inspect=_inspect,
             after="data",
             before="old",
             before_has="changed columns",
             deleted="data",
-            adjust=lambda event, _value, _index, keyed: None if keyed else _require_whole(event, rows),
+            adjust=lambda event, _value, _index, keyed: (
+                None if keyed else _require_whole(event, rows)
+            ),
             rows="array of one",
             missing_is_null=True,
             needs_before=True,
@@ -112,15 +127,22 @@ class TicdcCanalJson(CanalFormat):
             When it is not a number.
         """
         if message.tidb.commit_ts is None:
-            raise MissingFieldError("`_tidb.commitTs` is missing: set TiCDC's enable-tidb-extension=true", "$._tidb.commitTs")
+            raise MissingFieldError(
+                "`_tidb.commitTs` is missing: set TiCDC's enable-tidb-extension=true",
+                "$._tidb.commitTs",
+            )
         return commit_position(message.tidb.commit_ts)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
         """Return the database, table and statement; for a watermark its ``watermarkTs``."""
         event = super().control_event(key, value, reason)
         if reason is not Ignored.HEARTBEAT or not value:
             return event
-        return event._replace(statement=text(member(read_object(value).get("_tidb"), "watermarkTs")))
+        return event._replace(
+            statement=text(member(read_object(value).get("_tidb"), "watermarkTs"))
+        )
 
 
 class _Tidb(msgspec.Struct, gc=False, rename="camel"):
@@ -137,12 +159,15 @@ def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
     """Return the reason of a message without rows; raise if its row is not in it."""
     if message.is_ddl is True:
         return Ignored.TRUNCATE if message.type == "TRUNCATE" else Ignored.DDL
-    if message.tidb.claim_check_location is not None and (kind is not _DELETE or message.data is None):
+    if message.tidb.claim_check_location is not None and (
+        kind is not _DELETE or message.data is None
+    ):
         raise _elsewhere(message.tidb.claim_check_location)
     if message.tidb.only_handle_key is True and kind is not _DELETE:
         raise PartialImageError(
-            "the message has only the handle key (onlyHandleKey), since the row was too large: raise TiCDC's max-message-bytes and the "
-            "topic's max.message.bytes, or set its large-message-handle-compression",
+            "the message has only the handle key (onlyHandleKey), since the row was too large: "
+            "raise TiCDC's max-message-bytes and the topic's max.message.bytes, or set its "
+            "large-message-handle-compression",
             "$.data[0]",
         )
     return None
@@ -154,15 +179,20 @@ def _require_whole(event: Event, rows: RowConverter) -> None:
         return
     if event.message.tidb.claim_check_location is not None:
         raise _elsewhere(event.message.tidb.claim_check_location)
-    if ABSENT in (values := rows.raw(event.before)) and _key_only(event.message, rows.names, values):
+    if ABSENT in (values := rows.raw(event.before)) and _key_only(
+        event.message, rows.names, values
+    ):
         raise MissingBeforeImageError(
-            "the delete has only the key: set TiCDC's delete-only-output-handle-key-columns=false, or set a primary_key",
+            (
+                "the delete has only the key: set TiCDC's "
+                "delete-only-output-handle-key-columns=false, or set a primary_key"
+            ),
             "$.data[0]",
         )
 
 
 def commit_position(commit_ts: Any) -> Position:
-    """Return the position in TiCDC's ``commitTs``: milliseconds since 1970-01-01 UTC << 18 and a count.
+    """Return the position in TiCDC's ``commitTs``: ms since 1970-01-01 UTC << 18 and a count.
 
     Raises
     ------
@@ -175,10 +205,19 @@ def commit_position(commit_ts: Any) -> Position:
 
 def _key_only(message: Any, names: Sequence[str], values: Sequence[Any]) -> bool:
     keys = unraw(message.pk_names)
-    rest = [value for name, value in zip(names, values, strict=True) if not isinstance(keys, list) or name not in keys]
+    rest = [
+        value
+        for name, value in zip(names, values, strict=True)
+        if not isinstance(keys, list) or name not in keys
+    ]
     return message.tidb.only_handle_key is True or all(value is ABSENT for value in rest)
 
 
 def _elsewhere(location: Any) -> PartialImageError:
-    reason, hint = "the row was too large and is in a file", ", which is not read: raise TiCDC's max-message-bytes"
-    return PartialImageError(f"{reason} ({text(location)}){hint}", "$._tidb.claimCheckLocation", bare=reason + hint)
+    reason, hint = (
+        "the row was too large and is in a file",
+        ", which is not read: raise TiCDC's max-message-bytes",
+    )
+    return PartialImageError(
+        f"{reason} ({text(location)}){hint}", "$._tidb.claimCheckLocation", bare=reason + hint
+    )

@@ -32,7 +32,8 @@ _REASONS = {
     "SSL handshake failed": "the TLS handshake failed, as with a listener without TLS",
     "ApiVersion": "the broker ended the connection, as with a wrong security.protocol",
 }
-"""Parts of librdkafka's texts, and what they mean. The texts themselves are omitted: they may contain a broker's answer."""
+"""Parts of librdkafka's texts, and what they mean. The texts themselves are omitted: they may
+contain a broker's answer."""
 
 
 class BrokerErrors:
@@ -53,7 +54,9 @@ class BrokerErrors:
         """Receive an error; the client's ``error_cb``."""
         self.names.add(error.name())
         text = error.str()
-        self.reasons.update(dict.fromkeys(reason for part, reason in _REASONS.items() if part in text))
+        self.reasons.update(
+            dict.fromkeys(reason for part, reason in _REASONS.items() if part in text)
+        )
         if self.listener is not None:
             self.listener(error)
 
@@ -63,22 +66,35 @@ class BrokerErrors:
         return _DOWN in self.names
 
     def refusal(self) -> SampleError | None:
-        """Return the error of a refused login or certificate, which the client would retry forever; None if there is none."""
+        """Return the error of a refused login or certificate; None if there is none.
+
+        The client would retry such a login or certificate forever.
+        """
         if "_AUTHENTICATION" in self.names:
-            return LoginRefusedError("Kafka refused the login (_AUTHENTICATION): check security.protocol and sasl.*")
+            return LoginRefusedError(
+                "Kafka refused the login (_AUTHENTICATION): check security.protocol and sasl.*"
+            )
         if "_SSL" in self.names:
-            return TlsError("Kafka refuses the connection (_SSL): check security.protocol and ssl.*")
+            return TlsError(
+                "Kafka refuses the connection (_SSL): check security.protocol and ssl.*"
+            )
         return None
 
 
 def refused_property(error: Exception, config: Mapping[str, Any]) -> ArgumentError:
-    """Return the error for a client that cannot be created, with the property's name and without its value."""
+    """Return the error for a client that cannot be created, with the property but not its value."""
     named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in str(error)]
-    return ArgumentError(f"the Kafka client refuses a property: {', '.join(named) or type(error).__name__}")
+    return ArgumentError(
+        f"the Kafka client refuses a property: {', '.join(named) or type(error).__name__}"
+    )
 
 
-def typed_error(error: Any, topic: str, *, remedy: str = REMEDY, heard: BrokerErrors | None = None) -> SampleError:
-    """Return a Kafka error as a `SampleError` with the error's name; its text is omitted, since it may contain a broker's answer.
+def typed_error(
+    error: Any, topic: str, *, remedy: str = REMEDY, heard: BrokerErrors | None = None
+) -> SampleError:
+    """Return a Kafka error as a `SampleError` with the error's name.
+
+    The error's text is omitted, since it may contain a broker's answer.
 
     Parameters
     ----------
@@ -91,7 +107,9 @@ def typed_error(error: Any, topic: str, *, remedy: str = REMEDY, heard: BrokerEr
     """
     name = error.name()
     if name in UNKNOWN_TOPIC:
-        return UnknownTopicError(f"topic {topic!r} does not exist, or this user may not see it ({name})")
+        return UnknownTopicError(
+            f"topic {topic!r} does not exist, or this user may not see it ({name})"
+        )
     if name in UNAVAILABLE:
         reasons = "".join(f"; {reason}" for reason in (heard.reasons if heard else ()))
         return KafkaUnavailableError(f"no Kafka broker answered ({name}{reasons}): {remedy}")
@@ -114,7 +132,11 @@ class TopicDescription(NamedTuple):
 
 
 def describe_topics(
-    servers: str, topics: Collection[str] | re.Pattern[str], config: Mapping[str, Any], *, timeout_seconds: float = 10.0
+    servers: str,
+    topics: Collection[str] | re.Pattern[str],
+    config: Mapping[str, Any],
+    *,
+    timeout_seconds: float = 10.0,
 ) -> dict[str, TopicDescription]:
     """Return the id and the number of partitions of each topic that exists.
 
@@ -135,16 +157,25 @@ def describe_topics(
     try:
         from confluent_kafka import KafkaException, TopicCollection
     except ImportError as error:
-        raise MissingDependencyError(f"describing topics requires confluent-kafka: {INSTALL}") from error
+        raise MissingDependencyError(
+            f"describing topics requires confluent-kafka: {INSTALL}"
+        ) from error
     heard = BrokerErrors()
     client = _admin_client(servers, config, heard)
     deadline = time.monotonic() + timeout_seconds
     subject = topics.pattern if isinstance(topics, re.Pattern) else ", ".join(topics)
     try:
         if isinstance(topics, re.Pattern):
-            topics = [name for name in client.list_topics(timeout=timeout_seconds).topics if topics.fullmatch(name)]
+            topics = [
+                name
+                for name in client.list_topics(timeout=timeout_seconds).topics
+                if topics.fullmatch(name)
+            ]
         pending = client.describe_topics(TopicCollection(list(topics))) if topics else {}
-        described = {name: _described(client, name, future, heard, deadline) for name, future in pending.items()}
+        described = {
+            name: _described(client, name, future, heard, deadline)
+            for name, future in pending.items()
+        }
     except KafkaException as error:
         raise typed_error(error.args[0], subject) from None
     return {name: description for name, description in described.items() if description is not None}
@@ -154,21 +185,30 @@ def _admin_client(servers: str, config: Mapping[str, Any], heard: BrokerErrors) 
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    options: dict[str, Any] = {"log_level": 0, **config, "bootstrap.servers": servers, "error_cb": heard.hear}
+    options: dict[str, Any] = {
+        "log_level": 0,
+        **config,
+        "bootstrap.servers": servers,
+        "error_cb": heard.hear,
+    }
     try:
         return AdminClient(options)
     except (KafkaException, TypeError, ValueError) as error:
         raise refused_property(error, config) from None
 
 
-def _described(client: Any, topic: str, future: Any, heard: BrokerErrors, deadline: float) -> TopicDescription | None:
+def _described(
+    client: Any, topic: str, future: Any, heard: BrokerErrors, deadline: float
+) -> TopicDescription | None:
     """Return the description of a topic, None if it does not exist."""
     from confluent_kafka import KafkaException
 
     while not future.done():
         if time.monotonic() >= deadline or heard.refusal() or heard.all_down:
             errors = ", ".join(sorted(heard.names)) or "no answer"
-            raise heard.refusal() or KafkaUnavailableError(f"Kafka does not describe topic {topic!r}: {errors}")
+            raise heard.refusal() or KafkaUnavailableError(
+                f"Kafka does not describe topic {topic!r}: {errors}"
+            )
         client.poll(_DESCRIBE_POLL_SECONDS)
     try:
         described = future.result()

@@ -55,8 +55,8 @@ class Evidence(NamedTuple):
     distinctive : bool
         Whether the value has something that only this format writes, of all formats that read it.
     remarks : tuple of str
-        Sentences for `str.format`, with the number of records that have the remark and the number of all records:
-        ``"{} of {} have a schema block"``.
+        Sentences for `str.format`, with the number of records that have the remark and the number
+        of all records: ``"{} of {} have a schema block"``.
     refusal : DecodeError or None
         Why a record that the format reads is probably of another format.
     """

@@ -1,4 +1,4 @@
-"""Detects the encoding of a key or value, in any format: null, JSON, schema registry framing, text or bytes."""
+"""Encoding of a key or value in any format: null, JSON, schema registry framing, text or bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from cdc_formats.errors import MalformedMessageError
 from cdc_formats.events import Headers
 
 NULL, EMPTY = "null", "empty"
-JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = "JSON object", "JSON with a schema block", "JSON value", "JSON null"
+JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = (
+    "JSON object",
+    "JSON with a schema block",
+    "JSON value",
+    "JSON null",
+)
 JSON_PAYLOAD = "JSON with a payload and no schema block"
 CONFLUENT, CONFLUENT_JSON = "Confluent framing (Avro or Protobuf)", "Confluent framing, then JSON"
 TEXT, BYTES = "text", "bytes"

@@ -28,5 +28,7 @@ def from_environment(name: str, value: str) -> str:
     if variable is None:
         return value
     if variable[1] not in os.environ:
-        raise ArgumentError(f"{name} refers to the environment variable {variable[1]}, which is not set")
+        raise ArgumentError(
+            f"{name} refers to the environment variable {variable[1]}, which is not set"
+        )
     return os.environ[variable[1]]

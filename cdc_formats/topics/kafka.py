@@ -37,7 +37,7 @@ def sample_topic(
     config: Mapping[str, Any] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> list[SampledRecord]:
-    """Return some records of a topic: equally many from the beginning and the end of each partition.
+    """Return some records of a topic: equally many from each partition's beginning and end.
 
     Parameters
     ----------
@@ -99,7 +99,9 @@ def sample_ends(
     starts: Mapping[str, Mapping[int, int]] | None = None,
     timeout_seconds: float = 10.0,
 ) -> TopicEnds:
-    """Return a few records of the beginning and of the end of topics, quickly: of some topics and partitions if there are many.
+    """Return a few records of the beginning and the end of topics, quickly.
+
+    If there are many topics or partitions, only some of them are read.
 
     Parameters
     ----------
@@ -117,25 +119,34 @@ def sample_ends(
 
     Raises
     ------
-    UnknownTopicError, LoginRefusedError, TlsError, KafkaUnavailableError, SampleError, MissingDependencyError, ArgumentError
+    UnknownTopicError, LoginRefusedError, TlsError, KafkaUnavailableError, SampleError,
+    MissingDependencyError, ArgumentError
         As `sample_topic`.
     """
     deadline = time.monotonic() + timeout_seconds
     oldest: list[SampledRecord] = []
     newest: list[SampledRecord] = []
     with _reader(servers, config) as reader:
-        names = reader.topics(topics, timeout_seconds) if isinstance(topics, re.Pattern) else sorted(topics)
+        names = (
+            reader.topics(topics, timeout_seconds)
+            if isinstance(topics, re.Pattern)
+            else sorted(topics)
+        )
         share = -(-sample // min(max(len(names), 1), _MOST_TOPICS))
         for topic in names[:_MOST_TOPICS]:
             ranges = _ranges(reader, topic, deadline, _MOST_PARTITIONS)
-            first, last = _old_and_new(ranges, share, (starts or {}).get(topic, {})) if sample else ([], [])
+            first, last = (
+                _old_and_new(ranges, share, (starts or {}).get(topic, {})) if sample else ([], [])
+            )
             oldest += _read(reader, topic, first, deadline)
             newest += _read(reader, topic, last, deadline)
     return TopicEnds(tuple(names), oldest, newest)
 
 
-def _old_and_new(ranges: Mapping[int, tuple[int, int]], sample: int, starts: Mapping[int, int]) -> tuple[list[_Part], list[_Part]]:
-    """Return the offsets to read at the beginning and at the end of each partition; a short partition has an end only."""
+def _old_and_new(
+    ranges: Mapping[int, tuple[int, int]], sample: int, starts: Mapping[int, int]
+) -> tuple[list[_Part], list[_Part]]:
+    """Return the offsets to read at each partition's start and end; a short one has only an end."""
     share = max(2, -(-sample // max(len(ranges), 1)))
     oldest, newest = [], []
     for partition, (low, high) in ranges.items():
@@ -146,28 +157,51 @@ def _old_and_new(ranges: Mapping[int, tuple[int, int]], sample: int, starts: Map
 
 
 class _Sample(NamedTuple):
-    """The records of a sample, the number of offsets in the partitions, and how many were read; None: not all in time."""
+    """The records of a sample, the offsets in the partitions, and how many were read.
+
+    The last is None if not all were read in time.
+    """
 
     records: list[SampledRecord]
     ranges: dict[int, tuple[int, int]]
     asked: Mapping[int, int] | None
 
 
-def _sampled(servers: str, topic: str, sample: int, config: Mapping[str, Any], timeout_seconds: float, *, progress: bool | None) -> _Sample:
+def _sampled(
+    servers: str,
+    topic: str,
+    sample: int,
+    config: Mapping[str, Any],
+    timeout_seconds: float,
+    *,
+    progress: bool | None,
+) -> _Sample:
     if sample < 1:
         raise ArgumentError(f"sample is {sample}; it must be at least 1")
     deadline = time.monotonic() + timeout_seconds
     with _reader(servers, config) as reader:
         ranges = _ranges(reader, topic, deadline)
         share = -(-sample // max(len(ranges), 1))
-        parts = [part for partition, (low, high) in ranges.items() for part in _ends(partition, low, high, share)]
+        parts = [
+            part
+            for partition, (low, high) in ranges.items()
+            for part in _ends(partition, low, high, share)
+        ]
         asked: Counter[int] = Counter()
         for part in parts:
             asked[part.partition] += part.end - part.begin
-        read = tracked(_read(reader, topic, parts, deadline), asked.total(), printable(topic), progress=progress)
+        read = tracked(
+            _read(reader, topic, parts, deadline),
+            asked.total(),
+            printable(topic),
+            progress=progress,
+        )
         records = {(record.partition, record.offset): record for record in read}
     if parts and not records and time.monotonic() >= deadline:
-        raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, but it has records: increase the timeout")
+        raise SampleError(
+            f"no record of {topic} arrived in {timeout_seconds:g} s, but it has records: increase "
+            "the timeout"
+        )
     in_order = sorted(records.values(), key=lambda record: (record.partition, record.offset))
     # After the deadline, unread offsets may have records.
     return _Sample(in_order, ranges, asked if time.monotonic() < deadline else None)
@@ -207,7 +241,9 @@ def profile_topic(
     progress: bool | None = None,
     **options: Any,
 ) -> TopicProfile:
-    """Return a profile of a topic (`sample_topic` and `profile_records`); no group is joined, nothing is committed.
+    """Return a profile of a topic (`sample_topic` and `profile_records`).
+
+    It joins no group, and commits nothing.
 
     Parameters
     ----------
@@ -216,9 +252,11 @@ def profile_topic(
     format : str, Format or None
         None tries every registered format.
     progress : bool or None
-        Whether to show a progress bar; None: if rich is installed, and stderr is a terminal or this is a notebook.
+        Whether to show a progress bar; None: if rich is installed, and stderr is a terminal or this
+        is a notebook.
     **options
-        Options of the format. Without `format`, each tried format gets the ones that it has (such as a schema registry's ``url``).
+        Options of the format. Without `format`, each tried format gets the ones that it has (such
+        as a schema registry's ``url``).
 
     Returns
     -------
@@ -232,32 +270,53 @@ def profile_topic(
     FormatOptionError, UnknownFormatError, SchemaRegistryError
         As `profile_records`.
     """
-    records, ranges, asked = _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=progress)
-    connection = tuple(name for name in config or () if not name.endswith("_cb"))  # a callback cannot be pasted as an option
+    records, ranges, asked = _sampled(
+        servers, topic, sample, config or {}, timeout_seconds, progress=progress
+    )
+    connection = tuple(
+        name for name in config or () if not name.endswith("_cb")
+    )  # a callback cannot be pasted as an option
     return profile_records(
-        records, topic=topic, servers=servers, connection=connection, format=format, ranges=ranges, asked=asked, **options
+        records,
+        topic=topic,
+        servers=servers,
+        connection=connection,
+        format=format,
+        ranges=ranges,
+        asked=asked,
+        **options,
     )
 
 
-def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]:
+def key_values(
+    records: list[SampledRecord],
+) -> Iterator[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]:
     """Return the parts of records that `infer_schema` reads, ordered by time across partitions."""
     for record in sorted(records, key=lambda each: each.timestamp):
         yield record.key, record.value, record.headers
 
 
-# ------------------------------------------------------------------------------------------------------------ the sample
+# --------------------------------------------------------------------------------------------------
+# the sample
 
 
 def _reader(servers: str, config: Mapping[str, Any]) -> TopicReader:
     own = [name for name in config if name in READ_ONLY or name == "bootstrap.servers"]
     if own:
-        raise ArgumentError(f"config has {', '.join(sorted(own))}, which sampling sets itself: remove it")
+        raise ArgumentError(
+            f"config has {', '.join(sorted(own))}, which sampling sets itself: remove it"
+        )
     # Per partition: a sample needs only its share.
     return TopicReader(servers, {"queued.max.messages.kbytes": 16384, **config})
 
 
-def _ranges(reader: TopicReader, topic: str, deadline: float, most: int | None = None) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the one after the last of each non-empty partition, or of `most` partitions."""
+def _ranges(
+    reader: TopicReader, topic: str, deadline: float, most: int | None = None
+) -> dict[int, tuple[int, int]]:
+    """Return the offset range of each non-empty partition, or of `most` partitions.
+
+    A range is the first offset and the one after the last.
+    """
     partitions = reader.partitions(topic, _left(deadline))
     chosen = partitions[:: -(-len(partitions) // most) if most else 1]
     ranges = {partition: reader.offsets(topic, partition, _left(deadline)) for partition in chosen}
@@ -277,7 +336,7 @@ class _Part(NamedTuple):
 
 
 def _ends(partition: int, low: int, high: int, share: int) -> list[_Part]:
-    """Return the ranges to read of a partition: its beginning and its end, or all of it if it is not longer than both.
+    """Return a partition's ranges to read: beginning and end, or all of it if not longer than both.
 
     Examples
     --------
@@ -287,10 +346,16 @@ def _ends(partition: int, low: int, high: int, share: int) -> list[_Part]:
     if high - low <= share:
         return [_Part(partition, low, high)]
     last = share // 2
-    return [part for part in (_Part(partition, low, low + share - last), _Part(partition, high - last, high)) if part.begin < part.end]
+    return [
+        part
+        for part in (_Part(partition, low, low + share - last), _Part(partition, high - last, high))
+        if part.begin < part.end
+    ]
 
 
-def _read(reader: TopicReader, topic: str, parts: list[_Part], deadline: float) -> Iterator[SampledRecord]:
+def _read(
+    reader: TopicReader, topic: str, parts: list[_Part], deadline: float
+) -> Iterator[SampledRecord]:
     """Read all parts, those of different partitions concurrently."""
     first: dict[int, _Part] = {}
     rest: list[_Part] = []

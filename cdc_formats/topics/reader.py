@@ -1,4 +1,6 @@
-"""Reads topics by assignment: no consumer group is joined, and no offset is stored or committed, so that reading has no side effects.
+"""Reading of topics by assignment: it joins no consumer group, and stores or commits no offset.
+
+Reading therefore has no side effects.
 
 The client's configuration has a ``group.id`` because librdkafka requires one.
 """
@@ -14,7 +16,15 @@ from typing import Any
 
 from cdc_formats.errors import MissingDependencyError, SampleError, UnknownTopicError
 
-from .client import INSTALL, REMEDY, UNAVAILABLE, UNKNOWN_TOPIC, BrokerErrors, refused_property, typed_error
+from .client import (
+    INSTALL,
+    REMEDY,
+    UNAVAILABLE,
+    UNKNOWN_TOPIC,
+    BrokerErrors,
+    refused_property,
+    typed_error,
+)
 from .encodings import SampledRecord
 
 READ_ONLY = {
@@ -61,10 +71,18 @@ class TopicReader:
         try:
             import confluent_kafka
         except ImportError as error:
-            raise MissingDependencyError(f"reading Kafka requires confluent-kafka: {INSTALL}") from error
+            raise MissingDependencyError(
+                f"reading Kafka requires confluent-kafka: {INSTALL}"
+            ) from error
         self._kafka: Any = confluent_kafka
         self.heard, self.remedy = BrokerErrors(config.get("error_cb")), remedy
-        options = {**_DEFAULTS, **config, "bootstrap.servers": servers, **READ_ONLY, "error_cb": self.heard.hear}
+        options = {
+            **_DEFAULTS,
+            **config,
+            "bootstrap.servers": servers,
+            **READ_ONLY,
+            "error_cb": self.heard.hear,
+        }
         try:
             self._consumer = confluent_kafka.Consumer(options)
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
@@ -73,7 +91,12 @@ class TopicReader:
     def __enter__(self) -> TopicReader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -87,7 +110,11 @@ class TopicReader:
         ------
         KafkaUnavailableError, LoginRefusedError, TlsError, SampleError
         """
-        return sorted(name for name in self._metadata(None, pattern.pattern, seconds) if pattern.fullmatch(name))
+        return sorted(
+            name
+            for name in self._metadata(None, pattern.pattern, seconds)
+            if pattern.fullmatch(name)
+        )
 
     def partitions(self, topic: str, seconds: float) -> list[int]:
         """Return the partitions of a topic, sorted.
@@ -105,7 +132,10 @@ class TopicReader:
             raise self._typed(described.error, topic)
         similar = get_close_matches(topic, self._metadata(None, topic, seconds), n=3)
         hint = f". Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-        raise UnknownTopicError(f"topic {topic!r} does not exist, or this user may not see it ({described.error.name()}){hint}")
+        raise UnknownTopicError(
+            f"topic {topic!r} does not exist, or this user may not see it "
+            f"({described.error.name()}){hint}"
+        )
 
     def offsets(self, topic: str, partition: int, seconds: float) -> tuple[int, int]:
         """Return the first offset of a partition, and the one after the last.
@@ -114,21 +144,32 @@ class TopicReader:
         ------
         KafkaUnavailableError, SampleError
         """
-        low, high = self._asked(topic, self._consumer.get_watermark_offsets, self._kafka.TopicPartition(topic, partition), timeout=seconds)
+        low, high = self._asked(
+            topic,
+            self._consumer.get_watermark_offsets,
+            self._kafka.TopicPartition(topic, partition),
+            timeout=seconds,
+        )
         return low, high
 
-    def offsets_at(self, topic: str, partitions: Collection[int], timestamp_ms: int, seconds: float) -> dict[int, int]:
-        """Return the offset of the first record of a time or later, by partition; without those that have none.
+    def offsets_at(
+        self, topic: str, partitions: Collection[int], timestamp_ms: int, seconds: float
+    ) -> dict[int, int]:
+        """Return each partition's first offset at a time or later, without those that have none.
 
         Raises
         ------
         KafkaUnavailableError, SampleError
         """
-        times = [self._kafka.TopicPartition(topic, partition, timestamp_ms) for partition in partitions]
+        times = [
+            self._kafka.TopicPartition(topic, partition, timestamp_ms) for partition in partitions
+        ]
         places = self._asked(topic, self._consumer.offsets_for_times, times, timeout=seconds)
         return {place.partition: place.offset for place in places if place.offset >= 0}
 
-    def batches(self, topic: str, begins: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[list[SampledRecord]]:
+    def batches(
+        self, topic: str, begins: Mapping[int, int], ends: Mapping[int, int] | None
+    ) -> Iterator[list[SampledRecord]]:
         """Return the records in batches, one every few tenths of a second; a batch may be empty.
 
         Parameters
@@ -143,23 +184,38 @@ class TopicReader:
         ------
         UnknownTopicError, SampleError
         """
-        at = {partition: begin for partition, begin in begins.items() if ends is None or begin < ends[partition]}
-        places = [self._kafka.TopicPartition(topic, partition, begin) for partition, begin in at.items()]
+        at = {
+            partition: begin
+            for partition, begin in begins.items()
+            if ends is None or begin < ends[partition]
+        }
+        places = [
+            self._kafka.TopicPartition(topic, partition, begin) for partition, begin in at.items()
+        ]
         if places:
             self._consumer.assign(places)
-            self._consumer.resume(places)  # a paused partition stays paused when it is assigned again
+            self._consumer.resume(
+                places
+            )  # a paused partition stays paused when it is assigned again
         while at:
             if ends is None:
                 yield self._consume(topic, _MOST_RECORDS)[0]
             else:
                 yield self._consume_until(topic, at, ends)
 
-    def _consume_until(self, topic: str, at: dict[int, int], ends: Mapping[int, int]) -> list[SampledRecord]:
-        """Return records before the ends; `at` has the next offset of each partition that was not read to its end."""
-        records, ended = self._consume(topic, min(_MOST_RECORDS, sum(ends[partition] - offset for partition, offset in at.items())))
+    def _consume_until(
+        self, topic: str, at: dict[int, int], ends: Mapping[int, int]
+    ) -> list[SampledRecord]:
+        """Return records before the ends; `at` has the next offset of each unfinished partition."""
+        records, ended = self._consume(
+            topic,
+            min(_MOST_RECORDS, sum(ends[partition] - offset for partition, offset in at.items())),
+        )
         records = [record for record in records if record.partition in at]
         # The last offsets of a compacted topic may have no record.
-        ended |= {record.partition for record in records if record.offset >= ends[record.partition] - 1}
+        ended |= {
+            record.partition for record in records if record.offset >= ends[record.partition] - 1
+        }
         records = [record for record in records if record.offset < ends[record.partition]]
         at |= {record.partition: record.offset + 1 for record in records}
         for partition in ended & at.keys():
@@ -183,11 +239,16 @@ class TopicReader:
         return records, ended
 
     def _metadata(self, topic: str | None, subject: str, seconds: float) -> dict[str, Any]:
-        """Return the brokers' descriptions of one topic or all. The client would repeat a rejected login forever; this function raises."""
+        """Return the brokers' descriptions of one topic or all.
+
+        The client would repeat a rejected login forever; this function raises.
+        """
         begin = time.monotonic()
         while True:
             try:
-                topics: dict[str, Any] = self._consumer.list_topics(topic, timeout=min(seconds, _TRY_SECONDS)).topics
+                topics: dict[str, Any] = self._consumer.list_topics(
+                    topic, timeout=min(seconds, _TRY_SECONDS)
+                ).topics
                 return topics
             except self._kafka.KafkaException as error:
                 _interruptible(self._consumer.poll, 0)  # lets the client report its errors
@@ -209,7 +270,10 @@ class TopicReader:
 
 
 def _interruptible(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-    """Call the client. During a callback, the client turns a Ctrl-C into a SystemError: raise KeyboardInterrupt instead."""
+    """Call the client, and raise KeyboardInterrupt for a Ctrl-C during a callback.
+
+    The client turns such a Ctrl-C into a SystemError.
+    """
     try:
         return call(*args, **more)
     except SystemError as error:
@@ -219,4 +283,12 @@ def _interruptible(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
 def _record(message: Any) -> SampledRecord:
     headers = tuple((name, value) for name, value in message.headers() or ())
     _, timestamp = message.timestamp()
-    return SampledRecord(message.topic(), message.partition(), message.offset(), timestamp, message.key(), message.value(), headers)
+    return SampledRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp,
+        message.key(),
+        message.value(),
+        headers,
+    )

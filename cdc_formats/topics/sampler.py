@@ -1,11 +1,11 @@
 """What detection, profiles and inference know about a format: its `Sampler`.
 
-A format names its sampler in `Format.sampler`; without one it has the hooks' defaults. Then it is detected by the records that it reads,
-and its columns are inferred from values.
+A format names its sampler in `Format.sampler`; without one it has the hooks' defaults. Then it is
+detected by the records that it reads, and its columns are inferred from values.
 
-===========================  =======================================================================================================
+===========================  =====================================================================
 hook                         its use
-===========================  =======================================================================================================
+===========================  =====================================================================
 `Sampler.declaration`        columns and primary key that a record declares
 `Sampler.key_columns`        the columns in a Kafka key
 `Sampler.source_key`         the columns of the source's primary key that a record names
@@ -16,7 +16,7 @@ hook                         its use
 `Sampler.sample_notes`       notes on a sample
 `Sampler.detected_options`   options that follow from the encodings of a sample, before it is read
 `Sampler.evidence`           what speaks for and against the format in a record
-===========================  =======================================================================================================
+===========================  =====================================================================
 """
 
 from __future__ import annotations
@@ -40,7 +40,16 @@ if TYPE_CHECKING:
 
     from .inference.observed import ColumnValues
 
-__all__ = ["Declaration", "DeclaredColumn", "Evidence", "InspectedRecord", "SampleCounts", "Sampler", "sampler_class", "sampler_of"]
+__all__ = [
+    "Declaration",
+    "DeclaredColumn",
+    "Evidence",
+    "InspectedRecord",
+    "SampleCounts",
+    "Sampler",
+    "sampler_class",
+    "sampler_of",
+]
 
 
 @dataclass(kw_only=True)
@@ -90,13 +99,17 @@ class Sampler:
     operation_path: ClassVar[tuple[str, ...]] = ()
     """The path to the operation in a message, which a profile counts; empty if there is none."""
     plain_rows: ClassVar[bool] = False
-    """Whether a value is a row without an operation, so that any object can be one, and a null value is a delete of the key."""
+    """Whether a value is a row without an operation, so that any object can be one, and a null
+    value is a delete of the key."""
     fallback: ClassVar[bool] = False
-    """Whether the format describes messages of many producers, so that it is tried only if the format of no other reads the sample."""
+    """Whether the format describes messages of many producers, so that it is tried only if the
+    format of no other reads the sample."""
     exact_numbers: ClassVar[bool] = True
-    """Whether the producer writes decimals as JSON numbers. Otherwise a number with a fraction is a DOUBLE."""
+    """Whether the producer writes decimals as JSON numbers. Otherwise a number with a fraction is a
+    DOUBLE."""
     complete_connectors: ClassVar[Collection[str]] = ()
-    """The connectors whose messages have all values, so that text equal to the placeholder is ordinary data."""
+    """The connectors whose messages have all values, so that text equal to the placeholder is
+    ordinary data."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
@@ -122,17 +135,19 @@ class Sampler:
         DecodeError
             When a declaration is malformed.
         """
-        return Declaration(primary_key=tuple(self.key_columns(key, headers)) if self.format.reads_key else ())
+        return Declaration(
+            primary_key=tuple(self.key_columns(key, headers)) if self.format.reads_key else ()
+        )
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
-        """Return the columns in a Kafka key with their values; empty if the key is a single value or cannot be read.
+        """Return a Kafka key's columns with values; empty for a single value or an unreadable key.
 
         By default these are the fields of a JSON object, with or without a schema block.
         """
         return key_fields(key)
 
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the columns of the source's primary key that a record names; empty if it names none.
+        """Return the source's primary key columns that a record names; empty if it names none.
 
         By default these are `key_columns` if the format reads the Kafka key.
 
@@ -146,11 +161,11 @@ class Sampler:
         return tuple(self.key_columns(key, headers)) if self.format.reads_key else ()
 
     def plain_value(self, value: Any) -> Any:
-        """Return an image's value as JSON writes it; override it if rows are documents in another notation."""
+        """Return an image's value as JSON writes it; override for documents in another notation."""
         return value
 
     def connector(self, message: Any) -> str | None:
-        """Return the connector that wrote a message, for example ``mysql``; None if the message does not name it.
+        """Return a message's connector, for example ``mysql``; None if the message names none.
 
         Parameters
         ----------
@@ -160,9 +175,15 @@ class Sampler:
         return None
 
     def column_notes(
-        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+        self,
+        column: Column,
+        values: ColumnValues,
+        notes: Sequence[str],
+        *,
+        guessed: bool,
+        connectors: Collection[str],
     ) -> Iterable[str]:
-        """Return the notes for the user on a column's type; override it to name the options that the type depends on.
+        """Return notes for the user on a column's type; override to name the options it depends on.
 
         Parameters
         ----------
@@ -179,7 +200,7 @@ class Sampler:
         return notes
 
     def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
-        """Return the options that follow from a sample's rows, each with its value and the reason for it."""
+        """Return the options that follow from a sample's rows, with their values and reasons."""
         return {}
 
     def sample_notes(self, sample: SampleCounts) -> Iterable[str]:
@@ -187,7 +208,9 @@ class Sampler:
         return ()
 
     @classmethod
-    def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def detected_options(
+        cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Return the options with which the format reads a sample.
 
         Parameters
@@ -215,9 +238,14 @@ def sampler_class(format: type[Format]) -> type[Sampler]:
     Raises
     ------
     UnknownFormatError, MissingDependencyError
-        When `Format.sampler` does not name a subclass of `Sampler`, or it needs a package that is not installed.
+        When `Format.sampler` does not name a subclass of `Sampler`, or it needs a package that is
+        not installed.
     """
-    return load_class(f"the sampler of {format.identifier!r}", format.sampler, Sampler) if format.sampler else Sampler
+    return (
+        load_class(f"the sampler of {format.identifier!r}", format.sampler, Sampler)
+        if format.sampler
+        else Sampler
+    )
 
 
 def sampler_of(format: Format) -> Sampler:

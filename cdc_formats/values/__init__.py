@@ -1,1 +1,4 @@
-"""Values: SQL types, the producers' encodings, reading and writing (one module a type family), equality."""
+"""Values: SQL types, the producers' encodings, reading and writing, equality.
+
+Each type family has a module.
+"""

@@ -1,4 +1,4 @@
-"""BINARY: reading and writing. The canonical value is ``bytes``; in a message it is base64, hexadecimal digits or Latin-1 text."""
+"""BINARY: reading and writing canonical ``bytes`` as base64, hexadecimal digits or Latin-1 text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .handling import Converter, Handling, refuse
 from .schema import SqlType
 from .value_type import ValueType
 
-UNDECLARED_BINARY = "the schema declares text: set binary_handling_mode to the connector's binary.handling.mode, or declare STRING"
+UNDECLARED_BINARY = (
+    "the schema declares text: set binary_handling_mode to the connector's binary.handling.mode, "
+    "or declare STRING"
+)
 
 
 def base64_bytes(sql_type: SqlType, value: str) -> bytes:
@@ -70,4 +73,11 @@ def _writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter:
     return _WRITERS.get(handling.binary or "", base64_text)
 
 
-TYPES = {"BINARY": ValueType(canonical=lambda _: bytes, converter=_converter, writer=_writer, to_text=lambda value: f"x'{value.hex()}'")}
+TYPES = {
+    "BINARY": ValueType(
+        canonical=lambda _: bytes,
+        converter=_converter,
+        writer=_writer,
+        to_text=lambda value: f"x'{value.hex()}'",
+    )
+}

@@ -1,24 +1,26 @@
-"""Equality of values: the definition for keys and rows, used everywhere between a message and the changelog.
+"""Equality of values in keys and rows, used everywhere between a message and the changelog.
 
 It is Spark SQL's ``<=>``, and the equality of Spark's ``groupBy``, joins and ``MERGE``:
 
-================  ====================================================================================================
+================  =======================================================
 values            equal
-================  ====================================================================================================
+================  =======================================================
 NULL              NULL equals NULL
 FLOAT, DOUBLE     NaN equals NaN, for all bit patterns; -0.0 equals 0.0
 ARRAY, STRUCT     element by element
 MAP               the same entries, in any order (Spark compares no maps)
 all others        when their canonical values (`types`) are
-================  ====================================================================================================
+================  =======================================================
 
-An equal row is suppressed, and equal keys identify the same row. Emitted rows keep the message's values unchanged.
+An equal row is suppressed, and equal keys identify the same row. Emitted rows keep the message's
+values unchanged.
 
-Flink has two equalities. Its generated equaliser compares two rows in binary form by their bytes (NaN equals NaN, -0.0 does not
-equal 0.0), and any other two by Java's ``==`` (NaN does not equal NaN, -0.0 equals 0.0). Which one applies to a row depends on the state
-backend.
+Flink has two equalities. Its generated equaliser compares two rows in binary form by their bytes
+(NaN equals NaN, -0.0 does not equal 0.0), and any other two by Java's ``==`` (NaN does not equal
+NaN, -0.0 equals 0.0). Which one applies to a row depends on the state backend.
 
-Source: Flink's EqualiserCodeGenerator; Spark SQL's reference, "NaN Semantics", and NormalizeFloatingNumbers.
+Source: Flink's EqualiserCodeGenerator; Spark SQL's reference, "NaN Semantics", and
+NormalizeFloatingNumbers.
 """
 
 from __future__ import annotations
@@ -52,10 +54,12 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def unifier(sql_type: SqlType) -> Unify | None:
-    """Return the function from a value to a representative of all equal values; None if each value is only equal to itself.
+    """Return the function from a value to a representative of all equal values, or None.
 
-    Representatives are equal exactly if their bytes are (`normalize.core.packing`), so that they can be hashed and looked up. None and
-    `images.ABSENT` are kept.
+    None means that each value is only equal to itself.
+
+    Representatives are equal exactly if their bytes are (`normalize.core.packing`), so that they
+    can be hashed and looked up. None and `images.ABSENT` are kept.
     """
     if sql_type.name in FLOAT_TYPES:
         return _unified_float
@@ -66,7 +70,9 @@ def unifier(sql_type: SqlType) -> Unify | None:
     if sql_type.name == "ARRAY":
         return lambda value: [each[0](item) for item in value] if type(value) is list else value
     if sql_type.name == "MAP":
-        return lambda value: [_unified(entry, each) for entry in value] if type(value) is list else value
+        return lambda value: (
+            [_unified(entry, each) for entry in value] if type(value) is list else value
+        )
     return lambda value: _unified(value, each) if type(value) is list else value
 
 
@@ -79,8 +85,10 @@ def row_unifier(columns: Sequence[Column]) -> Callable[[Sequence[Any]], tuple[An
     return lambda values: tuple(_unified(values, unifiers))
 
 
-def key_getter(columns: Sequence[Column], indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Return the function from a row to its key, the values at these indices; equal keys give the same tuple."""
+def key_getter(
+    columns: Sequence[Column], indices: Sequence[int]
+) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return a function from a row to its key at these indices; equal keys give the same tuple."""
     pick = picker(indices)
     unify = row_unifier([columns[index] for index in indices])
     return pick if unify is None else lambda row: unify(pick(row))
@@ -89,7 +97,9 @@ def key_getter(columns: Sequence[Column], indices: Sequence[int]) -> Callable[[S
 def sorted_entries(entries: Iterable[list[Any]]) -> list[list[Any]]:
     """Return a map's entries in canonical order, independent of their order in the message."""
     listed = list(entries)
-    return sorted(listed, key=_text_key if all(type(entry[0]) is str for entry in listed) else _any_key)
+    return sorted(
+        listed, key=_text_key if all(type(entry[0]) is str for entry in listed) else _any_key
+    )
 
 
 def picker(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Value encodings that depend on the producer's configuration, and the error for a value that its column cannot hold."""
+"""Value encodings that producers configure, and the error for a value that a column cannot hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from .schema import SqlType
 Converter = Callable[[Any], Any]
 
 DECIMAL_MODES = ("precise", "string", "double")
-TIME_MODES = ("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds")
+TIME_MODES = (
+    "adaptive",
+    "adaptive_time_microseconds",
+    "connect",
+    "isostring",
+    "microseconds",
+    "nanoseconds",
+)
 BINARY_MODES = ("bytes", "base64", "base64-url-safe", "hex")
 Rounding = Literal["error", "half_up"]
 
@@ -24,19 +31,24 @@ class Handling:
     Parameters
     ----------
     decimal : {"text", "precise", "string", "double"} or None
-        ``text``: a number or its digits. ``precise``: base64 of the unscaled big-endian bytes, at the column's scale.
-        ``None``: not declared: a JSON number is accepted, a string is an error that names the option.
+        ``text``: a number or its digits. ``precise``: base64 of the unscaled big-endian bytes, at
+        the column's scale. ``None``: not declared: a JSON number is accepted, a string is an error
+        that names the option.
     decimal_scale : int or None
         The scale of ``precise`` if the message contains it; otherwise the column's is used.
     time : {"text", "adaptive", ...} or None
-        ``text``: ISO or SQL text only. Debezium's ``time.precision.mode`` otherwise; ``None``: not declared.
+        ``text``: ISO or SQL text only. Debezium's ``time.precision.mode`` otherwise; ``None``: not
+        declared.
     epoch_unit : {"ms", "us", "ns"} or None
-        The unit of an epoch number if the message's schema contains it; otherwise it follows from `time`.
+        The unit of an epoch number if the message's schema contains it; otherwise it follows from
+        `time`.
     binary : {"bytes", "base64", "base64-url-safe", "hex", "latin1"} or None
-        The text form of bytes (``bytes`` is base64 in JSON). ``None``: not declared: text in a BINARY column is an error.
+        The text form of bytes (``bytes`` is base64 in JSON). ``None``: not declared: text in a
+        BINARY column is an error.
     bigint_unsigned : {"long", "precise"} or None
-        The encoding of unsigned 64-bit numbers in a ``DECIMAL(20,0)`` column. ``long``: a JSON integer, in two's complement. ``precise``:
-        base64 of the big-endian bytes, for every `decimal`.
+        The encoding of unsigned 64-bit numbers in a ``DECIMAL(20,0)`` column. ``long``: a JSON
+        integer, in two's complement. ``precise``: base64 of the big-endian bytes, for every
+        `decimal`.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column; ``None``: such text is an error.
     placeholder : str or None
@@ -46,8 +58,9 @@ class Handling:
     rounding : {"error", "half_up"}
         The treatment of a decimal with more digits after the point than its column holds.
     parts : mapping or None
-        The handling of a nested column's parts if the message describes them, by ``STRUCT.<field>``, ``MAP.key`` and ``MAP.value``. A part
-        without an entry has the column's handling.
+        The handling of a nested column's parts if the message describes them, by
+        ``STRUCT.<field>``, ``MAP.key`` and ``MAP.value``. A part without an entry has the column's
+        handling.
     """
 
     decimal: Literal["text", "precise", "string", "double"] | None = "text"
@@ -63,9 +76,13 @@ class Handling:
     parts: Mapping[str, Handling] | None = None
 
     def of_part(self, name: str) -> Handling:
-        """Return the handling of a nested column's part; the placeholder only replaces whole columns."""
+        """Return a nested column part's handling; the placeholder only replaces whole columns."""
         part = (self.parts or {}).get(name)
-        return replace(self, placeholder=None, parts=None) if part is None else replace(part, placeholder=None)
+        return (
+            replace(self, placeholder=None, parts=None)
+            if part is None
+            else replace(part, placeholder=None)
+        )
 
 
 def null_or(convert: Converter) -> Converter:
@@ -89,7 +106,7 @@ class ConversionError(ValueError):
 
 
 def refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> ConversionError:
-    """Return the error for a value that a column cannot hold: the expected type, the value, and what to do."""
+    """Return the error for a value that a column cannot hold: expected type, value, what to do."""
     hint = f": {hint}" if hint else ""
     expected = f"expected `{sql_type}`, got `{_kind(value)}`"
     return ConversionError(f"{expected} {_shown(value)}{hint}", expected + hint)
@@ -98,7 +115,9 @@ def refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> ConversionErr
 def _kind(value: Any) -> str:
     if isinstance(value, Decimal):
         return "number"
-    return {int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}.get(type(value), type(value).__name__)
+    return {int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}.get(
+        type(value), type(value).__name__
+    )
 
 
 def _shown(value: Any) -> str:

@@ -48,22 +48,27 @@ def wider(first: SqlType, second: SqlType, otherwise: SqlType | None = None) -> 
         return max(first, second, key=lambda each: INTEGER_BITS[each.name])
     if names <= _EXACT:
         whole, scale = map(max, _digits(first), _digits(second))
-        return SqlType("DECIMAL", whole + scale, scale) if whole + scale <= MOST_DIGITS else otherwise
+        return (
+            SqlType("DECIMAL", whole + scale, scale) if whole + scale <= MOST_DIGITS else otherwise
+        )
     if names <= _IN_DOUBLE:
         return SqlType("DOUBLE")
     if names <= set(TEXT_TYPES):
         return SqlType("STRING")
     if len(names) == 1 and first.name in times.TYPES:
         return replace(first, precision=max(first.precision or 6, second.precision or 6))
-    if names == {"ARRAY"} and (element := wider(first.fields[0].type, second.fields[0].type, otherwise)):
+    if names == {"ARRAY"} and (
+        element := wider(first.fields[0].type, second.fields[0].type, otherwise)
+    ):
         return replace(first, fields=(replace(first.fields[0], type=element),))
     return otherwise
 
 
 def cuts(kind: SqlType, other: SqlType) -> bool:
-    """Return whether a column of the type `kind` silently loses part of a value of the type `other`.
+    """Return whether a column of type `kind` silently loses part of a value of the type `other`.
 
-    A value that is too large for its type is not such a case, since it raises an error. FLOAT and DOUBLE are approximate by definition.
+    A value that is too large for its type is not such a case, since it raises an error. FLOAT and
+    DOUBLE are approximate by definition.
 
     Examples
     --------
@@ -71,8 +76,14 @@ def cuts(kind: SqlType, other: SqlType) -> bool:
     (True, False)
     """
     if kind.fields and kind.name == other.name:
-        parts = {part.name.lower(): part.type for part in kind.fields}  # Spark ignores case by default
-        return any(cuts(parts[each.name.lower()], each.type) for each in other.fields if each.name.lower() in parts)
+        parts = {
+            part.name.lower(): part.type for part in kind.fields
+        }  # Spark ignores case by default
+        return any(
+            cuts(parts[each.name.lower()], each.type)
+            for each in other.fields
+            if each.name.lower() in parts
+        )
     if kind.name == "BOOLEAN":
         return other.name in _EXACT or other.name in APPROXIMATE
     if kind.name in _EXACT:
@@ -89,7 +100,10 @@ def holds(wide: SqlType, narrow: SqlType) -> bool:
     if wide.name == narrow.name == "DECIMAL":
         return all(more >= less for more, less in zip(_digits(wide), _digits(narrow), strict=True))
     # Microseconds are stored for every precision.
-    return (wide.name == narrow.name and wide.name in times.TYPES) or (wide.name, narrow.name) == ("DOUBLE", "FLOAT")
+    return (wide.name == narrow.name and wide.name in times.TYPES) or (wide.name, narrow.name) == (
+        "DOUBLE",
+        "FLOAT",
+    )
 
 
 def _digits(sql_type: SqlType) -> tuple[int, int]:

@@ -1,6 +1,9 @@
-"""ARRAY, MAP and STRUCT: reading and writing. The canonical value is a list; a MAP's has ``[key, value]``, sorted by key.
+"""ARRAY, MAP and STRUCT: reading and writing.
 
-Their parts have types of their own; the caller passes the converters of the parts, or the function that returns them.
+The canonical value is a list; a MAP's has ``[key, value]``, sorted by key.
+
+Their parts have types of their own; the caller passes the converters of the parts, or the function
+that returns them.
 """
 
 from __future__ import annotations
@@ -30,34 +33,48 @@ def nested_canonical(sql_type: SqlType, inner: Sequence[Any]) -> Any:
 
 
 def nested_to_python(sql_type: SqlType, inner: Sequence[Converter]) -> Converter:
-    """Return the function from a canonical value to a ``list`` or ``dict``; `inner` are the functions of the parts."""
+    """Return the function from a canonical value to a ``list`` or ``dict``.
+
+    `inner` are the functions of the parts.
+    """
     names = [field.name for field in sql_type.fields]
     by_name: dict[str, Converter] = {
         "ARRAY": lambda value: [inner[0](item) for item in value],
         "MAP": lambda value: {inner[0](key): inner[1](item) for key, item in value},
-        "STRUCT": lambda value: {name: to(item) for name, to, item in zip(names, inner, value, strict=True)},
+        "STRUCT": lambda value: {
+            name: to(item) for name, to, item in zip(names, inner, value, strict=True)
+        },
     }
     return by_name[sql_type.name]
 
 
-# --------------------------------------------------------------------------------------------------------------- reading
+# --------------------------------------------------------------------------------------------------
+# reading
 
 
 def part_handling(sql_type: SqlType, part: Column, handling: Handling) -> Handling:
     """Return the handling of a part of a nested column."""
     # A schema block's handling of an array is that of its elements.
-    return replace(handling, placeholder=None) if sql_type.name == "ARRAY" else handling.of_part(f"{sql_type.name}.{part.name}")
+    return (
+        replace(handling, placeholder=None)
+        if sql_type.name == "ARRAY"
+        else handling.of_part(f"{sql_type.name}.{part.name}")
+    )
 
 
 def nested_converter(sql_type: SqlType, of: Callable[[Column], Converter]) -> Converter:
-    """Return the converter of an ARRAY, a MAP or a STRUCT; `of` returns the converter of a part, and null becomes None."""
+    """Return an ARRAY, MAP or STRUCT converter; `of` gives a part's, and null becomes None."""
     inner = [null_or(of(column)) for column in sql_type.fields]
     if sql_type.name == "ARRAY":
         (element,) = inner
         return _of_kind(sql_type, list, lambda value: [element(item) for item in value])
     if sql_type.name == "MAP":
         key, item = inner
-        return _of_kind(sql_type, dict, lambda value: sorted_entries([key(name), item(entry)] for name, entry in value.items()))
+        return _of_kind(
+            sql_type,
+            dict,
+            lambda value: sorted_entries([key(name), item(entry)] for name, entry in value.items()),
+        )
     fields = [(column.name, to) for column, to in zip(sql_type.fields, inner, strict=True)]
     return _of_kind(sql_type, dict, lambda value: [to(value.get(name)) for name, to in fields])
 
@@ -73,18 +90,22 @@ def _of_kind(sql_type: SqlType, kind: type, to: Converter) -> Converter:
     return convert
 
 
-# --------------------------------------------------------------------------------------------------------------- writing
+# --------------------------------------------------------------------------------------------------
+# writing
 
 
 def nested_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
-    """Return the function from a canonical value to a JSON value; `of` returns the writer of a part.
+    """Return the function from a canonical value to a JSON value; `of` returns a part's writer.
 
     Raises
     ------
     SchemaError
-        When the type cannot be written: a MAP's key is not a string, or a STRUCT has two fields of one name.
+        When the type cannot be written: a MAP's key is not a string, or a STRUCT has two fields of
+        one name.
     """
-    return {"ARRAY": _array_writer, "MAP": _map_writer, "STRUCT": _struct_writer}[sql_type.name](sql_type, of)
+    return {"ARRAY": _array_writer, "MAP": _map_writer, "STRUCT": _struct_writer}[sql_type.name](
+        sql_type, of
+    )
 
 
 def _part_writer(write: Converter | None) -> Converter:
@@ -99,7 +120,9 @@ def _array_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -
 def _map_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
     key, entry = sql_type.fields
     if key.type.name not in TEXT_TYPES:
-        raise SchemaError(f"{sql_type} cannot be written as JSON: the key of a map must be a STRING")
+        raise SchemaError(
+            f"{sql_type} cannot be written as JSON: the key of a map must be a STRING"
+        )
     item = _part_writer(of(entry))
 
     def write(value: list[Any]) -> dict[str, Any]:
@@ -114,6 +137,10 @@ def _map_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> 
 def _struct_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
     names = [field.name for field in sql_type.fields]
     if len(set(names)) != len(names):
-        raise SchemaError(f"{sql_type} cannot be written as JSON: two of its fields have the same name")
+        raise SchemaError(
+            f"{sql_type} cannot be written as JSON: two of its fields have the same name"
+        )
     inner = [_part_writer(of(field)) for field in sql_type.fields]
-    return lambda value: {name: write(item) for name, write, item in zip(names, inner, value, strict=True)}
+    return lambda value: {
+        name: write(item) for name, write, item in zip(names, inner, value, strict=True)
+    }

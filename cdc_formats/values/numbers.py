@@ -1,7 +1,8 @@
 """Booleans, integers, floats and decimals: reading and writing.
 
-The canonical values are ``bool``, ``int``, ``float`` (a FLOAT rounded to 32 bits), and a DECIMAL's text: plain digits, exactly as many
-after the point as its scale, no exponent, no ``-0``. `Handling` describes how a producer writes decimals and unsigned integers.
+The canonical values are ``bool``, ``int``, ``float`` (a FLOAT rounded to 32 bits), and a DECIMAL's
+text: plain digits, exactly as many after the point as its scale, no exponent, no ``-0``. `Handling`
+describes how a producer writes decimals and unsigned integers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 """Bits of the integer types, without the sign."""
 FLOAT_TYPES = ("FLOAT", "DOUBLE")
 
-# -------------------------------------------------------------------------------------------------------------- booleans
+# --------------------------------------------------------------------------------------------------
+# booleans
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -51,7 +53,8 @@ def _boolean_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Convert
     return None if handling.native else lambda value: "true" if value else "false"
 
 
-# ------------------------------------------------------------------------------------------------------------- integers
+# --------------------------------------------------------------------------------------------------
+# integers
 
 _INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,40}")
 
@@ -90,7 +93,8 @@ def _integer_canonical(sql_type: SqlType) -> Any:
     return Annotated[int, msgspec.Meta(ge=-(2**bits), le=2**bits - 1)]
 
 
-# --------------------------------------------------------------------------------------------------------------- floats
+# --------------------------------------------------------------------------------------------------
+# floats
 
 _FLOAT_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SPECIAL_FLOATS = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf"}
@@ -158,7 +162,8 @@ def shortest(value: float) -> float:
     3.14
     """
     packed = _SINGLE.pack(value)
-    # Six digits identify every decimal of up to six digits. Only subnormal floats can have fewer significant digits.
+    # Six digits identify every decimal of up to six digits. Only subnormal floats can have fewer
+    # significant digits.
     for form in _FORMS if -_LEAST_NORMAL < value < _LEAST_NORMAL else _FORMS[4:]:
         number = float(form % value)
         if _SINGLE.pack(number) == packed:
@@ -185,19 +190,29 @@ def _single(sql_type: SqlType, value: float) -> float:
         raise refuse(sql_type, value, "out of its range") from None
 
 
-# ------------------------------------------------------------------------------------------------------------- decimals
+# --------------------------------------------------------------------------------------------------
+# decimals
 
 _EXACT = Context(prec=120)
 _WIDE = Context(prec=200)
 _DECIMAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_LOST_DIGITS = "a float may have lost digits: read the message with cdc_formats.read_object, which gives a Decimal, instead of json.loads"
-_UNDECLARED_DECIMAL = (
-    "is it base64 or digits? Set decimal_handling_mode to the connector's decimal.handling.mode: 'precise', 'string' or 'double'"
+_LOST_DIGITS = (
+    "a float may have lost digits: read the message with cdc_formats.read_object, which gives a "
+    "Decimal, instead of json.loads"
 )
-_TOO_MANY_DIGITS = "more digits after the point than the type holds: declare a type that holds them, or set rounding='half_up'"
+_UNDECLARED_DECIMAL = (
+    "is it base64 or digits? Set decimal_handling_mode to the connector's decimal.handling.mode: "
+    "'precise', 'string' or 'double'"
+)
+_TOO_MANY_DIGITS = (
+    "more digits after the point than the type holds: declare a type that holds them, or set "
+    "rounding='half_up'"
+)
 _UNSIGNED_BASE64 = re.compile("[A-Za-f][A-Za-z0-9+/]*={0,2}")
 """Base64 of a non-negative number: its first bit is 0. Decimal digits never match."""
-_UNDECLARED_UNSIGNED = "if it is base64 of an unsigned BIGINT, set bigint_unsigned_handling_mode='precise'"
+_UNDECLARED_UNSIGNED = (
+    "if it is base64 of an unsigned BIGINT, set bigint_unsigned_handling_mode='precise'"
+)
 
 
 def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding = "error") -> str:
@@ -208,13 +223,14 @@ def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding 
     value : Decimal
     precision, scale : int
     rounding : {"error", "half_up"}
-        The treatment of more than `scale` digits after the point; trailing zeros always fit. Flink rounds half up.
+        The treatment of more than `scale` digits after the point; trailing zeros always fit. Flink
+        rounds half up.
 
     Raises
     ------
     ConversionError
-        When the value is not finite, has more than ``precision - scale`` digits before the point (Flink: NULL), or needs rounding that is
-        not enabled.
+        When the value is not finite, has more than ``precision - scale`` digits before the point
+        (Flink: NULL), or needs rounding that is not enabled.
 
     Examples
     --------
@@ -243,13 +259,22 @@ def scaled(unscaled: int, scale: int) -> Decimal:
 def _decimal_converter(sql_type: SqlType, handling: Handling) -> Converter:
     precision, scale, rounding = sql_type.precision or 10, sql_type.scale or 0, handling.rounding
     whole = precision - scale
-    unsigned = handling.bigint_unsigned if handling.decimal in DECIMAL_MODES or handling.decimal is None else "precise"
+    unsigned = (
+        handling.bigint_unsigned
+        if handling.decimal in DECIMAL_MODES or handling.decimal is None
+        else "precise"
+    )
     of_text = _decimal_text_reader(sql_type, handling, precision, scale)
-    canonical = _canonical_decimal(precision, scale) if handling.decimal in ("text", "string", "double") else _never
+    canonical = (
+        _canonical_decimal(precision, scale)
+        if handling.decimal in ("text", "string", "double")
+        else _never
+    )
 
     def convert(value: Any) -> str:
         if type(value) is str:
-            # Hot path: digits as producers write them ("12.34" for a scale of 2) are already canonical.
+            # Hot path: digits as producers write them ("12.34" for a scale of 2) are already
+            # canonical.
             return value if canonical(value) else of_text(value)
         if type(value) is int:
             if precision == 20 and scale == 0:
@@ -276,12 +301,16 @@ def _never(text: str) -> None:
     return None
 
 
-def _decimal_text_reader(sql_type: SqlType, handling: Handling, precision: int, scale: int) -> Callable[[str], str]:
+def _decimal_text_reader(
+    sql_type: SqlType, handling: Handling, precision: int, scale: int
+) -> Callable[[str], str]:
     def undeclared(value: str) -> str:
         raise refuse(sql_type, value, _UNDECLARED_DECIMAL)
 
     def of_base64(value: str) -> str:
-        return decimal_text(scaled(_big_endian(sql_type, value), written), precision, scale, handling.rounding)
+        return decimal_text(
+            scaled(_big_endian(sql_type, value), written), precision, scale, handling.rounding
+        )
 
     def of_digits(value: str) -> str:
         if not _DECIMAL_TEXT.fullmatch(text := value.strip()):
@@ -295,14 +324,20 @@ def _decimal_text_reader(sql_type: SqlType, handling: Handling, precision: int, 
     return read
 
 
-def _unsigned_text_reader(sql_type: SqlType, handling: Handling, read: Callable[[str], str]) -> Callable[[str], str]:
-    # With bigint.unsigned.handling.mode=precise an unsigned BIGINT is base64 in every decimal.handling.mode. Digits are never
-    # ambiguous: as base64 they are a negative number.
+def _unsigned_text_reader(
+    sql_type: SqlType, handling: Handling, read: Callable[[str], str]
+) -> Callable[[str], str]:
+    # With bigint.unsigned.handling.mode=precise an unsigned BIGINT is base64 in every
+    # decimal.handling.mode. Digits are never ambiguous: as base64 they are a negative number.
     def convert(value: str) -> str:
         if not _UNSIGNED_BASE64.fullmatch(value):
             return read(value)
         if handling.bigint_unsigned != "precise":
-            undeclared = f"{_UNDECLARED_DECIMAL}; {_UNDECLARED_UNSIGNED}" if handling.decimal is None else _UNDECLARED_UNSIGNED
+            undeclared = (
+                f"{_UNDECLARED_DECIMAL}; {_UNDECLARED_UNSIGNED}"
+                if handling.decimal is None
+                else _UNDECLARED_UNSIGNED
+            )
             raise refuse(sql_type, value, undeclared)
         number = _big_endian(sql_type, value)
         if number < 2**64:
@@ -320,7 +355,10 @@ def _unsigned(sql_type: SqlType, value: int, mode: str | None) -> int:
     raise refuse(
         sql_type,
         value,
-        "an unsigned BIGINT in two's complement? Then set bigint_unsigned_handling_mode='long', else 'precise'",
+        (
+            "an unsigned BIGINT in two's complement? Then set "
+            "bigint_unsigned_handling_mode='long', else 'precise'"
+        ),
     )
 
 
@@ -329,7 +367,9 @@ def _big_endian(sql_type: SqlType, value: Any) -> int:
         raise refuse(sql_type, value)
     raw = base64_bytes(sql_type, value)
     if not raw or len(raw) > 64:
-        raise refuse(sql_type, value, "expected base64 of an unscaled number (decimal.handling.mode=precise)")
+        raise refuse(
+            sql_type, value, "expected base64 of an unscaled number (decimal.handling.mode=precise)"
+        )
     return int.from_bytes(raw, "big", signed=True)
 
 
@@ -343,7 +383,9 @@ def _variable_scale(sql_type: SqlType, value: Mapping[str, Any]) -> Decimal:
 def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
     number = _number if handling.native else None
     write = {"precise": _base64_of_unscaled, "string": None}.get(handling.decimal or "", number)
-    if (sql_type.precision, sql_type.scale) != (20, 0) or (handling.decimal is not None and handling.decimal not in DECIMAL_MODES):
+    if (sql_type.precision, sql_type.scale) != (20, 0) or (
+        handling.decimal is not None and handling.decimal not in DECIMAL_MODES
+    ):
         return write
     long = handling.bigint_unsigned == "long"
 
@@ -351,7 +393,9 @@ def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Convert
         if long and 0 <= int(value) < 2**64:
             return int(value) - (2**64 if int(value) >= 2**63 else 0)
         if write is _number and value[0] == "-":
-            return msgspec.Raw(f"{value}.0".encode())  # written as a double: an integer would be read as two's complement
+            return msgspec.Raw(
+                f"{value}.0".encode()
+            )  # written as a double: an integer would be read as two's complement
         return value if write is None else write(value)
 
     return unsigned
@@ -374,9 +418,12 @@ def _decimal_canonical(sql_type: SqlType) -> Any:
     return Annotated[str, msgspec.Meta(pattern=rf"^-?{whole}{fraction}\Z")]
 
 
-# ------------------------------------------------------------------------------------------------------------- the types
+# --------------------------------------------------------------------------------------------------
+# the types
 
-_INTEGER = ValueType(canonical=_integer_canonical, converter=_integer_converter, writer=_integer_writer)
+_INTEGER = ValueType(
+    canonical=_integer_canonical, converter=_integer_converter, writer=_integer_writer
+)
 TYPES = {
     "BOOLEAN": ValueType(
         canonical=lambda _: bool,
@@ -386,8 +433,18 @@ TYPES = {
     ),
     **dict.fromkeys(INTEGER_BITS, _INTEGER),
     "FLOAT": ValueType(
-        canonical=lambda _: float, converter=_float_converter, writer=_float_writer, to_text=lambda value: str(shortest(value))
+        canonical=lambda _: float,
+        converter=_float_converter,
+        writer=_float_writer,
+        to_text=lambda value: str(shortest(value)),
     ),
-    "DOUBLE": ValueType(canonical=lambda _: float, converter=_float_converter, writer=_float_writer),
-    "DECIMAL": ValueType(canonical=_decimal_canonical, converter=_decimal_converter, writer=_decimal_writer, to_python=Decimal),
+    "DOUBLE": ValueType(
+        canonical=lambda _: float, converter=_float_converter, writer=_float_writer
+    ),
+    "DECIMAL": ValueType(
+        canonical=_decimal_canonical,
+        converter=_decimal_converter,
+        writer=_decimal_writer,
+        to_python=Decimal,
+    ),
 }

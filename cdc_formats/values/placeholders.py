@@ -1,4 +1,4 @@
-"""Debezium's unavailable-value placeholder: it replaces a value that the log does not contain (an unchanged TOAST value)."""
+"""Debezium's unavailable-value placeholder, for values not in the log (unchanged TOAST values)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ def _encoded_placeholder(handling: Handling) -> str:
     raw = (handling.placeholder or "").encode()
     if handling.binary == "hex":
         return raw.hex()
-    return base64.urlsafe_b64encode(raw).decode() if handling.binary == "base64-url-safe" else base64.b64encode(raw).decode()
+    return (
+        base64.urlsafe_b64encode(raw).decode()
+        if handling.binary == "base64-url-safe"
+        else base64.b64encode(raw).decode()
+    )
 
 
 def _text_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
@@ -52,14 +56,14 @@ _FORMS: dict[str, Callable[[Handling, SqlType], tuple[Any, ...]]] = {
 
 
 def placeholder_forms(sql_type: SqlType, handling: Handling) -> tuple[Any, ...]:
-    """Return the message's values for an unavailable value of a column; empty if the type has none."""
+    """Return the message values for a column's unavailable value; empty if the type has none."""
     if handling.placeholder is None or sql_type.name not in _FORMS:
         return ()
     return _FORMS[sql_type.name](handling, sql_type)
 
 
 def canonical_placeholder(sql_type: SqlType, placeholder: str | None) -> Any:
-    """Return the canonical value of the unavailable-value placeholder in a column, or None if it has none."""
+    """Return the canonical unavailable-value placeholder of a column, or None if it has none."""
     if placeholder is None:
         return None
     if sql_type.name in TEXT_TYPES:
@@ -73,4 +77,10 @@ def canonical_placeholder(sql_type: SqlType, placeholder: str | None) -> Any:
     # For numbers, the placeholder's bytes (Debezium's UnchangedToastedPlaceholder).
     element = sql_type.fields[0].type
     item = canonical_placeholder(element, placeholder)
-    return list(placeholder.encode()) if element.name in INTEGER_BITS else None if item is None else [item]
+    return (
+        list(placeholder.encode())
+        if element.name in INTEGER_BITS
+        else None
+        if item is None
+        else [item]
+    )

@@ -1,7 +1,8 @@
 """Declared columns: Spark's DDL text to `Column`, without Spark.
 
-``columns("id BIGINT NOT NULL, weight DECIMAL(10,3)")`` accepts the syntax of ``StructType.fromDDL`` and three extensions for changelogs:
-``TIME(p)``, a precision on ``TIMESTAMP(p)`` and ``TIMESTAMP_NTZ(p)`` (Debezium chooses the unit of an epoch number by the source column's
+``columns("id BIGINT NOT NULL, weight DECIMAL(10,3)")`` accepts the syntax of ``StructType.fromDDL``
+and three extensions for changelogs: ``TIME(p)``, a precision on ``TIMESTAMP(p)`` and
+``TIMESTAMP_NTZ(p)`` (Debezium chooses the unit of an epoch number by the source column's
 precision), and ``BIGINT UNSIGNED``-sized numbers as ``DECIMAL(20,0)``.
 """
 
@@ -23,9 +24,11 @@ class SqlType:
     name : str
         One of `TYPE_NAMES`.
     precision, scale : int or None
-        ``DECIMAL(precision, scale)``, ``TIME(precision)``, ``TIMESTAMP(precision)``, ``CHAR(precision)``.
+        ``DECIMAL(precision, scale)``, ``TIME(precision)``, ``TIMESTAMP(precision)``,
+        ``CHAR(precision)``.
     fields : tuple of Column
-        The fields of a ``STRUCT``; the ``element`` of an ``ARRAY``; the ``key`` and ``value`` of a ``MAP``.
+        The fields of a ``STRUCT``; the ``element`` of an ``ARRAY``; the ``key`` and ``value`` of a
+        ``MAP``.
     """
 
     name: str
@@ -81,7 +84,18 @@ _SYNONYMS = {
     "BYTES": "BINARY",
     "TIMESTAMP_LTZ": "TIMESTAMP",
 }
-_PLAIN = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "DATE")
+_PLAIN = (
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "STRING",
+    "BINARY",
+    "DATE",
+)
 _SIZED = {
     "CHAR": (1, 2**31 - 1),
     "VARCHAR": (1, 2**31 - 1),
@@ -93,7 +107,10 @@ _TEXT = ("STRING", "CHAR", "VARCHAR")
 TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "MAP", "STRUCT")
 """The names of all types."""
 
-_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),:]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),"
+    r":]))"
+)
 
 
 def quote(name: str) -> str:
@@ -159,7 +176,9 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     """
     result = _Parser(ddl).columns() if isinstance(ddl, str) else tuple(ddl)
     if not result:
-        raise SchemaError("a schema needs at least one column, for example 'id BIGINT, name STRING'")
+        raise SchemaError(
+            "a schema needs at least one column, for example 'id BIGINT, name STRING'"
+        )
     names = [column.name for column in result]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -204,7 +223,10 @@ class _Parser:
             yield match.group().strip()
 
     def _error(self, reason: str) -> SchemaError:
-        return SchemaError(f"{reason} in schema {self.text!r}; write Spark DDL, for example 'id BIGINT NOT NULL, name STRING'")
+        return SchemaError(
+            f"{reason} in schema {self.text!r}; write Spark DDL, for example 'id BIGINT NOT NULL, "
+            "name STRING'"
+        )
 
     def _peek(self) -> str:
         return self.tokens[self.next] if self.next < len(self.tokens) else ""
@@ -217,7 +239,9 @@ class _Parser:
         return token
 
     def _accept(self, *expected: str) -> bool:
-        if [token.upper() for token in self.tokens[self.next : self.next + len(expected)]] == list(expected):
+        if [token.upper() for token in self.tokens[self.next : self.next + len(expected)]] == list(
+            expected
+        ):
             self.next += len(expected)
             return True
         return False
@@ -310,7 +334,9 @@ class _Parser:
     def _number(self, least: int, most: int) -> int:
         token = self._take()
         if not (token.isascii() and token.isdigit() and least <= int(token) <= most):
-            raise self._error(f"expected a number from {least} to {most}, got {token or 'the end'!r}")
+            raise self._error(
+                f"expected a number from {least} to {most}, got {token or 'the end'!r}"
+            )
         return int(token)
 
     def _interval(self) -> SqlType:

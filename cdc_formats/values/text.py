@@ -1,4 +1,7 @@
-"""STRING, CHAR and VARCHAR: reading and writing. The canonical value is ``str``; a STRING holds every JSON value as its text."""
+"""STRING, CHAR and VARCHAR: reading and writing.
+
+The canonical value is ``str``; a STRING holds every JSON value as its text.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from .value_type import ValueType
 def _converter(sql_type: SqlType, handling: Handling) -> Converter:
     def convert(value: Any) -> str:
         if type(value) is str:
-            # JSON text is well-formed, but a custom format can return a lone surrogate, which Arrow and Spark cannot encode.
+            # JSON text is well-formed, but a custom format can return a lone surrogate, which Arrow
+            # and Spark cannot encode.
             try:
                 value.isascii() or value.encode()
             except UnicodeEncodeError:

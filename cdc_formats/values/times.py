@@ -1,8 +1,10 @@
-"""Dates, times, timestamps and durations: reading and writing, as text or as epoch numbers in a declared unit.
+"""Dates, times, timestamps and durations: reading and writing.
 
-The canonical values are integers: a DATE's days since 1970-01-01, a TIME's microseconds since midnight, microseconds since 1970-01-01
-00:00:00 (of a TIMESTAMP in UTC, of a TIMESTAMP_NTZ without a zone), and a duration's microseconds. `Handling` describes the producer's
-units and zone.
+In a message they are text, or epoch numbers in a declared unit.
+
+The canonical values are integers: a DATE's days since 1970-01-01, a TIME's microseconds since
+midnight, microseconds since 1970-01-01 00:00:00 (of a TIMESTAMP in UTC, of a TIMESTAMP_NTZ without
+a zone), and a duration's microseconds. `Handling` describes the producer's units and zone.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LEAST_DAY, _MOST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
 LEAST_STAMP, MOST_STAMP = _LEAST_DAY * DAY_MICROS, (_MOST_DAY + 1) * DAY_MICROS - 1
-_UNDECLARED_TIME = "its unit is unknown: set time_precision_mode to the connector's time.precision.mode"
+_UNDECLARED_TIME = (
+    "its unit is unknown: set time_precision_mode to the connector's time.precision.mode"
+)
 _TEXT_ONLY = "this format writes dates and times as text"
 
 
@@ -43,7 +47,8 @@ def _ranged(sql_type: SqlType, least: int, most: int, write: Converter | None) -
     return convert
 
 
-# -------------------------------------------------------------------------------------------------------- epoch numbers
+# --------------------------------------------------------------------------------------------------
+# epoch numbers
 
 MICROS_PER_UNIT = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """By the unit of an epoch number: a factor and a divisor that convert it to microseconds."""
@@ -51,7 +56,7 @@ _UNIT_BY_MODE = {"connect": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 
 def unit_of_precision(precision: int) -> str:
-    """Return the largest unit, ``ms``, ``us`` or ``ns``, that holds the fractional digits of a second."""
+    """Return the largest unit (``ms``, ``us``, ``ns``) that holds a second's fractional digits."""
     return "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
 
 
@@ -76,15 +81,20 @@ def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
         return "", _TEXT_ONLY
     if sql_type.name == "INTERVAL DAY TO SECOND":
         # io.debezium.time.MicroDuration and MicroTime; Connect's own times have no duration.
-        return ("us", "") if handling.time.endswith(("adaptive", "microseconds")) else ("", "declare TIME or BIGINT")
+        return (
+            ("us", "")
+            if handling.time.endswith(("adaptive", "microseconds"))
+            else ("", "declare TIME or BIGINT")
+        )
     if handling.time == "adaptive_time_microseconds" and sql_type.name == "TIME":
         return "us", ""
     if handling.time in _UNIT_BY_MODE:
         return _UNIT_BY_MODE[handling.time], ""
     if sql_type.precision is None:
         return "", (
-            f"'{handling.time}' writes milliseconds for a source column of precision 0 to 3 and microseconds for 4 to 6: "
-            f"declare {sql_type.name}(3) or {sql_type.name}(6), as in the source table"
+            f"'{handling.time}' writes milliseconds for a source column of precision 0 to 3 and "
+            f"microseconds for 4 to 6: declare {sql_type.name}(3) or {sql_type.name}(6), as in the "
+            "source table"
         )
     # SQL Server's datetime2(7) and Oracle's timestamp(9) are nanoseconds in the adaptive modes.
     return unit_of_precision(sql_type.precision), ""
@@ -119,7 +129,8 @@ def _epoch_writer(sql_type: SqlType, unit: str) -> Converter:
     return write
 
 
-# ---------------------------------------------------------------------------------------------------------------- dates
+# --------------------------------------------------------------------------------------------------
+# dates
 
 
 def _days(text: str) -> int:
@@ -137,10 +148,13 @@ def _date_converter(sql_type: SqlType, handling: Handling) -> Converter:
     def convert(value: Any) -> int:
         if type(value) is str:
             try:
-                return _days(value[:10] if handling.time == "isostring" and value.endswith("Z") else value)
+                return _days(
+                    value[:10] if handling.time == "isostring" and value.endswith("Z") else value
+                )
             except ValueError:
                 raise refuse(sql_type, value, "expected yyyy-MM-dd") from None
-        # In all of Debezium's modes except isostring a date is a number of days, so this needs no declaration.
+        # In all of Debezium's modes except isostring a date is a number of days, so this needs no
+        # declaration.
         if type(value) is int and handling.time != "text":
             if _LEAST_DAY <= value <= _MOST_DAY:
                 return value
@@ -153,10 +167,16 @@ def _date_converter(sql_type: SqlType, handling: Handling) -> Converter:
 def _date_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
     days = handling.time not in ("text", "isostring", None)
     zone = "Z" if handling.time == "isostring" else ""
-    return _ranged(sql_type, LEAST_STAMP // DAY_MICROS, MOST_STAMP // DAY_MICROS, None if days else lambda value: date_text(value) + zone)
+    return _ranged(
+        sql_type,
+        LEAST_STAMP // DAY_MICROS,
+        MOST_STAMP // DAY_MICROS,
+        None if days else lambda value: date_text(value) + zone,
+    )
 
 
-# --------------------------------------------------------------------------------------------------------- times of day
+# --------------------------------------------------------------------------------------------------
+# times of day
 
 _TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z?)")
 
@@ -194,10 +214,16 @@ def _time_converter(sql_type: SqlType, handling: Handling) -> Converter:
 def _time_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
     unit = epoch_unit(sql_type, handling)[0]
     zone = "Z" if handling.time == "isostring" else ""
-    return _ranged(sql_type, 0, DAY_MICROS - 1, _epoch_writer(sql_type, unit) if unit else lambda value: time_text(value) + zone)
+    return _ranged(
+        sql_type,
+        0,
+        DAY_MICROS - 1,
+        _epoch_writer(sql_type, unit) if unit else lambda value: time_text(value) + zone,
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------- timestamps
+# --------------------------------------------------------------------------------------------------
+# timestamps
 
 _ZONE_TEXT = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?")
 _FRACTIONS = {"": 0, **{f".{millis:03d}": millis * 1000 for millis in range(1000)}}
@@ -219,7 +245,7 @@ def _whole_seconds(text: str) -> int:
 
 
 class _WholeSeconds(dict[str, int]):
-    """Results of `_whole_seconds`: rows of a stream share their seconds, and a dict is faster than lru_cache."""
+    """Results of `_whole_seconds`, faster than lru_cache; rows of a stream share their seconds."""
 
     def __missing__(self, text: str) -> int:
         if len(self) >= 8192:
@@ -241,7 +267,7 @@ def _split_stamp(text: str) -> tuple[int, str]:
 
 
 def timestamp_text(micros: int, between: str = " ") -> str:
-    """Return microseconds since 1970-01-01 00:00:00 as ``yyyy-MM-dd HH:mm:ss`` with the significant digits of a fraction."""
+    """Return epoch microseconds as ``yyyy-MM-dd HH:mm:ss`` and a fraction's significant digits."""
     days, rest = divmod(micros, DAY_MICROS)
     return date_text(days) + between + time_text(rest)
 
@@ -293,8 +319,8 @@ def _zone_reader(time_zone: str | None) -> Callable[[int], int]:
 
     def undeclared(micros: int) -> int:
         raise ConversionError(
-            "expected a time zone in a TIMESTAMP's text, got none: declare TIMESTAMP_NTZ, or set time_zone to the zone "
-            "that the producer writes in"
+            "expected a time zone in a TIMESTAMP's text, got none: declare TIMESTAMP_NTZ, or set "
+            "time_zone to the zone that the producer writes in"
         )
 
     if time_zone is None:
@@ -304,11 +330,15 @@ def _zone_reader(time_zone: str | None) -> Callable[[int], int]:
     try:
         zone = ZoneInfo(time_zone)
     except (KeyError, ValueError, OSError):
-        raise FormatOptionError(f"time_zone {time_zone!r} is unknown; use a name such as 'Europe/Berlin' or 'UTC'") from None
+        raise FormatOptionError(
+            f"time_zone {time_zone!r} is unknown; use a name such as 'Europe/Berlin' or 'UTC'"
+        ) from None
 
     def of_zone(micros: int) -> int:
         local = datetime(1970, 1, 1) + timedelta(microseconds=micros)
-        return (local.replace(tzinfo=zone) - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+        return (
+            local.replace(tzinfo=zone) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        ) // timedelta(microseconds=1)
 
     return of_zone
 
@@ -318,11 +348,16 @@ def _timestamp_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Conve
     unit = "" if with_zone else epoch_unit(sql_type, handling)[0]
     between = "T" if iso or handling.time not in ("text", None) else " "
     zone = "Z" if with_zone or handling.time == "isostring" else ""
-    write = _epoch_writer(sql_type, unit) if unit else lambda value: timestamp_text(value, between) + zone
+    write = (
+        _epoch_writer(sql_type, unit)
+        if unit
+        else lambda value: timestamp_text(value, between) + zone
+    )
     return _ranged(sql_type, LEAST_STAMP, MOST_STAMP, write)
 
 
-# ------------------------------------------------------------------------------------------------------------ durations
+# --------------------------------------------------------------------------------------------------
+# durations
 
 _INTERVAL_TEXT = re.compile(r"(-?)([0-9]{1,9}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?")
 _MOST_INTERVAL = 10**9 * 3_600_000_000 - 1
@@ -343,7 +378,9 @@ def _interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
         match = _INTERVAL_TEXT.fullmatch(value)
         if match is None or int(match[3]) > 59 or int(match[4]) > 59:
             raise refuse(sql_type, value, "expected [-]hours:mm:ss[.fraction]")
-        micros = ((int(match[2]) * 60 + int(match[3])) * 60 + int(match[4])) * 1_000_000 + _micros(match[5])
+        micros = ((int(match[2]) * 60 + int(match[3])) * 60 + int(match[4])) * 1_000_000 + _micros(
+            match[5]
+        )
         return -micros if match[1] else micros
 
     return convert
@@ -351,10 +388,15 @@ def _interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
 def _interval_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
     unit = epoch_unit(sql_type, handling)[0]
-    return _epoch_writer(sql_type, unit) if unit else _ranged(sql_type, -_MOST_INTERVAL, _MOST_INTERVAL, interval_text)
+    return (
+        _epoch_writer(sql_type, unit)
+        if unit
+        else _ranged(sql_type, -_MOST_INTERVAL, _MOST_INTERVAL, interval_text)
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ the types
+# --------------------------------------------------------------------------------------------------
+# the types
 
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 TYPES = {
@@ -376,7 +418,9 @@ TYPES = {
         canonical=lambda _: _INT64,
         converter=_timestamp_converter,
         writer=_timestamp_writer,
-        to_python=lambda value: (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=timezone.utc),
+        to_python=lambda value: (_EPOCH + timedelta(microseconds=value)).replace(
+            tzinfo=timezone.utc
+        ),
         to_text=lambda value: timestamp_text(value) + "Z",
     ),
     "TIMESTAMP_NTZ": ValueType(

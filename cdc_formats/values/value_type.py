@@ -28,8 +28,8 @@ class ValueType:
     converter : callable
         Returns the function from a message's value (never None) to the canonical value.
     writer : callable
-        Returns the inverse function, or None if the canonical value is also the JSON value. The third argument is the `iso` of
-        `types.writer`.
+        Returns the inverse function, or None if the canonical value is also the JSON value. The
+        third argument is the `iso` of `types.writer`.
     to_python : callable
         Returns the Python value of a canonical value.
     to_text : callable

@@ -1,4 +1,4 @@
-"""Aggregates of a changelog as Spark columns, for `aggregate_changes` and ``df.groupBy(...).agg(...)``."""
+"""Changelog aggregates: Spark columns for `aggregate_changes` and ``df.groupBy(...).agg(...)``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,27 @@ if TYPE_CHECKING:
 
 
 def sign(row_kind: str = ROW_KIND) -> SparkColumn:
-    """Return a column that is 1 for ``+I`` and ``+U``, -1 for ``-U`` and ``-D``, and fails the query for a row without a row kind."""
+    """Return a column that is 1 for ``+I`` and ``+U``, and -1 for ``-U`` and ``-D``.
+
+    It fails the query for a row without a row kind.
+    """
     from pyspark.sql import functions as F
 
     kind = F.col(row_kind)
-    text = f"a row has no {ROW_KIND} (a corrupt record or a control event): filter such rows out, WHERE {ROW_KIND} IS NOT NULL"
-    return F.when(kind.isin("+I", "+U"), 1).when(kind.isin("-U", "-D"), -1).otherwise(F.raise_error(F.lit(text)))
+    text = (
+        f"a row has no {ROW_KIND} (a corrupt record or a control event): filter such rows out, "
+        f"WHERE {ROW_KIND} IS NOT NULL"
+    )
+    return (
+        F.when(kind.isin("+I", "+U"), 1)
+        .when(kind.isin("-U", "-D"), -1)
+        .otherwise(F.raise_error(F.lit(text)))
+    )
 
 
-def signed_sum(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDATE_BEFORE) -> SparkColumn:
+def signed_sum(
+    column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDATE_BEFORE
+) -> SparkColumn:
     """Return ``SUM`` of a column over the table's current rows: ``-U`` and ``-D`` are subtracted.
 
     Like SQL's ``SUM``, it ignores NULL, and is NULL for a group without other values.
@@ -30,11 +42,13 @@ def signed_sum(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDAT
     column : str or Column
         For ``SUM(x) FILTER (WHERE condition)``, pass ``F.when(condition, F.col("x"))``.
     row_kind : str
-        The column with the row kinds. The default finds it only in a changelog that has ``-U``: the result of `from_kafka_changelog` or
-        `ChangelogNormalize` with ``changelog_mode="all"``, also after operations that keep the column. Spark then raises
-        ``UNRESOLVED_COLUMN`` for a changelog with ``changelog_mode="upsert"``, whose sums would be wrong. For another DataFrame that has
-        ``-U`` (a Delta table, an aliased or converted changelog), pass ``row_kind="row_kind"``. Spark decides about a union by its first
-        DataFrame alone. In `aggregate_changes`, the default finds it in every changelog.
+        The column with the row kinds. The default finds it only in a changelog that has ``-U``: the
+        result of `from_kafka_changelog` or `ChangelogNormalize` with ``changelog_mode="all"``, also
+        after operations that keep the column. Spark then raises ``UNRESOLVED_COLUMN`` for a
+        changelog with ``changelog_mode="upsert"``, whose sums would be wrong. For another DataFrame
+        that has ``-U`` (a Delta table, an aliased or converted changelog), pass
+        ``row_kind="row_kind"``. Spark decides about a union by its first DataFrame alone. In
+        `aggregate_changes`, the default finds it in every changelog.
 
     Returns
     -------
@@ -43,14 +57,16 @@ def signed_sum(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDAT
 
     Notes
     -----
-    With ``groupBy``, a group stays after its last row is deleted: its ``signed_count("*")`` is 0. `aggregate_changes` returns a changelog,
-    in which it is deleted.
+    With ``groupBy``, a group stays after its last row is deleted: its ``signed_count("*")`` is 0.
+    `aggregate_changes` returns a changelog, in which it is deleted.
     """
     return _sum(column, row_kind).alias(_name("signed_sum", column))
 
 
-def signed_count(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDATE_BEFORE) -> SparkColumn:
-    """Return ``COUNT`` of a column over the table's current rows: the values that are not NULL, or all rows for ``"*"``.
+def signed_count(
+    column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDATE_BEFORE
+) -> SparkColumn:
+    """Return ``COUNT`` of a column over current rows: the values not NULL, or all rows for ``"*"``.
 
     Parameters
     ----------
@@ -67,7 +83,9 @@ def signed_count(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPD
     return _count(column, row_kind).alias(_name("signed_count", column))
 
 
-def signed_avg(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDATE_BEFORE) -> SparkColumn:
+def signed_avg(
+    column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDATE_BEFORE
+) -> SparkColumn:
     """Return ``AVG`` of a column over the table's current rows; NULL for a group without values.
 
     Parameters
@@ -79,7 +97,8 @@ def signed_avg(column: str | SparkColumn, *, row_kind: str = ROW_KIND_WITH_UPDAT
     Returns
     -------
     Column
-        DOUBLE, or for a DECIMAL column a DECIMAL with more digits than Spark's ``AVG``: cast it to the type you need.
+        DOUBLE, or for a DECIMAL column a DECIMAL with more digits than Spark's ``AVG``: cast it to
+        the type you need.
     """
     return (_sum(column, row_kind) / _count(column, row_kind)).alias(_name("signed_avg", column))
 
@@ -96,7 +115,11 @@ def _sum(column: str | SparkColumn, row_kind: str) -> SparkColumn:
 def _count(column: str | SparkColumn, row_kind: str) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    counted = F.lit(1) if isinstance(column, str) and column == "*" else F.when(_column(column).isNull(), 0).otherwise(1)
+    counted = (
+        F.lit(1)
+        if isinstance(column, str) and column == "*"
+        else F.when(_column(column).isNull(), 0).otherwise(1)
+    )
     return F.coalesce(F.sum(sign(row_kind) * counted), F.lit(0))
 
 

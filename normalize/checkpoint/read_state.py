@@ -1,8 +1,9 @@
-"""`read_state`: the rows that a query stores in its checkpoint, read with Spark's state data source.
+"""`read_state`: a query's stored rows in its checkpoint, read with Spark's state data source.
 
-Spark's reader returns a row for each key group, with the bytes that `state.Layout` wrote. A group that no change has touched since the
-query's columns changed still has the old columns. The result has the columns of all groups, by name, each with the widest of its types. A
-row is NULL in a column that its group lacks.
+Spark's reader returns a row for each key group, with the bytes that `state.Layout` wrote. A group
+that no change has touched since the query's columns changed still has the old columns. The result
+has the columns of all groups, by name, each with the widest of its types. A row is NULL in a column
+that its group lacks.
 """
 
 from __future__ import annotations
@@ -49,7 +50,13 @@ _NEWEST = {"values", "orderings"}
 _KEY_GROUPS_DDL = f"struct<groupState:struct<{STATE_DDL.lower().replace(' ', ':')}>>"
 
 
-def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None = None, batch_id: int | None = None) -> DataFrame:
+def read_state(
+    spark: SparkSession,
+    checkpoint: str,
+    *,
+    operator_id: int | None = None,
+    batch_id: int | None = None,
+) -> DataFrame:
     """Return the rows that a query stores, one for each key.
 
     Parameters
@@ -60,38 +67,46 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
     operator_id : int or None
         The id of the stateful operator; required if several are a ChangelogNormalize.
     batch_id : int or None
-        The micro-batch after which the state is read, if the checkpoint still has it; by default the last committed one.
+        The micro-batch after which the state is read, if the checkpoint still has it; by default
+        the last committed one.
 
     Returns
     -------
     DataFrame
-        The table's columns, with the changelog's types, and ``_key_group``. With a TTL also ``_written``, the time of the last write (NULL
-        if before the query had a TTL). With ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``. A row with a
-        ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is NULL in the last three. The
-        native engine has the table's columns only.
+        The table's columns, with the changelog's types, and ``_key_group``. With a TTL also
+        ``_written``, the time of the last write (NULL if before the query had a TTL). With
+        ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``. A row with a
+        ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is
+        NULL in the last three. The native engine has the table's columns only.
 
     Raises
     ------
     ArgumentError
         When the checkpoint has no such state, or several.
     StateVersionError
-        When this release does not support the state's version, the state is compact, or two key groups have incompatible types of a
-        column.
+        When this release does not support the state's version, the state is compact, or two key
+        groups have incompatible types of a column.
     StateDamagedError
         When Spark cannot read the checkpoint's files.
 
     Notes
     -----
-    The state is read twice: during this call for its columns, and when the DataFrame is evaluated. The workers decode the rows.
+    The state is read twice: during this call for its columns, and when the DataFrame is evaluated.
+    The workers decode the rows.
     """
     with _readable(checkpoint):
         stored = find_state(spark, checkpoint, operator_id, batch_id, native=True)
         if stored.is_native(spark):
             return stored.newest_rows(spark)
         layout = stored.layout(spark)
-    written, position = _WRITTEN if layout.with_ttl else (), _POSITION if layout.with_positions else ()
+    written, position = (
+        _WRITTEN if layout.with_ttl else (),
+        _POSITION if layout.with_positions else (),
+    )
     columns = (*layout.columns, *_KEY_GROUP, *written, *position)
-    return stored.key_groups(spark).mapInArrow(partial(_rows_pass, layout=layout, columns=columns), spark_ddl(columns))
+    return stored.key_groups(spark).mapInArrow(
+        partial(_rows_pass, layout=layout, columns=columns), spark_ddl(columns)
+    )
 
 
 @contextmanager
@@ -108,7 +123,8 @@ def _readable(checkpoint: str) -> Iterator[None]:
         raise
     except (PySparkException, Py4JJavaError) as error:
         raise StateDamagedError(
-            f"Spark cannot read the state in {checkpoint}: {explain_error(error)}; restore the checkpoint from a backup"
+            f"Spark cannot read the state in {checkpoint}: {explain_error(error)}; restore the "
+            "checkpoint from a backup"
         ) from None
 
 
@@ -130,7 +146,11 @@ class Files:
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, without Spark's hidden files."""
         system, there = self._at(path)
-        return sorted(name for name in (status.getPath().getName() for status in system.listStatus(there)) if name[0] not in "._")
+        return sorted(
+            name
+            for name in (status.getPath().getName() for status in system.listStatus(there))
+            if name[0] not in "._"
+        )
 
     def read(self, path: str) -> str:
         system, there = self._at(path)
@@ -150,7 +170,9 @@ class Files:
 
     def copy(self, path: str, new_path: str) -> None:
         (system, there), (new_system, new) = self._at(path), self._at(new_path)
-        self.jvm.org.apache.hadoop.fs.FileUtil.copy(system, there, new_system, new, False, False, self.conf)
+        self.jvm.org.apache.hadoop.fs.FileUtil.copy(
+            system, there, new_system, new, False, False, self.conf
+        )
 
     def rename(self, path: str, new_path: str) -> None:
         system, there = self._at(path)
@@ -187,25 +209,39 @@ class StoredState:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the stored key groups and the guard: ``key_group INT, state BINARY``."""
-        return self.source(spark).selectExpr("key.key_group AS key_group", "value.groupState.state AS state")
+        return self.source(spark).selectExpr(
+            "key.key_group AS key_group", "value.groupState.state AS state"
+        )
 
     def is_stage(self, spark: SparkSession) -> bool:
         """Return whether the state has a single value for each key group."""
         schema = {field.name: field.dataType for field in self.source(spark).schema.fields}
-        return schema["key"].simpleString() == "struct<key_group:int>" and schema["value"].simpleString() == _KEY_GROUPS_DDL
+        return (
+            schema["key"].simpleString() == "struct<key_group:int>"
+            and schema["value"].simpleString() == _KEY_GROUPS_DDL
+        )
 
     def is_native(self, spark: SparkSession) -> bool:
         """Return whether the state is that of the native engine."""
         state = self.source(spark)
-        return state.select("key.*").dtypes == [("key", "binary")] and set(state.select("value.*").columns) >= _NEWEST
+        return (
+            state.select("key.*").dtypes == [("key", "binary")]
+            and set(state.select("value.*").columns) >= _NEWEST
+        )
 
     def newest_rows(self, spark: SparkSession) -> DataFrame:
         """Return the rows that the native engine stores, without deleted keys."""
         return self.newest(spark).where("row IS NOT NULL").select("row.*")
 
     def newest(self, spark: SparkSession) -> DataFrame:
-        """Return what the native engine stores: ``key``, the ``row`` with the greatest mark (NULL if deleted), and ``fact``."""
-        newest = "value.values[array_position(value.orderings, array_max(value.orderings)) - 1].row AS row"
+        """Return the ``key``, ``row`` and ``fact`` that the native engine stores.
+
+        ``row`` is the row with the greatest mark, or NULL if it is deleted.
+        """
+        newest = (
+            "value.values[array_position(value.orderings, array_max(value.orderings)) - 1].row AS "
+            "row"
+        )
         return self.source(spark).selectExpr("key.key AS key", newest, "value.min AS fact")
 
     def layout(self, spark: SparkSession) -> Layout:
@@ -221,8 +257,8 @@ class StoredState:
         layouts = self.key_groups(spark).mapInArrow(_layouts_pass, ddl).distinct().collect()
         if not layouts:
             raise ArgumentError(
-                f"the state in {self.checkpoint} has no rows after batch {self.batch_id}, and so its columns are unknown: continue the "
-                "query with any key_groups"
+                f"the state in {self.checkpoint} has no rows after batch {self.batch_id}, and so "
+                "its columns are unknown: continue the query with any key_groups"
             )
         first, extras = layouts[0], {name for row in layouts for name in row.extras}
         columns = widest([to_columns(row.columns) for row in layouts])
@@ -231,12 +267,21 @@ class StoredState:
 
     def source(self, spark: SparkSession) -> DataFrame:
         """Return the state as Spark's state data source reads it: ``key`` and ``value``."""
-        reader = spark.read.format("statestore").option("operatorId", self.operator_id).option("batchId", self.batch_id)
+        reader = (
+            spark.read.format("statestore")
+            .option("operatorId", self.operator_id)
+            .option("batchId", self.batch_id)
+        )
         return reader.load(self.checkpoint)
 
 
 def find_state(
-    spark: SparkSession, checkpoint: str, operator_id: int | None = None, batch_id: int | None = None, *, native: bool = False
+    spark: SparkSession,
+    checkpoint: str,
+    operator_id: int | None = None,
+    batch_id: int | None = None,
+    *,
+    native: bool = False,
 ) -> StoredState:
     """Return the keyed stage's state in a checkpoint; that of the native engine only if `native`.
 
@@ -247,37 +292,64 @@ def find_state(
     """
     operators = _operators(spark, checkpoint)
     states = [
-        StoredState(checkpoint, operator.operatorId, operator.numPartitions, operator.maxBatchId if batch_id is None else batch_id)
+        StoredState(
+            checkpoint,
+            operator.operatorId,
+            operator.numPartitions,
+            operator.maxBatchId if batch_id is None else batch_id,
+        )
         for operator in operators
-        if operator.operatorName in (OPERATOR, *[_NATIVE_OPERATOR] * native) and operator_id in (None, operator.operatorId)
+        if operator.operatorName in (OPERATOR, *[_NATIVE_OPERATOR] * native)
+        and operator_id in (None, operator.operatorId)
     ]
-    ours = [state for state in states if state.is_stage(spark) or (native and state.is_native(spark))]
+    ours = [
+        state for state in states if state.is_stage(spark) or (native and state.is_native(spark))
+    ]
     if len(ours) != 1:
         raise _not_one_stage(checkpoint, operators, operator_id, several=len(ours) > 1)
     return ours[0]
 
 
 def _operators(spark: SparkSession, checkpoint: str) -> list[Row]:
-    """Return Spark's rows on the stateful operators of a checkpoint, which has at least one micro-batch."""
+    """Return Spark's rows on the stateful operators of a checkpoint with a micro-batch."""
     if not _exists(spark, f"{checkpoint}/commits"):  # Spark's reader would create it
-        raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
+        raise ArgumentError(
+            f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation"
+        )
     spark.streams.active  # noqa: B018 - Spark's driver starts its StateStoreCoordinator, which the readers of RocksDB call since Spark 4.1
     operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
     if not operators or min(operator.maxBatchId for operator in operators) < 0:
-        raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
+        raise ArgumentError(
+            f"the query in {checkpoint} has no state, or has not committed a micro-batch yet"
+        )
     return operators
 
 
-def _not_one_stage(checkpoint: str, operators: Iterable[Row], operator_id: int | None, *, several: bool) -> ArgumentError:
+def _not_one_stage(
+    checkpoint: str, operators: Iterable[Row], operator_id: int | None, *, several: bool
+) -> ArgumentError:
     """Return the error for a checkpoint without a keyed stage, or with several."""
-    listed = ", ".join(sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators}))
+    listed = ", ".join(
+        sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators})
+    )
     refusal = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
-    fix = "pass operator_id" if several else "none of them is a ChangelogNormalize" if not refusal else "pass another operator_id"
-    return ArgumentError(f"{refusal}the query in {checkpoint} has the stateful operators {listed}: {fix}")
+    fix = (
+        "pass operator_id"
+        if several
+        else "none of them is a ChangelogNormalize"
+        if not refusal
+        else "pass another operator_id"
+    )
+    return ArgumentError(
+        f"{refusal}the query in {checkpoint} has the stateful operators {listed}: {fix}"
+    )
 
 
 def _exists(spark: SparkSession, path: str) -> bool:
-    """Return whether a folder exists. Spark Connect has no file systems, only readers, which expand patterns."""
+    """Return whether a folder exists.
+
+    Spark Connect has no file systems, only readers, which expand patterns.
+    """
     try:
         analyze(spark.read.text(re.sub(r"([\\{}\[\]*?])", r"\\\1", path)))
     except AnalysisException as error:
@@ -288,7 +360,9 @@ def _exists(spark: SparkSession, path: str) -> bool:
 
 
 def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:
-    """Return the columns of all tables, by name, each with its widest type; those of the table with most columns come first.
+    """Return the columns of all tables, by name, each with its widest type.
+
+    The columns of the table with the most columns come first.
 
     Examples
     --------
@@ -303,7 +377,8 @@ def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:
     return tuple(by_name.values())
 
 
-# ------------------------------------------------------------------------------------------------------- on the workers
+# --------------------------------------------------------------------------------------------------
+# on the workers
 
 
 def _layouts_pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -319,18 +394,29 @@ def _layouts_pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     with worker():
         for batch in batches:
             headers = [read(data.as_py()) for data in batch.column("state")]
-            yield pa.RecordBatch.from_pylist([{name: getattr(header, name) for name in schema.names} for header in headers], schema)
+            yield pa.RecordBatch.from_pylist(
+                [{name: getattr(header, name) for name in schema.names} for header in headers],
+                schema,
+            )
 
 
-def _rows_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+def _rows_pass(
+    batches: Iterator[pa.RecordBatch], *, layout: Layout, columns: Sequence[Column]
+) -> Iterator[pa.RecordBatch]:
     """Turn key groups into typed rows; for ``mapInArrow``."""
     with worker():
         for batch in batches:
-            for number, data in zip(batch.column("key_group").to_pylist(), batch.column("state"), strict=True):
-                yield from slices(typed_rows(layout, number, layout.decode(data.as_py(), _UNKNOWN), columns))
+            for number, data in zip(
+                batch.column("key_group").to_pylist(), batch.column("state"), strict=True
+            ):
+                yield from slices(
+                    typed_rows(layout, number, layout.decode(data.as_py(), _UNKNOWN), columns)
+                )
 
 
-def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[Column]) -> pa.RecordBatch:
+def typed_rows(
+    layout: Layout, number: int, group: KeyGroup, columns: Sequence[Column]
+) -> pa.RecordBatch:
     """Return a key group's rows with the columns of `read_state`.
 
     Parameters
@@ -343,7 +429,10 @@ def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[C
         The columns of the result.
     """
     rows = group.rows
-    arrays = [of_stored(column.type, rows.column(f"c{index}")) for index, column in enumerate(layout.columns)]
+    arrays = [
+        of_stored(column.type, rows.column(f"c{index}"))
+        for index, column in enumerate(layout.columns)
+    ]
     deleted = group.extra("deleted_at") != 0
     if deleted.any():
         _set_keys(arrays, layout, rows, deleted)
@@ -360,7 +449,9 @@ def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[C
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _set_keys(arrays: list[Any], layout: Layout, rows: pa.RecordBatch, deleted: np.ndarray[Any, Any]) -> None:
+def _set_keys(
+    arrays: list[Any], layout: Layout, rows: pa.RecordBatch, deleted: np.ndarray[Any, Any]
+) -> None:
     """Fill in the key columns of remembered deletes, which have no row."""
     mask = pa.array(deleted)
     keys = zip(*map(unpack, rows.column("key").filter(mask).to_pylist()), strict=True)
@@ -368,7 +459,9 @@ def _set_keys(arrays: list[Any], layout: Layout, rows: pa.RecordBatch, deleted: 
     # The metadata columns of a key come after its own columns, and are not stored.
     unique_key = [name for name in layout.unique_key if name in names]
     for index, values in zip(key_indices(layout.columns, unique_key), keys, strict=False):
-        arrays[index] = pc.replace_with_mask(arrays[index], mask, to_arrow(layout.columns[index].type, values))
+        arrays[index] = pc.replace_with_mask(
+            arrays[index], mask, to_arrow(layout.columns[index].type, values)
+        )
 
 
 def _time(clock_ms: np.ndarray[Any, Any]) -> pa.Array:

@@ -1,8 +1,9 @@
 """Writing a checkpoint from which a query goes on where another query's checkpoint stopped.
 
-A query of one batch stores the new state, with the same stateful operator and so with Spark's state store. Its files are only renamed: the
-first version becomes the one that the next batch loads. Query id, sources, offsets and batch numbers are those of the old checkpoint. Sinks
-identify batches by them (a file sink skips a batch number that it already has).
+A query of one batch stores the new state, with the same stateful operator and so with Spark's state
+store. Its files are only renamed: the first version becomes the one that the next batch loads.
+Query id, sources, offsets and batch numbers are those of the old checkpoint. Sinks identify batches
+by them (a file sink skips a batch number that it already has).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _FIRST_VERSION = {
     f"{_STORES}HDFSBackedStateStoreProvider": ("1.delta", "{}.snapshot"),
     f"{_STORES}RocksDBStateStoreProvider": ("1.zip", "{}.zip"),
 }
-"""For each state store: the file of a partition's first version, and that of a later self-contained version."""
+"""For each state store: the file of a partition's first version, and that of a later self-contained
+version."""
 _OF_THE_LOADER = {
     # A version must be one file, not a log of changes.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
@@ -55,22 +57,27 @@ class NewCheckpoint:
     Raises
     ------
     ArgumentError
-        When the folder exists, the query has several stateful operators, or its state store is not one of Spark's.
+        When the folder exists, the query has several stateful operators, or its state store is not
+        one of Spark's.
     """
 
-    def __init__(self, spark: SparkSession, stored: StoredState, path: str, shuffle_partitions: int | None) -> None:
+    def __init__(
+        self, spark: SparkSession, stored: StoredState, path: str, shuffle_partitions: int | None
+    ) -> None:
         self.stored, self.path, self.files = stored, path, Files(spark)
         old = stored.checkpoint
         if self.files.exists(path):
             raise ArgumentError(f"{path} exists: choose a folder that does not")
         if stored.operator_id != 0 or self.files.names(f"{old}/state") != ["0"]:
             raise ArgumentError(
-                f"the query in {old} has several stateful operators, which cannot be rewritten: start from a new checkpoint"
+                f"the query in {old} has several stateful operators, which cannot be rewritten: "
+                "start from a new checkpoint"
             )
         self.conf = _conf(self.files.read(f"{old}/offsets/{stored.batch_id}"))
         if self.conf[_PROVIDER] not in _FIRST_VERSION:
             raise ArgumentError(
-                f"{old} uses the state store {self.conf[_PROVIDER]}, which cannot be rewritten: only Spark's own state stores can"
+                f"{old} uses the state store {self.conf[_PROVIDER]}, which cannot be rewritten: "
+                "only Spark's own state stores can"
             )
         self.conf[_PARTITIONS] = str(shuffle_partitions or self.conf[_PARTITIONS])
         self.session = _session(spark, {**self.conf, **_OF_THE_LOADER})
@@ -100,8 +107,15 @@ class NewCheckpoint:
             raise
 
     def fill(self, stateful: DataFrame, output_mode: str) -> None:
-        """Store the state of a stateful stream that reads `parts`, and take over the rest of the old checkpoint."""
-        writer = stateful.writeStream.format("noop").outputMode(output_mode).option("checkpointLocation", self.path)
+        """Store the state of a stateful stream that reads `parts`.
+
+        It then takes over the rest of the old checkpoint.
+        """
+        writer = (
+            stateful.writeStream.format("noop")
+            .outputMode(output_mode)
+            .option("checkpointLocation", self.path)
+        )
         writer.trigger(availableNow=True).start().awaitTermination()
         self._rename_versions()
         for name in ("parts", "metadata", "sources", "offsets", "commits"):
@@ -115,16 +129,26 @@ class NewCheckpoint:
             self.files.rename(f"{folder}/{first}", f"{folder}/{later.format(self.next_batch)}")
 
     def _take_over(self) -> None:
-        """Copy the query's metadata and last batches; the offsets come last, since a query starts from them."""
+        """Copy the query's metadata and last batches.
+
+        The offsets come last, since a query starts from them.
+        """
         old, last = self.stored.checkpoint, self.stored.batch_id
         for name in self.files.names(old):
             if name not in _LOGS:
                 self.files.copy(f"{old}/{name}", f"{self.path}/{name}")
         self.files.copy(f"{old}/commits/{last}", f"{self.path}/commits/{last}")
         # A restarted query also reads the offsets before its last ones.
-        planned = [int(name) for name in self.files.names(f"{old}/offsets") if name.isdigit() and int(name) >= last - 1]
+        planned = [
+            int(name)
+            for name in self.files.names(f"{old}/offsets")
+            if name.isdigit() and int(name) >= last - 1
+        ]
         for batch in sorted(planned):
-            self.files.write(f"{self.path}/offsets/{batch}", _with_conf(self.files.read(f"{old}/offsets/{batch}"), self.conf))
+            self.files.write(
+                f"{self.path}/offsets/{batch}",
+                _with_conf(self.files.read(f"{old}/offsets/{batch}"), self.conf),
+            )
 
 
 def check_number(name: str, number: int) -> None:
@@ -142,11 +166,13 @@ def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
 
 
 def _conf(offsets: str) -> dict[str, str]:
-    """Return the settings in an entry of the offset log: a version, a line of JSON, and a line for each source."""
+    """Return the settings of an offset log entry: a version, a JSON line, and a line per source."""
     conf: dict[str, str] = json.loads(offsets.split("\n")[1])["conf"]
     return conf
 
 
 def _with_conf(offsets: str, conf: dict[str, str]) -> str:
     version, header, *sources = offsets.split("\n")
-    return "\n".join([version, json.dumps({**json.loads(header), "conf": conf}, separators=(",", ":")), *sources])
+    return "\n".join(
+        [version, json.dumps({**json.loads(header), "conf": conf}, separators=(",", ":")), *sources]
+    )

@@ -1,11 +1,12 @@
 """`checkpoint_status`: what a query has processed, from the files of its checkpoint, without Spark.
 
-==============================  =================================================================================================
+==============================  ===========================================================
 ``metadata``                    the query's id
-``offsets/N``                   micro-batch N was planned: ``v1``, a line with its time and settings, a line for each source
+``offsets/N``                   micro-batch N was planned: ``v1``, a line with its time and
+                                settings, a line for each source
 ``commits/N``                   micro-batch N is done
 ``state/ID/_metadata/metadata``  a stateful operator: its name and number of partitions
-==============================  =================================================================================================
+==============================  ===========================================================
 """
 
 from __future__ import annotations
@@ -79,12 +80,16 @@ class CheckpointStatus:
 
     @property
     def state_version(self) -> int | None:
-        """The version of the state store after the committed micro-batch; None without state or commits."""
-        return self.committed_batch + 1 if self.operators and self.committed_batch is not None else None
+        """The state store version after the committed micro-batch; None if no state or commits."""
+        return (
+            self.committed_batch + 1
+            if self.operators and self.committed_batch is not None
+            else None
+        )
 
     @property
     def is_running_or_failed(self) -> bool:
-        """Whether a micro-batch was begun and is not done: it is running, or the query ended in it."""
+        """Whether a begun micro-batch is not done: it is running, or the query ended in it."""
         return self.planned_batch != self.committed_batch
 
 
@@ -94,7 +99,8 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
     Parameters
     ----------
     checkpoint : str
-        The query's ``checkpointLocation``: a path, or a URI that Arrow's file systems read (``s3://``, ``gs://``, ``abfs://``, ``hdfs://``).
+        The query's ``checkpointLocation``: a path, or a URI that Arrow's file systems read
+        (``s3://``, ``gs://``, ``abfs://``, ``hdfs://``).
 
     Raises
     ------
@@ -104,11 +110,18 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
     files = _Files(checkpoint)
     metadata = files.read("metadata")
     if metadata is None:
-        raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
+        raise ArgumentError(
+            f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation"
+        )
     planned, committed = files.newest("offsets"), files.newest("commits")
     planned_log = _log(files.read(f"offsets/{planned}"), checkpoint)
-    # Spark removes old files of both folders together, so that the committed micro-batch has its offsets.
-    done = planned_log if planned == committed else _log(files.read(f"offsets/{committed}") if committed > _NONE else None, checkpoint)
+    # Spark removes old files of both folders together, so that the committed micro-batch has its
+    # offsets.
+    done = (
+        planned_log
+        if planned == committed
+        else _log(files.read(f"offsets/{committed}") if committed > _NONE else None, checkpoint)
+    )
     offsets: dict[str, dict[int, int]] = {}
     other_sources = []
     for line in done.sources:
@@ -143,12 +156,17 @@ def _log(text: str | None, checkpoint: str) -> _Log:
     version, *lines = text.splitlines()
     if version != _VERSION or not lines:
         raise ArgumentError(
-            f"{checkpoint} has an offset log of version {version[:20]!r}, and only {_VERSION} is supported: upgrade this package"
+            f"{checkpoint} has an offset log of version {version[:20]!r}, and only {_VERSION} is "
+            "supported: upgrade this package"
         )
     about = msgspec.json.decode(lines[0]) if lines[0] != "-" else {}
     time_ms = about.get("batchTimestampMs")
     at = None if not time_ms else _EPOCH + timedelta(milliseconds=time_ms)
-    return _Log(at, {name: str(value) for name, value in about.get("conf", {}).items()}, tuple(line for line in lines[1:] if line != "-"))
+    return _Log(
+        at,
+        {name: str(value) for name, value in about.get("conf", {}).items()},
+        tuple(line for line in lines[1:] if line != "-"),
+    )
 
 
 def _kafka_offsets(line: str) -> dict[str, dict[int, int]] | None:
@@ -166,7 +184,11 @@ class _Files:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
 
-        place = checkpoint if "://" in checkpoint or checkpoint.startswith("file:") else str(Path(checkpoint).absolute())
+        place = (
+            checkpoint
+            if "://" in checkpoint or checkpoint.startswith("file:")
+            else str(Path(checkpoint).absolute())
+        )
         try:
             self._system, self._root = FileSystem.from_uri(place)
         except (ArrowException, OSError) as error:
@@ -193,15 +215,28 @@ class _Files:
                 about = msgspec.json.decode(text.partition("\n")[2])
                 stores = about["stateStoreInfo"]
                 name = str(about["operatorInfo"]["operatorName"])
-                stateful.append(StatefulOperator(number, name, max((store["numPartitions"] for store in stores), default=0)))
+                stateful.append(
+                    StatefulOperator(
+                        number, name, max((store["numPartitions"] for store in stores), default=0)
+                    )
+                )
         return tuple(stateful)
 
     def _operator(self, number: int) -> str | None:
         folder = f"state/{number}/_metadata"
         newest = self.newest(f"{folder}/v2")
-        return self.read(f"{folder}/metadata") if newest == _NONE else self.read(f"{folder}/v2/{newest}")
+        return (
+            self.read(f"{folder}/metadata")
+            if newest == _NONE
+            else self.read(f"{folder}/v2/{newest}")
+        )
 
     def _names(self, folder: str) -> list[str]:
         from pyarrow.fs import FileSelector
 
-        return [each.base_name for each in self._system.get_file_info(FileSelector(f"{self._root}/{folder}", allow_not_found=True))]
+        return [
+            each.base_name
+            for each in self._system.get_file_info(
+                FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+            )
+        ]

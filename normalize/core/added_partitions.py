@@ -1,19 +1,27 @@
-"""Partitions that are added to a topic, for the native engine: facts of which Spark keeps the least and the greatest in a group.
+"""Partitions that are added to a topic, as facts for the native engine.
 
-Each partition is a group. Its facts are text of a kind and numbers of fixed width, so that their order is that of the numbers:
+Spark keeps the least and the greatest fact of a group.
 
-====================================================  ==========================================================================
+Each partition is a group. Its facts are text of a kind and numbers of fixed width, so that their
+order is that of the numbers:
+
+====================================================  ==============================================
 fact                                                  from
-====================================================  ==========================================================================
-``0``                                                 the query's first micro-batch: the topic had the partition from the beginning
-``1``, timestamp, number of the micro-batch           a later micro-batch that reads the partition's first record, with its timestamp
-``2``, number of the micro-batch, inverted timestamp  each micro-batch, with the least timestamp of the partitions before this one.
-                                                      The greatest fact is that of the newest micro-batch
-====================================================  ==========================================================================
+====================================================  ==============================================
+``0``                                                 the query's first micro-batch: the topic had
+                                                      the partition from the beginning
+``1``, timestamp, number of the micro-batch           a later micro-batch that reads the partition's
+                                                      first record, with its timestamp
+``2``, number of the micro-batch, inverted timestamp  each micro-batch, with the least timestamp of
+                                                      the partitions before this one. The greatest
+                                                      fact is that of the newest micro-batch
+====================================================  ==============================================
 
-A record of an older partition is late if its timestamp is less than that of the first record of an added one, which an earlier micro-batch
-read: a key that moved to the added partition has newer changes there. The guard of key groups (`guard`) compares the same. It also knows
-which partitions were added together. Here one of them can be late for the next: in a query that is so far behind, the older ones are, too.
+A record of an older partition is late if its timestamp is less than that of the first record of an
+added one, which an earlier micro-batch read: a key that moved to the added partition has newer
+changes there. The guard of key groups (`guard`) compares the same. It also knows which partitions
+were added together. Here one of them can be late for the next: in a query that is so far behind,
+the older ones are, too.
 """
 
 from __future__ import annotations
@@ -46,7 +54,7 @@ def group(topic: str, partition: int) -> str:
 
 
 def most_partitions(count: int) -> int:
-    """Return how many partitions a topic may have while a query runs that knows this number of them."""
+    """Return how many partitions a topic may have while a query runs that knows `count` of them."""
     return 2 * count + _MORE
 
 
@@ -57,7 +65,8 @@ def facts(first: FirstRecord, counts: Mapping[str, int], batch: int) -> Iterator
     ----------
     first : FirstRecord
     counts : mapping
-        The number of partitions of each topic when the query started; a topic that is missing is not compared.
+        The number of partitions of each topic when the query started; a topic that is missing is
+        not compared.
     batch : int
         The number of the micro-batch.
 
@@ -72,14 +81,20 @@ def facts(first: FirstRecord, counts: Mapping[str, int], batch: int) -> Iterator
     if batch == 0:
         yield from ((group(first.topic, partition), ORIGINAL) for partition in range(count))
     elif first.offset == 0 or first.partition >= count:
-        yield group(first.topic, first.partition), f"{FIRST}{first.timestamp:0{WIDTH}}{batch:0{WIDTH}}"
+        yield (
+            group(first.topic, first.partition),
+            f"{FIRST}{first.timestamp:0{WIDTH}}{batch:0{WIDTH}}",
+        )
     if first.partition < count:
         older = f"{OLDER}{batch:0{WIDTH}}{INVERT - first.timestamp:0{WIDTH}}"
-        yield from ((group(first.topic, partition), older) for partition in range(first.partition + 1, most_partitions(count)))
+        yield from (
+            (group(first.topic, partition), older)
+            for partition in range(first.partition + 1, most_partitions(count))
+        )
 
 
 def is_late(least: str, greatest: str) -> bool:
-    """Return whether a record of an older partition is late, by the least and the greatest fact of a group.
+    """Return whether an older partition's record is late, by a group's least and greatest fact.
 
     The native engine computes this in SQL (`native.late_record`).
 
@@ -91,5 +106,7 @@ def is_late(least: str, greatest: str) -> bool:
     """
     if least[:1] != FIRST or greatest[:1] != OLDER:
         return False
-    (since, read), (seen, inverted) = ((int(text[1 : 1 + WIDTH]), int(text[1 + WIDTH :])) for text in (least, greatest))
+    (since, read), (seen, inverted) = (
+        (int(text[1 : 1 + WIDTH]), int(text[1 + WIDTH :])) for text in (least, greatest)
+    )
     return read < seen and INVERT - inverted < since

@@ -1,4 +1,4 @@
-"""Convert columns of canonical values (`cdc_formats.values.types`) to Arrow and back; the corresponding Spark types."""
+"""Conversion of canonical columns (`cdc_formats.values.types`) to Arrow and back; Spark types."""
 
 from __future__ import annotations
 
@@ -38,8 +38,13 @@ _TYPES = {
     "TIMESTAMP_NTZ": pa.timestamp("us"),
     "INTERVAL DAY TO SECOND": pa.duration("us"),
 }
-"""The Arrow types of a DataFrame's columns. A DECIMAL's has parameters, and a nested type's has parts: see `arrow_type`."""
-_STORED_AS = {name: pa.int32() if of.bit_width == 32 else pa.int64() for name, of in _TYPES.items() if pa.types.is_temporal(of)}
+"""The Arrow types of a DataFrame's columns. A DECIMAL's has parameters, and a nested type's has
+parts: see `arrow_type`."""
+_STORED_AS = {
+    name: pa.int32() if of.bit_width == 32 else pa.int64()
+    for name, of in _TYPES.items()
+    if pa.types.is_temporal(of)
+}
 """The types whose canonical value is the number that Arrow stores."""
 _BATCH_ROWS = 10_000
 _TO_TIME = converter(SqlType("TIME"), Handling())
@@ -55,20 +60,23 @@ def arrow_type(sql_type: SqlType) -> pa.DataType:
     if sql_type.name == "MAP":
         return pa.map_(inner[0], inner[1])
     if sql_type.name == "STRUCT":
-        return pa.struct([pa.field(field.name, of) for field, of in zip(sql_type.fields, inner, strict=True)])
+        return pa.struct(
+            [pa.field(field.name, of) for field, of in zip(sql_type.fields, inner, strict=True)]
+        )
     return _TYPES[sql_type.name]
 
 
 def stored_type(sql_type: SqlType) -> pa.DataType:
     """Return the Arrow type of a column between the passes and in the state.
 
-    It is `arrow_type`, except that ARRAY, MAP and STRUCT are packed, since Arrow does not compare nested arrays.
+    It is `arrow_type`, except that ARRAY, MAP and STRUCT are packed, since Arrow does not compare
+    nested arrays.
     """
     return pa.binary() if sql_type.name in NESTED_TYPES else arrow_type(sql_type)
 
 
 def spark_type(sql_type: SqlType) -> str:
-    """Return the Spark DDL of a column's type, without precisions of times and lengths, which Spark does not support."""
+    """Return a column type's Spark DDL, without time precisions and lengths, which Spark lacks."""
     inner = [spark_type(field.type) for field in sql_type.fields]
     if sql_type.name == "STRUCT":
         return f"STRUCT<{', '.join(f'{backquoted(field.name)}: {of}' for field, of in zip(sql_type.fields, inner, strict=True))}>"
@@ -90,7 +98,8 @@ def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, _BATCH_ROWS)
 
 
-# -------------------------------------------------------------------------------------------------- canonical to Arrow
+# --------------------------------------------------------------------------------------------------
+# canonical to Arrow
 
 
 def to_arrow(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
@@ -108,7 +117,9 @@ def to_arrow(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
     if name == "DECIMAL":
         return pa.array(values, pa.string()).cast(arrow_type(sql_type))
     if name == "TIME":
-        return pa.array([None if value is None else time_text(value) for value in values], pa.string())
+        return pa.array(
+            [None if value is None else time_text(value) for value in values], pa.string()
+        )
     if name in ("ARRAY", "MAP"):
         return _lists(sql_type, values)
     if name == "STRUCT":
@@ -120,20 +131,29 @@ def _lists(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
     lengths = [0 if value is None else len(value) for value in values]
     ends = list(accumulate(lengths, initial=0))
     # A null offset is a null list.
-    offsets = pa.array([None if value is None else start for value, start in zip(values, ends, strict=False)] + ends[-1:], pa.int32())
+    offsets = pa.array(
+        [None if value is None else start for value, start in zip(values, ends, strict=False)]
+        + ends[-1:],
+        pa.int32(),
+    )
     items = list(chain.from_iterable(value for value in values if value is not None))
     if sql_type.name == "ARRAY":
         return pa.ListArray.from_arrays(offsets, to_arrow(sql_type.fields[0].type, items))
     keys, entries = ([item[i] for item in items] for i in (0, 1))
-    return pa.MapArray.from_arrays(offsets, to_arrow(sql_type.fields[0].type, keys), to_arrow(sql_type.fields[1].type, entries))
+    return pa.MapArray.from_arrays(
+        offsets, to_arrow(sql_type.fields[0].type, keys), to_arrow(sql_type.fields[1].type, entries)
+    )
 
 
 def _structs(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
     children = [
-        to_arrow(field.type, [None if value is None else value[index] for value in values]) for index, field in enumerate(sql_type.fields)
+        to_arrow(field.type, [None if value is None else value[index] for value in values])
+        for index, field in enumerate(sql_type.fields)
     ]
     return pa.StructArray.from_arrays(
-        children, fields=list(arrow_type(sql_type)), mask=pa.array([value is None for value in values], pa.bool_())
+        children,
+        fields=list(arrow_type(sql_type)),
+        mask=pa.array([value is None for value in values], pa.bool_()),
     )
 
 
@@ -171,8 +191,13 @@ def parse_texts(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
     to = arrow_type(sql_type)
     if pa.types.is_timestamp(to):
         return _times(sql_type, texts)
-    if pa.types.is_decimal(to) and (pc.max(pc.binary_length(texts)).as_py() or 0) > to.precision + 2:
-        return None  # Arrow does not check the size of a decimal with more digits than its type holds
+    if (
+        pa.types.is_decimal(to)
+        and (pc.max(pc.binary_length(texts)).as_py() or 0) > to.precision + 2
+    ):
+        return (
+            None  # Arrow does not check the size of a decimal with more digits than its type holds
+        )
     values = texts.cast(to)
     if pa.types.is_date(to) and not _plain_years(texts):
         return None
@@ -184,14 +209,20 @@ def _times(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
     digits = 6 if sql_type.precision is None else sql_type.precision
     if length not in _UNITS or max(length - 20, 0) > digits or not _plain_years(texts):
         return None
-    spelled = pc.replace_substring(texts, "T", " ") if pc.any(pc.match_substring(texts, "T")).as_py() else texts
+    spelled = (
+        pc.replace_substring(texts, "T", " ")
+        if pc.any(pc.match_substring(texts, "T")).as_py()
+        else texts
+    )
     values = spelled.cast(pa.timestamp(_UNITS[length]))
     return values.cast(arrow_type(sql_type)) if values.cast(pa.string()).equals(spelled) else None
 
 
 def _plain_years(texts: pa.Array) -> bool:
     ends = pc.min_max(texts)
-    return bool(ends["min"].is_valid and ends["min"].as_py() >= _FIRST and ends["max"].as_py()[:10] <= _LAST)
+    return bool(
+        ends["min"].is_valid and ends["min"].as_py() >= _FIRST and ends["max"].as_py()[:10] <= _LAST
+    )
 
 
 def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
@@ -202,12 +233,20 @@ def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
 
 
 def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each row whether two stored columns have equal values (`cdc_formats.values.equality`)."""
-    matching = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
+    """Return for each row whether two stored columns are equal (`cdc_formats.values.equality`)."""
+    matching = pc.or_(
+        pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null())
+    )
     if pa.types.is_floating(left.type):
-        matching = pc.or_(matching, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right))))
+        matching = pc.or_(
+            matching, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right)))
+        )
     equals: np.ndarray[Any, np.dtype[np.bool_]] = matching.to_numpy(zero_copy_only=False)
-    if pa.types.is_binary(left.type) and sql_type.name in NESTED_TYPES and unifier(sql_type) is not None:
+    if (
+        pa.types.is_binary(left.type)
+        and sql_type.name in NESTED_TYPES
+        and unifier(sql_type) is not None
+    ):
         # Equal floats may have different bytes: compare the values of unequal bytes.
         equals = equals.copy()
         for place in np.flatnonzero(~equals):
@@ -216,7 +255,8 @@ def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, 
     return equals
 
 
-# -------------------------------------------------------------------------------------------------- Arrow to canonical
+# --------------------------------------------------------------------------------------------------
+# Arrow to canonical
 
 
 def from_stored(sql_type: SqlType, array: pa.Array) -> list[Any]:
@@ -253,9 +293,15 @@ def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
     if name == "MAP":
         return _maps(sql_type, array)
     if name == "STRUCT":
-        children = [from_arrow(field.type, array.field(index)) for index, field in enumerate(sql_type.fields)]
+        children = [
+            from_arrow(field.type, array.field(index))
+            for index, field in enumerate(sql_type.fields)
+        ]
         rows = zip(*children, strict=True)
-        return [list(row) if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+        return [
+            list(row) if valid else None
+            for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)
+        ]
     plain: list[Any] = array.to_pylist()
     return plain
 
@@ -264,16 +310,24 @@ def _per_row(array: pa.Array, items: list[Any]) -> list[Any]:
     ends = accumulate((length or 0 for length in array.value_lengths().to_pylist()), initial=0)
     starts = list(ends)
     valid = array.is_valid().to_pylist()
-    return [items[start:end] if there else None for start, end, there in zip(starts, starts[1:], valid, strict=False)]
+    return [
+        items[start:end] if there else None
+        for start, end, there in zip(starts, starts[1:], valid, strict=False)
+    ]
 
 
 def _maps(sql_type: SqlType, array: pa.Array) -> list[Any]:
-    # The rows of a map are read through lists, since a sliced map's keys and items ignore the slice.
-    entries = [value if value is None else [list(entry) for entry in value] for value in array.to_pylist()]
+    # The rows of a map are read through lists, since a sliced map's keys and items ignore the
+    # slice.
+    entries = [
+        value if value is None else [list(entry) for entry in value] for value in array.to_pylist()
+    ]
     flat = [entry for value in entries if value is not None for entry in value]
     keys, items = (
         from_arrow(field.type, pa.array([entry[index] for entry in flat], arrow_type(field.type)))
         for index, field in enumerate(sql_type.fields)
     )
     pairs = iter([[key, item] for key, item in zip(keys, items, strict=True)])
-    return [None if value is None else sorted_entries(next(pairs) for _ in value) for value in entries]
+    return [
+        None if value is None else sorted_entries(next(pairs) for _ in value) for value in entries
+    ]

@@ -1,19 +1,19 @@
 """Changes as Arrow columns, sent from the first pass to the stage as one block for each key group.
 
-The cost of a transfer to Python depends on the number of rows and columns. The transferred frame therefore has one column, and one row for
-all changes of a task to one key group: a block. In it the changes are an Arrow record batch, so that the stage needs no Python code for
-each change.
+The cost of a transfer to Python depends on the number of rows and columns. The transferred frame
+therefore has one column, and one row for all changes of a task to one key group: a block. In it the
+changes are an Arrow record batch, so that the stage needs no Python code for each change.
 
-=================  ==========================================================================================================
+=================  ===================================================================
 column             content
-=================  ==========================================================================================================
+=================  ===================================================================
 ``key``            the packed key (`packing`)
 ``stamp``          Kafka's timestamp in ms, made monotone within the Kafka partition
 ``deleted``        whether the change deletes the key's row
 ``c0``, ...        the row after the change (`arrow.stored_type`); NULL for a delete
 ``m0``, ...        the requested metadata
 ``offset``         the record's offset, if the records are not in the order of offsets
-=================  ==========================================================================================================
+=================  ===================================================================
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class Block(msgspec.Struct, array_like=True, gc=False):
     def unpacked(self, schema: pa.Schema) -> ChangeBatch:
         """Return its changes."""
         batch = pa.ipc.read_record_batch(pa.py_buffer(self.changes), schema)
-        return ChangeBatch(batch, self.partials, [(self.source, position) for position in self.positions])
+        return ChangeBatch(
+            batch, self.partials, [(self.source, position) for position in self.positions]
+        )
 
 
 decode_block = msgspec.msgpack.Decoder(Block).decode
@@ -117,16 +119,26 @@ class Shape:
         """The Arrow schema of changes."""
         key = [("key", pa.binary()), ("stamp", pa.int64()), ("deleted", pa.bool_())]
         offset = [("offset", pa.int64())] if self.offsets else []
-        return pa.schema([*key, *self._fields("c", self.columns), *self._fields("m", self.metadata), *offset])
+        return pa.schema(
+            [*key, *self._fields("c", self.columns), *self._fields("m", self.metadata), *offset]
+        )
 
     @cached_property
     def changelog_schema(self) -> pa.Schema:
         """The Arrow schema of changelog rows: ``kind`` (a number), ``c0``, ..., ``m0``, ..."""
-        return pa.schema([("kind", pa.int8()), *self._fields("c", self.columns), *self._fields("m", self.metadata)])
+        return pa.schema(
+            [
+                ("kind", pa.int8()),
+                *self._fields("c", self.columns),
+                *self._fields("m", self.metadata),
+            ]
+        )
 
     @staticmethod
     def _fields(prefix: str, columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
-        return [(f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)]
+        return [
+            (f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)
+        ]
 
 
 class ChangeBuilder:
@@ -166,7 +178,10 @@ class ChangeBuilder:
             self.stamps, self.offsets = records.stamps, records.offsets
         else:
             counts = [len(of_record) for of_record in decoded]
-            self.stamps, self.offsets = np.repeat(records.stamps, counts), np.repeat(records.offsets, counts)
+            self.stamps, self.offsets = (
+                np.repeat(records.stamps, counts),
+                np.repeat(records.offsets, counts),
+            )
         self.keys = [pack(change.key) for change in changes]
         self.rows = [change.row for change in changes]
         if self.shape.metadata:
@@ -182,7 +197,11 @@ class ChangeBuilder:
         partials = []
         for change, _, record in self.partials:
             row = rows[change] or ()
-            partials.append(Partial(change, [index for index, value in enumerate(row) if value is ABSENT], record))
+            partials.append(
+                Partial(
+                    change, [index for index, value in enumerate(row) if value is ABSENT], record
+                )
+            )
             rows[change] = absent_as_null(tuple(row))
         deleted = [row is None for row in rows]
         columns = stored_columns(shape.columns, rows)
@@ -195,20 +214,33 @@ class ChangeBuilder:
         ]
         if shape.offsets:
             arrays.append(pa.array(self.offsets, pa.int64()))
-        return ChangeBatch(pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions)
+        return ChangeBatch(
+            pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions
+        )
 
 
 def _partials(records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> list[Partial]:
     """Return the partial rows of records, without their absent columns."""
     changes = ((index, change) for index, of_record in enumerate(decoded) for change in of_record)
-    return [Partial(at, [], records.record(index)) for at, (index, change) in enumerate(changes) if change.partial]
+    return [
+        Partial(at, [], records.record(index))
+        for at, (index, change) in enumerate(changes)
+        if change.partial
+    ]
 
 
-def stored_columns(columns: Sequence[Column], rows: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
+def stored_columns(
+    columns: Sequence[Column], rows: Sequence[Sequence[Any] | None]
+) -> list[pa.Array]:
     """Return rows of canonical values as columns; they are null where the row is None."""
     nothing = (None,) * len(columns)
-    values: Sequence[Sequence[Any]] = list(zip(*[nothing if row is None else row for row in rows], strict=True))
-    return [to_stored(column.type, of_column) for column, of_column in zip(columns, values or [()] * len(columns), strict=True)]
+    values: Sequence[Sequence[Any]] = list(
+        zip(*[nothing if row is None else row for row in rows], strict=True)
+    )
+    return [
+        to_stored(column.type, of_column)
+        for column, of_column in zip(columns, values or [()] * len(columns), strict=True)
+    ]
 
 
 @dataclass
@@ -230,12 +262,17 @@ class ChangeBatch:
 
     @classmethod
     def of_blocks(
-        cls, blocks: Sequence[Block], schema: pa.Schema, row_order: RowOrder = "log", before: tuple[int, str] | None = None
+        cls,
+        blocks: Sequence[Block],
+        schema: pa.Schema,
+        row_order: RowOrder = "log",
+        before: tuple[int, str] | None = None,
     ) -> tuple[ChangeBatch, list[Block]]:
         """Return the changes of blocks in their order, and blocks of the changes after a place.
 
-        Changes of a partition are in the order of offsets. Partitions are merged by Kafka's timestamps, the best available approximation
-        of the order in which the records were written; equal timestamps are ordered by the partition's name.
+        Changes of a partition are in the order of offsets. Partitions are merged by Kafka's
+        timestamps, the best available approximation of the order in which the records were written;
+        equal timestamps are ordered by the partition's name.
 
         Parameters
         ----------
@@ -255,25 +292,45 @@ class ChangeBatch:
         parts: list[ChangeBatch] = []
         stamps: list[Ints] = []
         rest: list[Block] = []
-        for source, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
+        for source, of_source in groupby(
+            sorted(blocks, key=lambda block: (block.source, block.first_offset)),
+            lambda block: block.source,
+        ):
             part = cls.joined([block.unpacked(schema) for block in of_source], schema)
             if "offset" in schema.names:
-                # Blocks of several key groups, or of records in any order, have offsets between those of others.
+                # Blocks of several key groups, or of records in any order, have offsets between
+                # those of others.
                 part = part.take(np.argsort(part.ints("offset"), kind="stable"))
-            # Each block's stamps are monotone; those of a partition that several tasks read may decrease between two blocks.
+            # Each block's stamps are monotone; those of a partition that several tasks read may
+            # decrease between two blocks.
             times = np.maximum.accumulate(part.ints("stamp"))
-            end = len(part) if before is None else int(np.searchsorted(times, before[0], "right" if source <= before[1] else "left"))
+            end = (
+                len(part)
+                if before is None
+                else int(
+                    np.searchsorted(times, before[0], "right" if source <= before[1] else "left")
+                )
+            )
             if end < len(part):
-                rest.append(part.take(np.arange(end, len(part))).packed(source, int(part.ints("offset")[end])))
+                rest.append(
+                    part.take(np.arange(end, len(part))).packed(
+                        source, int(part.ints("offset")[end])
+                    )
+                )
             parts.append(part.take(np.arange(end)) if end < len(part) else part)
             stamps.append(times[:end])
         require_known_order([part.batch.column("key") for part in parts], stamps, row_order)
         changes = cls.joined(parts, schema)
-        return changes if len(stamps) < 2 else changes.take(np.argsort(np.concatenate(stamps), kind="stable")), rest
+        return changes if len(stamps) < 2 else changes.take(
+            np.argsort(np.concatenate(stamps), kind="stable")
+        ), rest
 
     @classmethod
     def _by_time(cls, blocks: Sequence[Block], schema: pa.Schema) -> ChangeBatch:
-        """Return the changes of records without an order in the order of their timestamps; equal changes may have the same one."""
+        """Return the changes of records without an order in the order of their timestamps.
+
+        Equal changes may have the same timestamp.
+        """
         parts = [block.unpacked(schema) for block in blocks]
         changes = cls.joined(parts, schema)
         numbers = np.unique([block.source for block in blocks], return_inverse=True)[1]
@@ -296,7 +353,9 @@ class ChangeBatch:
         positions: list[tuple[str, Position | None]] = []
         start = 0
         for part in parts:
-            partials += [partial._replace(change=start + partial.change) for partial in part.partials]
+            partials += [
+                partial._replace(change=start + partial.change) for partial in part.partials
+            ]
             positions += part.positions
             start += len(part)
         return cls(concatenated([part.batch for part in parts], schema), partials, positions)
@@ -310,7 +369,11 @@ class ChangeBatch:
         if partials:
             now = {int(place): index for index, place in enumerate(places)}
             partials = sorted(
-                (partial._replace(change=now[partial.change]) for partial in partials if partial.change in now),
+                (
+                    partial._replace(change=now[partial.change])
+                    for partial in partials
+                    if partial.change in now
+                ),
                 key=lambda partial: partial.change,
             )
         positions = [self.positions[place] for place in places] if self.positions else []
@@ -318,7 +381,13 @@ class ChangeBatch:
 
     def packed(self, source: str, first_offset: int) -> Block:
         """Return changes of one Kafka partition as a block."""
-        return Block(source, first_offset, bytes(self.batch.serialize()), self.partials, [position for _, position in self.positions])
+        return Block(
+            source,
+            first_offset,
+            bytes(self.batch.serialize()),
+            self.partials,
+            [position for _, position in self.positions],
+        )
 
     def columns(self, prefix: str, count: int) -> list[pa.Array]:
         """Return the columns of a row: ``c`` or ``m``."""
@@ -343,7 +412,8 @@ class ChangeColumns(NamedTuple):
     Attributes
     ----------
     changes : ChangeBatch
-        In a plan without a stage, its rows are those of the topic's changelog (`Shape.changelog_schema`).
+        In a plan without a stage, its rows are those of the topic's changelog
+        (`Shape.changelog_schema`).
     places : array of int
         The index of each change's record.
     keys : list of bytes
@@ -361,7 +431,9 @@ def concatenated(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Rec
         return pa.RecordBatch.from_pylist([], schema=schema)
     if len(batches) == 1:
         return batches[0]
-    arrays = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))]
+    arrays = [
+        pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -390,5 +462,12 @@ def cut(changes: ChangeBatch, groups: Ints, offsets: Ints) -> list[tuple[int, Ch
         while held is not None and held.change < end:
             mine.append(held._replace(change=held.change - start))
             held = next(partials, None)
-        parts.append((int(numbers[start]), ChangeBatch(arranged.batch.slice(start, end - start), mine, arranged.positions[start:end])))
+        parts.append(
+            (
+                int(numbers[start]),
+                ChangeBatch(
+                    arranged.batch.slice(start, end - start), mine, arranged.positions[start:end]
+                ),
+            )
+        )
     return parts

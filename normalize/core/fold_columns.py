@@ -16,7 +16,8 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 class FoldResult(NamedTuple):
     """The changelog rows and the new stored rows of a key group, as places.
 
-    A place below the number of stored rows is that stored row; the place of a change is its index plus that number.
+    A place below the number of stored rows is that stored row; the place of a change is its index
+    plus that number.
 
     Attributes
     ----------
@@ -37,12 +38,15 @@ class FoldResult(NamedTuple):
 
 
 class History:
-    """The stored rows and changes of a key group, with the predecessor of each change: the last change or stored row of its key.
+    """The stored rows and changes of a key group, and the predecessor of each change.
+
+    A predecessor is the last change or stored row of the change's key.
 
     Parameters
     ----------
     codes : array of int
-        The key of each change, as a number; a number below `stored` is the place of the key's stored row.
+        The key of each change, as a number; a number below `stored` is the place of the key's
+        stored row.
     deleted : array of bool
         Whether each change is a delete.
     gone : array of bool
@@ -100,7 +104,10 @@ class History:
         kinds = np.empty(int(counts.sum()), np.int8)
         rows = np.empty(len(kinds), np.int64)
         places = self.stored + np.arange(len(deleted))
-        for which, kind, of in ((inserts, RowKind.INSERT, places), (deletes, RowKind.DELETE, before)):
+        for which, kind, of in (
+            (inserts, RowKind.INSERT, places),
+            (deletes, RowKind.DELETE, before),
+        ):
             kinds[starts[which]], rows[starts[which]] = kind, of[which]
         if generate_update_before:
             kinds[starts[updates]], rows[starts[updates]] = RowKind.UPDATE_BEFORE, before[updates]
@@ -111,7 +118,7 @@ class History:
         return FoldResult(kinds, rows, np.repeat(np.arange(len(deleted)), counts), kept)
 
     def _emitted_before(self, suppressed: Bools) -> Ints:
-        """Return the place of the row last emitted before each change; suppressed rows were not emitted."""
+        """Return the place of the last emitted (not suppressed) row before each change."""
         if not suppressed.any():
             return self.before
         index = np.arange(len(suppressed))
@@ -119,5 +126,7 @@ class History:
         so_far = np.append(-1, emitted[:-1])
         starts = np.maximum.accumulate(np.where(self.first, index, 0))
         before = np.empty_like(self.before)
-        before[self.order] = np.where(so_far >= starts, self.stored + self.order[so_far], self.of_state)
+        before[self.order] = np.where(
+            so_far >= starts, self.stored + self.order[so_far], self.of_state
+        )
         return before

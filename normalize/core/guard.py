@@ -1,14 +1,18 @@
 """The guard: state about the whole query that is compared in every micro-batch.
 
-A key group's state is compared with the query's options only when a change touches the group. Options that must not change are therefore
-also stored in a separate state row, the key group `GUARD`. Every task of the first pass sends one `PartitionSummary` for each Kafka
-partition that it read. The guard compares them with its state before the micro-batch commits anything:
+A key group's state is compared with the query's options only when a change touches the group.
+Options that must not change are therefore also stored in a separate state row, the key group
+`GUARD`. Every task of the first pass sends one `PartitionSummary` for each Kafka partition that it
+read. The guard compares them with its state before the micro-batch commits anything:
 
 - the layout of the state (`state.Layout`): ``key_groups``, ``primary_key``, types of columns;
 - the condition of ``where=``: the checkpoint's result has the rows that matched it;
-- the tables: a second table, whose rows would be merged with those of the first by their primary key;
-- the topics' ids: a topic that was deleted and created again has other records at the checkpoint's offsets;
-- partitions that were added to a topic: a key may have moved to one of them, and its older changes may still be unread.
+- the tables: a second table, whose rows would be merged with those of the first by their primary
+  key;
+- the topics' ids: a topic that was deleted and created again has other records at the checkpoint's
+  offsets;
+- partitions that were added to a topic: a key may have moved to one of them, and its older changes
+  may still be unread.
 
 All functions here are pure. The state is the MessagePack array of `_Guard`.
 """
@@ -21,7 +25,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cdc_formats.errors import PartitionsAddedError, SeveralTablesError, StateDamagedError, StateVersionError, TopicReplacedError
+from cdc_formats.errors import (
+    PartitionsAddedError,
+    SeveralTablesError,
+    StateDamagedError,
+    StateVersionError,
+    TopicReplacedError,
+)
 from cdc_formats.topics.client import TopicDescription
 
 from .packing import encode
@@ -76,14 +86,17 @@ decode_summary = msgspec.msgpack.Decoder(PartitionSummary).decode
 
 
 class _Topic(msgspec.Struct, array_like=True):
-    """A topic: its id, and its number of partitions when the query first read it and after each time that it grew."""
+    """A topic: its id, and its partition count at the query's first read and after each growth."""
 
     topic_id: str
     partitions: list[int]
 
 
 class _Guard(msgspec.Struct, array_like=True):
-    """The guard's state; `layout` is the state of an empty key group, `added` has the first timestamp of each added partition.
+    """The state of the guard.
+
+    `layout` is the state of an empty key group. `added` has the first timestamp of each added
+    partition.
 
     Earlier releases did not store `condition`.
     """
@@ -101,12 +114,13 @@ _decode = msgspec.msgpack.Decoder(_Guard).decode
 
 @dataclass(frozen=True)
 class Identity:
-    """The values that must be equal in all messages, because rows of two tables would be merged by key.
+    """The values that must be equal in all messages, since rows of two tables would merge by key.
 
     Parameters
     ----------
     columns : tuple of str
-        Columns of `Format.table_identity` that neither an option selects nor the primary key contains.
+        Columns of `Format.table_identity` that neither an option selects nor the primary key
+        contains.
     options : tuple of str
         For each, the option that selects its values, or the empty string.
     topics : bool
@@ -125,7 +139,9 @@ class Identity:
         """Whether there is anything to compare."""
         return self.topics or bool(self.columns)
 
-    def merged(self, tables: Sequence[SourceTable], more: Iterable[SourceTable]) -> list[SourceTable]:
+    def merged(
+        self, tables: Sequence[SourceTable], more: Iterable[SourceTable]
+    ) -> list[SourceTable]:
         """Return a list with the table that all records belong to; empty if it is not known yet.
 
         Raises
@@ -146,30 +162,48 @@ class Identity:
 
     def _differ(self, first: SourceTable, second: SourceTable) -> bool:
         if first.names and second.names:
-            return any(first.names.get(column) != second.names.get(column) for column in self.columns)
+            return any(
+                first.names.get(column) != second.names.get(column) for column in self.columns
+            )
         return self.topics and first.topic != second.topic
 
     def _error(self, first: SourceTable, second: SourceTable) -> SeveralTablesError:
         if not (first.names and second.names):
             return self.several_topics(first.topic, second.topic)
-        differing = [column for column in self.columns if first.names.get(column) != second.names.get(column)]
+        differing = [
+            column for column in self.columns if first.names.get(column) != second.names.get(column)
+        ]
         return self.several_tables(_named(first), _named(second), differing)
 
     def several_topics(self, first: str, second: str) -> SeveralTablesError:
         """Return the error for records of two topics that do not name their table."""
         return SeveralTablesError(
-            f"the records come from the topics {first} and {second}, and do not name their table: rows with equal keys "
-            f"would be merged. Read each topic in a separate call, or make the topic part of the key: {self._key(['topic'])}"
+            f"the records come from the topics {first} and {second}, and do not name their table: "
+            "rows with equal keys would be merged. Read each topic in a separate call, or make "
+            f"the topic part of the key: {self._key(['topic'])}"
         )
 
-    def several_tables(self, first: str, second: str, differing: Sequence[str] = ()) -> SeveralTablesError:
-        """Return the error for records of two tables; `differing` are the columns in which their names differ, by default all."""
+    def several_tables(
+        self, first: str, second: str, differing: Sequence[str] = ()
+    ) -> SeveralTablesError:
+        """Return the error for records of two tables.
+
+        `differing` are the columns in which their names differ, by default all.
+        """
         columns = differing or self.columns
-        options = [option for column, option in zip(self.columns, self.options, strict=True) if column in columns and option]
-        select = f"select one with {' and '.join(options)} in format_options (a regular expression), or " if options else ""
+        options = [
+            option
+            for column, option in zip(self.columns, self.options, strict=True)
+            if column in columns and option
+        ]
+        select = (
+            f"select one with {' and '.join(options)} in format_options (a regular expression), or "
+            if options
+            else ""
+        )
         return SeveralTablesError(
-            f"the records belong to two tables, {first} and {second}: rows with equal keys would be merged. "
-            f"To fix it, {select}make the table part of the key: {self._key(columns)}"
+            f"the records belong to two tables, {first} and {second}: rows with equal keys would "
+            f"be merged. To fix it, {select}make the table part of the key: {self._key(columns)}"
         )
 
     def _key(self, columns: Sequence[str]) -> str:
@@ -190,7 +224,8 @@ class Expected:
     topics : mapping
         Kafka's description of the topics when the query was defined; empty if unknown.
     by_source : bool
-        Whether changes are ordered by their position in the source's log, independent of their partition.
+        Whether changes are ordered by their position in the source's log, independent of their
+        partition.
     has_positions : bool
         Whether the format supports that order.
     condition : str
@@ -207,7 +242,13 @@ class Expected:
 NOTHING_EXPECTED = Expected()
 
 
-def check(stored: bytes | None, seen: Sequence[PartitionSummary], layout: Layout, expected: Expected, now_ms: int) -> bytes:
+def check(
+    stored: bytes | None,
+    seen: Sequence[PartitionSummary],
+    layout: Layout,
+    expected: Expected,
+    now_ms: int,
+) -> bytes:
     """Return the guard's state after a micro-batch, which is compared with the state before.
 
     Parameters
@@ -232,13 +273,17 @@ def check(stored: bytes | None, seen: Sequence[PartitionSummary], layout: Layout
         layout.decode(guard.layout, now_ms)
     if guard.condition not in (None, expected.condition):
         raise StateVersionError(
-            f"where= is {expected.condition or None}, and was {guard.condition or None} when the checkpoint was written: set it "
-            "back, or start from a new checkpoint"
+            f"where= is {expected.condition or None}, and was {guard.condition or None} when the "
+            "checkpoint was written: set it back, or start from a new checkpoint"
         )
-    tables = expected.identity.merged(guard.tables, (table for each in seen for table in each.tables))
+    tables = expected.identity.merged(
+        guard.tables, (table for each in seen for table in each.tables)
+    )
     topics = _topics(guard.topics, expected.topics)
     added = _added(guard, topics, seen, expected)
-    return encode(_Guard(VERSION, layout.encode(layout.empty()), tables, topics, added, expected.condition))
+    return encode(
+        _Guard(VERSION, layout.encode(layout.empty()), tables, topics, added, expected.condition)
+    )
 
 
 def with_layout(stored: bytes, layout: Layout) -> bytes:
@@ -249,24 +294,36 @@ def with_layout(stored: bytes, layout: Layout) -> bytes:
 
 
 def stored_facts(stored: bytes) -> tuple[list[SourceTable], dict[str, str], str | None]:
-    """Return the tables of the guard's state, the known ids of its topics by name, and the condition if it is known."""
+    """Return the tables of the guard's state, its topics' known ids, and the condition.
+
+    The ids are by the names of the topics. The condition is returned if it is known.
+    """
     guard = _read(stored)
-    return guard.tables, {name: topic.topic_id for name, topic in guard.topics.items() if topic.topic_id}, guard.condition
+    return (
+        guard.tables,
+        {name: topic.topic_id for name, topic in guard.topics.items() if topic.topic_id},
+        guard.condition,
+    )
 
 
 def _read(stored: bytes) -> _Guard:
     version = stored[1] if len(stored) > 1 else None
     if version != VERSION:
-        raise StateVersionError(f"the checkpoint's guard has version {version}; this release reads version {VERSION}")
+        raise StateVersionError(
+            f"the checkpoint's guard has version {version}; this release reads version {VERSION}"
+        )
     try:
         return _decode(stored)
     except msgspec.MsgspecError as error:
         raise StateDamagedError(
-            f"the checkpoint's guard is damaged ({type(error).__name__}): restore the checkpoint from a backup, or start from a new one"
+            f"the checkpoint's guard is damaged ({type(error).__name__}): restore the checkpoint "
+            "from a backup, or start from a new one"
         ) from None
 
 
-def _topics(stored: Mapping[str, _Topic], described: Mapping[str, TopicDescription]) -> dict[str, _Topic]:
+def _topics(
+    stored: Mapping[str, _Topic], described: Mapping[str, TopicDescription]
+) -> dict[str, _Topic]:
     topics = dict(stored)
     for name, now in described.items():
         before = topics.get(name)
@@ -288,12 +345,18 @@ def require_same_topic(name: str, before: str, now: str) -> None:
     """
     if before and now and before != now:
         raise TopicReplacedError(
-            f"topic {name} was deleted and created again since the checkpoint was written (topic id {before}, now {now}): the "
-            "checkpoint's offsets would skip records. Start from a new checkpoint"
+            f"topic {name} was deleted and created again since the checkpoint was written (topic "
+            f"id {before}, now {now}): the checkpoint's offsets would skip records. Start from a "
+            "new checkpoint"
         )
 
 
-def _added(guard: _Guard, topics: Mapping[str, _Topic], seen: Sequence[PartitionSummary], expected: Expected) -> dict[str, dict[int, int]]:
+def _added(
+    guard: _Guard,
+    topics: Mapping[str, _Topic],
+    seen: Sequence[PartitionSummary],
+    expected: Expected,
+) -> dict[str, dict[int, int]]:
     added = {name: dict(partitions) for name, partitions in guard.added.items()}
     for each in seen:
         if each.topic not in topics or expected.by_source:
@@ -301,22 +364,33 @@ def _added(guard: _Guard, topics: Mapping[str, _Topic], seen: Sequence[Partition
         # A partition's generation is how often the topic had grown when it was added.
         counts = topics[each.topic].partitions
         for partition, since in guard.added.get(each.topic, {}).items():
-            if bisect_right(counts, each.partition) < bisect_right(counts, partition) and each.first_stamp < since:
+            if (
+                bisect_right(counts, each.partition) < bisect_right(counts, partition)
+                and each.first_stamp < since
+            ):
                 raise _late(each, partition, since, expected)
         if bisect_right(counts, each.partition):
             of_topic = added.setdefault(each.topic, {})
-            of_topic[each.partition] = min(each.first_stamp, of_topic.get(each.partition, each.first_stamp))
+            of_topic[each.partition] = min(
+                each.first_stamp, of_topic.get(each.partition, each.first_stamp)
+            )
     return added
 
 
-def _late(seen: PartitionSummary, partition: int, since: int, expected: Expected) -> PartitionsAddedError:
+def _late(
+    seen: PartitionSummary, partition: int, since: int, expected: Expected
+) -> PartitionsAddedError:
     remedy = (
         "with order='source', which orders changes by the source's log"
         if expected.has_positions
-        else "without maxOffsetsPerTrigger, so that one micro-batch reads both partitions and orders their changes by Kafka's timestamps"
+        else (
+            "without maxOffsetsPerTrigger, so that one micro-batch reads both partitions and "
+            "orders their changes by Kafka's timestamps"
+        )
     )
     return PartitionsAddedError(
-        f"{seen.topic}[{partition}] was added to the topic, and its records were read before older ones of {seen.topic}[{seen.partition}] "
-        f"(Kafka timestamp {seen.first_stamp}, before {since}): an older change of a key that moved would "
-        f"win. Start from a new checkpoint {remedy}"
+        f"{seen.topic}[{partition}] was added to the topic, and its records were read before older "
+        f"ones of {seen.topic}[{seen.partition}] (Kafka timestamp {seen.first_stamp}, before "
+        f"{since}): an older change of a key that moved would win. Start from a new checkpoint "
+        f"{remedy}"
     )

@@ -1,7 +1,8 @@
-"""The keyed stage for one key group: pure functions on Arrow columns, without Python code for each change.
+"""The keyed stage of a key group: pure functions on Arrow columns, no Python code for each change.
 
-The steps: drop redeliveries (`order`), complete partial rows, find equal rows, fold (`fold_columns.History`), and take the emitted and the
-stored rows from the columns by their indexes.
+The steps: drop redeliveries (`order`), complete partial rows, find equal rows, fold
+(`fold_columns.History`), and take the emitted and the stored rows from the columns by their
+indexes.
 """
 
 from __future__ import annotations
@@ -76,18 +77,27 @@ class Stage:
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
-        """The columns in which two rows of a key are compared, last first: columns that change often (times, counters) tend to be last."""
+        """The columns in which two rows of a key are compared, last first.
+
+        Columns that change often (times, counters) tend to be last.
+        """
         names = {column.name for column in self.shape.columns}
-        key = key_indices(self.shape.columns, [name for name in self.layout.unique_key if name in names])
-        return tuple(index for index in reversed(range(len(self.shape.columns))) if index not in (*key, *self.shape.ignored))
+        key = key_indices(
+            self.shape.columns, [name for name in self.layout.unique_key if name in names]
+        )
+        return tuple(
+            index
+            for index in reversed(range(len(self.shape.columns)))
+            if index not in (*key, *self.shape.ignored)
+        )
 
 
 @dataclass
 class KeyGroupResult:
-    """The result of folding a key group: changelog rows, side outputs, dead letters to write, counts.
+    """The result of folding a key group: changelog rows, side outputs, new dead letters, counts.
 
-    If expired rows are deleted, `first_written` is the time of the oldest stored row, in ms of processing time. `keys` is how many keys are
-    stored afterwards.
+    If expired rows are deleted, `first_written` is the time of the oldest stored row, in ms of
+    processing time. `keys` is how many keys are stored afterwards.
     """
 
     changelogs: list[pa.RecordBatch] = field(default_factory=list)
@@ -98,7 +108,9 @@ class KeyGroupResult:
     keys: int = 0
 
 
-def fold_changes(changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: int, result: KeyGroupResult) -> KeyGroup:
+def fold_changes(
+    changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: int, result: KeyGroupResult
+) -> KeyGroup:
     """Return the key group after its changes, which are folded in order.
 
     Parameters
@@ -127,8 +139,21 @@ def fold_changes(changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: in
 class _Fold:
     """One run; `places` are the indexes of `History`."""
 
-    def __init__(self, changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: int, result: KeyGroupResult) -> None:
-        self.changes, self.group, self.stage, self.now_ms, self.result = changes, group, stage, now_ms, result
+    def __init__(
+        self,
+        changes: ChangeBatch,
+        group: KeyGroup,
+        stage: Stage,
+        now_ms: int,
+        result: KeyGroupResult,
+    ) -> None:
+        self.changes, self.group, self.stage, self.now_ms, self.result = (
+            changes,
+            group,
+            stage,
+            now_ms,
+            result,
+        )
         self.counts = result.counts
         self.counts["CHANGES"] += len(changes)
         self.positions: dict[int, tuple[int, int, int]] = {}
@@ -145,7 +170,10 @@ class _Fold:
         self.history = History(self.codes, self.changes.flags("deleted"), self.gone)
         self.silent = np.zeros(len(self.changes), bool)
         columns = self.changes.columns("c", len(self.stage.shape.columns))
-        self.columns = [pa.concat_arrays([self.group.rows.column(1 + index), column]) for index, column in enumerate(columns)]
+        self.columns = [
+            pa.concat_arrays([self.group.rows.column(1 + index), column])
+            for index, column in enumerate(columns)
+        ]
         if self.changes.partials:
             self._complete()
         if self.stage.mini_batch:
@@ -169,15 +197,21 @@ class _Fold:
         of_changes: Ints = codes[changed.indices.to_numpy()]
         return of_changes
 
-    # ------------------------------------------------------------------------------------------------ before the fold
+    # ----------------------------------------------------------------------------------------------
+    # before the fold
 
     def _refuse_redeliveries(self) -> None:
         epoch, high, low = (self.group.extra(name) for name in POSITION)
 
         def stored(code: int) -> tuple[int, int, int] | None:
-            return (int(epoch[code]), int(high[code]), int(low[code])) if code < len(epoch) else None
+            return (
+                (int(epoch[code]), int(high[code]), int(low[code])) if code < len(epoch) else None
+            )
 
-        asked = [(code, *position) for code, position in zip(self.codes.tolist(), self.changes.positions, strict=True)]
+        asked = [
+            (code, *position)
+            for code, position in zip(self.codes.tolist(), self.changes.positions, strict=True)
+        ]
         accepted, self.positions, self.epochs = first_deliveries(asked, self.epochs, stored)
         places = np.flatnonzero(accepted)
         self.counts["REDELIVERIES"] += len(accepted) - len(places)
@@ -198,7 +232,11 @@ class _Fold:
             rows = self.group.rows.take(pa.array(places))
             metadata = [pa.nulls(len(places), each.type) for each in list(schema)[1 + width :]]
             kinds = pa.array(np.full(len(places), RowKind.DELETE, np.int8))
-            self.result.changelogs.append(pa.RecordBatch.from_arrays([kinds, *rows.columns[1 : 1 + width], *metadata], schema=schema))
+            self.result.changelogs.append(
+                pa.RecordBatch.from_arrays(
+                    [kinds, *rows.columns[1 : 1 + width], *metadata], schema=schema
+                )
+            )
 
     def _complete(self) -> None:
         """Fill in the missing columns of partial rows from the row before them, in order."""
@@ -209,7 +247,9 @@ class _Fold:
             place = before[partial.change]
             if place < 0 or history.gone[place]:
                 # It is treated as a missing row by the changes after it.
-                history.gone[at] = history.deleted[partial.change] = self.silent[partial.change] = True
+                history.gone[at] = history.deleted[partial.change] = self.silent[partial.change] = (
+                    True
+                )
                 _incomplete(partial, self.stage, self.result)
                 continue
             for column in partial.absent:
@@ -219,7 +259,7 @@ class _Fold:
             self.columns[column] = self.columns[column].take(pa.array(source))
 
     def _keep_last(self) -> None:
-        """Keep the last change of each key (Flink's mini-batch), in the order in which the keys last changed."""
+        """Keep each key's last change (Flink's mini-batch), in the order of the last changes."""
         history = self.history
         places = np.flatnonzero(history.last)
         whole = pa.array(np.concatenate([np.arange(history.stored), history.stored + places]))
@@ -237,12 +277,16 @@ class _Fold:
         for index in self.stage.compared:
             column = self.columns[index]
             if len(candidates):
-                here, before = (column.take(pa.array(at)) for at in (history.stored + candidates, history.before[candidates]))
+                here, before = (
+                    column.take(pa.array(at))
+                    for at in (history.stored + candidates, history.before[candidates])
+                )
                 candidates = candidates[same(self.stage.shape.columns[index].type, here, before)]
         suppressed[candidates] = True
         return suppressed
 
-    # ------------------------------------------------------------------------------------------------- after the fold
+    # ----------------------------------------------------------------------------------------------
+    # after the fold
 
     def _count(self) -> None:
         self.counts["SUPPRESSED_EQUAL"] += int(self.suppressed.sum())
@@ -252,8 +296,12 @@ class _Fold:
     def _changelog(self, folded: FoldResult) -> pa.RecordBatch:
         shape, places, causes = self.stage.shape, pa.array(folded.rows), pa.array(folded.causes)
         rows = [column.take(places) for column in self.columns]
-        metadata = [column.take(causes) for column in self.changes.columns("m", len(shape.metadata))]
-        return pa.RecordBatch.from_arrays([pa.array(folded.kinds), *rows, *metadata], schema=shape.changelog_schema)
+        metadata = [
+            column.take(causes) for column in self.changes.columns("m", len(shape.metadata))
+        ]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(folded.kinds), *rows, *metadata], schema=shape.changelog_schema
+        )
 
     def _stored(self, folded: FoldResult) -> KeyGroup:
         history, group, layout = self.history, self.group, self.stage.layout
@@ -262,42 +310,67 @@ class _Fold:
         kept = folded.kept if layout.with_positions else folded.kept[~history.gone[folded.kept]]
         places = np.concatenate([np.flatnonzero(untouched), kept])
         taken = pa.array(places)
-        keys = pa.concat_arrays([group.rows.column("key"), self.changes.batch.column("key")]).take(taken)
+        keys = pa.concat_arrays([group.rows.column("key"), self.changes.batch.column("key")]).take(
+            taken
+        )
         arrays = [keys, *(column.take(taken) for column in self.columns)]
         if layout.with_ttl:
-            written = np.concatenate([group.extra("written"), np.full(len(self.changes), self.now_ms)])
+            written = np.concatenate(
+                [group.extra("written"), np.full(len(self.changes), self.now_ms)]
+            )
             arrays.append(pa.array(written[places]))
-        deleted_at = np.concatenate([group.extra("deleted_at"), history.deleted * np.int64(self.now_ms)])[places]
+        deleted_at = np.concatenate(
+            [group.extra("deleted_at"), history.deleted * np.int64(self.now_ms)]
+        )[places]
         if layout.with_positions:
             arrays += self._new_positions(places)
-        return KeyGroup(pa.RecordBatch.from_arrays([*arrays, pa.array(deleted_at)], schema=layout.schema), self.epochs)
+        return KeyGroup(
+            pa.RecordBatch.from_arrays([*arrays, pa.array(deleted_at)], schema=layout.schema),
+            self.epochs,
+        )
 
     def _remembered(self) -> Bools:
         deleted_at = self.group.extra("deleted_at")
-        remembered: Bools = ~self.expired & ((deleted_at == 0) | (deleted_at >= self.now_ms - self.stage.delete_retention_ms))
+        remembered: Bools = ~self.expired & (
+            (deleted_at == 0) | (deleted_at >= self.now_ms - self.stage.delete_retention_ms)
+        )
         return remembered
 
     def _new_positions(self, places: Ints) -> list[pa.Array]:
         codes = np.concatenate([np.arange(self.history.stored), self.codes])
         stored = [self.group.extra(name) for name in POSITION]
-        columns = [np.append(values, np.zeros(int(codes.max(initial=0)) + 1, values.dtype)) for values in stored]
+        columns = [
+            np.append(values, np.zeros(int(codes.max(initial=0)) + 1, values.dtype))
+            for values in stored
+        ]
         for code, position in self.positions.items():
             for column, value in zip(columns, position, strict=True):
                 column[code] = value
         epoch, high, low = (column[codes[places]] for column in columns)
         if max((each.number for each in self.epochs), default=0) >= _MOST_EPOCHS:
             self.epochs, numbers = renumbered(self.epochs)
-            epoch = np.searchsorted(numbers, epoch, "left") + np.searchsorted(numbers, epoch, "right") - 1
-        return [pa.array(epoch, pa.int32()), pa.array(high, pa.uint64()), pa.array(low, pa.uint64())]
+            epoch = (
+                np.searchsorted(numbers, epoch, "left")
+                + np.searchsorted(numbers, epoch, "right")
+                - 1
+            )
+        return [
+            pa.array(epoch, pa.int32()),
+            pa.array(high, pa.uint64()),
+            pa.array(low, pa.uint64()),
+        ]
 
 
-_ALL_COLUMNS = "PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL"
+_ALL_COLUMNS = (
+    "PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL"
+)
 
 
 def _incomplete(partial: Partial, stage: Stage, result: KeyGroupResult) -> None:
     error = PartialImageError(
-        "the row lacks columns that the producer left out as unchanged, and no row is stored for its key: start where the row was "
-        f"inserted, or configure the producer to write all columns ({_ALL_COLUMNS})",
+        "the row lacks columns that the producer left out as unchanged, and no row is stored for "
+        "its key: start where the row was inserted, or configure the producer to write all "
+        f"columns ({_ALL_COLUMNS})",
         "$.after",
         where=partial.record.where,
     )

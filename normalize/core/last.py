@@ -1,10 +1,12 @@
 """The last change of each key among changes that several tasks may have read.
 
-The order is that of `changes.ChangeBatch.of_blocks`: changes of a partition are in the order of offsets, and partitions are merged by
-timestamps; equal timestamps are ordered by the partition's name.
+The order is that of `changes.ChangeBatch.of_blocks`: changes of a partition are in the order of
+offsets, and partitions are merged by timestamps; equal timestamps are ordered by the partition's
+name.
 
-A change may be partial: it lacks columns, which have the values of the change of its key before it. Then all changes since the last whole
-one are kept, in each partition, until the changes of all partitions are there.
+A change may be partial: it lacks columns, which have the values of the change of its key before it.
+Then all changes since the last whole one are kept, in each partition, until the changes of all
+partitions are there.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ TABLE, TOPIC = "table", "topic"
 
 
 def last_in_partitions(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints) -> tuple[Ints, Ints]:
-    """Return the place of the last change of each key in each partition, and its timestamp made monotone.
+    """Return the place of each key's last change in each partition, and its monotone timestamp.
 
     Changes may be reduced in parts, in any order: the result is the same.
 
@@ -51,7 +53,7 @@ def last_in_partitions(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints) -
 
 
 def last_in_records(keys: Ints, offsets: Ints) -> Ints:
-    """Return the place of the last change of each key in each record; the changes of a record are in their order.
+    """Return the place of each key's last change in each record; a record's changes are in order.
 
     Examples
     --------
@@ -59,7 +61,9 @@ def last_in_records(keys: Ints, offsets: Ints) -> Ints:
     [1, 3, 2]
     """
     order = np.lexsort((offsets, keys))
-    is_last = np.append((keys[order][1:] != keys[order][:-1]) | (offsets[order][1:] != offsets[order][:-1]), True)
+    is_last = np.append(
+        (keys[order][1:] != keys[order][:-1]) | (offsets[order][1:] != offsets[order][:-1]), True
+    )
     places: Ints = order[is_last[: len(order)]]
     return places
 
@@ -93,8 +97,12 @@ def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -
     return places
 
 
-def since_last_whole(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints, *, partial: Bools) -> tuple[Ints, Ints]:
-    """Return the places of the last whole change of each key in each partition and of the partial ones after it; as `last_in_partitions`.
+def since_last_whole(
+    keys: Ints, sources: Ints, offsets: Ints, stamps: Ints, *, partial: Bools
+) -> tuple[Ints, Ints]:
+    """Return each key's last whole change in each partition, and the partial ones after it.
+
+    The result has places and timestamps, as in `last_in_partitions`.
 
     Examples
     --------
@@ -106,7 +114,8 @@ def since_last_whole(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints, *, 
     order = np.lexsort((offsets, sources, keys))
     changed = (keys[order][1:] != keys[order][:-1]) | (sources[order][1:] != sources[order][:-1])
     group = np.cumsum(np.append(0, changed))
-    # The running maximum within a group: each group's numbers are above those of the group before it.
+    # The running maximum within a group: each group's numbers are above those of the group before
+    # it.
     times, ranks = np.unique(stamps[order], return_inverse=True)
     monotone = times[np.maximum.accumulate(ranks + group * len(times)) - group * len(times)]
     places = np.arange(len(order))
@@ -129,8 +138,8 @@ def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[I
     Returns
     -------
     (last, bases, places) : (array of int, array of int, array of int)
-        For each key: the place of its last change; that of its last whole change, or -1; and, in a row for each column, the place of the
-        column's value, or -1 if no change has one.
+        For each key: the place of its last change; that of its last whole change, or -1; and, in a
+        row for each column, the place of the column's value, or -1 if no change has one.
 
     Examples
     --------

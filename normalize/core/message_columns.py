@@ -1,7 +1,8 @@
 """Convert the values of one column of many messages to an Arrow array.
 
-Values in a producer's usual notation are converted together by Arrow. A column with any other value is converted value by value with the
-column's converter (`cdc_formats.values.types`). Both give the same values.
+Values in a producer's usual notation are converted together by Arrow. A column with any other value
+is converted value by value with the column's converter (`cdc_formats.values.types`). Both give the
+same values.
 """
 
 from __future__ import annotations
@@ -41,20 +42,28 @@ class MessageColumn:
         Whether values can be converted without it (`RowConverter`).
     """
 
-    def __init__(self, column: Column, handling: Handling, convert: Converter, direct: bool = True) -> None:
+    def __init__(
+        self, column: Column, handling: Handling, convert: Converter, direct: bool = True
+    ) -> None:
         self.sql_type, self.convert = column.type, convert
         self.placeholders = placeholder_forms(column.type, handling)
         name = column.type.name if direct else ""
         self.is_text, self.is_boolean = name in TEXT_TYPES, name == "BOOLEAN"
         self.is_integer, self.is_double = name in INTEGER_BITS, name == "DOUBLE"
-        self.is_decimal = name == "DECIMAL" and handling.decimal in _TEXT_DECIMALS and handling.bigint_unsigned is None
+        self.is_decimal = (
+            name == "DECIMAL"
+            and handling.decimal in _TEXT_DECIMALS
+            and handling.bigint_unsigned is None
+        )
         # A number in such a column may be an unsigned 64-bit number in two's complement.
         self.may_be_unsigned = str(column.type) == "DECIMAL(20,0)"
         # A message's text of these types has a single meaning.
         self.is_parsed = self.is_decimal or self.is_integer or name in UNAMBIGUOUS_TEXT
 
     def array(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
-        """Return the values with their `arrow.stored_type`, and the indexes of those that the converter refuses, which are null.
+        """Return the values with their `arrow.stored_type`, and the indexes of refused ones.
+
+        A value that the converter refuses is null.
 
         Parameters
         ----------
@@ -79,7 +88,10 @@ class MessageColumn:
             try:
                 # A text's converter would accept `ABSENT` as it does any value.
                 converted.append(value if value is None or value is ABSENT else self.convert(value))
-            except (ConversionError, RecursionError):  # a value can be nested too deeply for its converter
+            except (
+                ConversionError,
+                RecursionError,
+            ):  # a value can be nested too deeply for its converter
                 converted.append(None)
                 refused.append(index)
         if ABSENT in converted:
@@ -118,7 +130,9 @@ class MessageColumn:
         if len(types - {_NONE}) > 1:
             return None  # 1 equals True
         try:
-            converted = {value: None if value is None else self.convert(value) for value in set(values)}
+            converted = {
+                value: None if value is None else self.convert(value) for value in set(values)
+            }
         except (ConversionError, TypeError):  # TypeError: an array or an object
             return None
         return pa.array([converted[value] for value in values], pa.bool_())
@@ -135,4 +149,8 @@ def _doubles(values: Sequence[Any]) -> pa.Array | None:
     except OverflowError:
         return None
     # A number out of a DOUBLE's range is an error, and not infinity.
-    return pa.array(numbers, pa.float64()) if all(number is None or math.isfinite(number) for number in numbers) else None
+    return (
+        pa.array(numbers, pa.float64())
+        if all(number is None or math.isfinite(number) for number in numbers)
+        else None
+    )

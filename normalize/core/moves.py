@@ -37,7 +37,10 @@ class UnknownRowError(ValueError):
 
 
 _DELETED = "the change of its key before it is a delete: read the table again from a snapshot"
-_REUSED = "its earlier key, in another partition, had several rows meanwhile: read the table again from a snapshot"
+_REUSED = (
+    "its earlier key, in another partition, had several rows meanwhile: read the table again from "
+    "a snapshot"
+)
 
 
 class _Deleted(NamedTuple):
@@ -99,7 +102,9 @@ def follow_moves(
     rows, gone = dict[bytes, FollowedRow](), dict[bytes, _Deleted]()
 
     def row_of(key: bytes) -> FollowedRow:
-        return rows[key] if key in rows and rows[key].places else FollowedRow(-1, key, (-1,) * columns)
+        return (
+            rows[key] if key in rows and rows[key].places else FollowedRow(-1, key, (-1,) * columns)
+        )
 
     def origin(at: int, key: bytes) -> FollowedRow:
         """Return the row that moved away from a key: the deleted one, if its delete was read."""
@@ -115,7 +120,9 @@ def follow_moves(
         is_there = key not in rows or bool(rows[key].places)
         if deleted[at]:
             if is_there:
-                gone[key] = _Deleted(row_of(key), sources[at], gone[key].times + 1 if key in gone else 1)
+                gone[key] = _Deleted(
+                    row_of(key), sources[at], gone[key].times + 1 if key in gone else 1
+                )
             rows[key] = FollowedRow(at)
         elif lacks is None:
             rows[key] = FollowedRow(at, None, (at,) * columns)
@@ -123,6 +130,8 @@ def follow_moves(
             raise UnknownRowError(at, _DELETED)
         else:
             before = row_of(key) if earlier is None else origin(at, earlier)
-            places = tuple([was if missing else at for missing, was in zip(lacks, before.places, strict=True)])
+            places = tuple(
+                [was if missing else at for missing, was in zip(lacks, before.places, strict=True)]
+            )
             rows[key] = FollowedRow(at, before.base if -1 in places else None, places)
     return rows

@@ -1,12 +1,14 @@
 """``order="source"``: find the redeliveries among the changes of one key group.
 
-A connector that restarts writes changes again, from an earlier point on. Each change carries its place in the source's log (`Position`).
-Two facts distinguish first deliveries from redeliveries: a Kafka partition delivers a history in its order, and a redelivery has the same
-position and clock as the first delivery. The state therefore stores the progress of each Kafka partition and history (`Epoch`), and the
-epoch and place of each key's last accepted change.
+A connector that restarts writes changes again, from an earlier point on. Each change carries its
+place in the source's log (`Position`). Two facts distinguish first deliveries from redeliveries: a
+Kafka partition delivers a history in its order, and a redelivery has the same position and clock as
+the first delivery. The state therefore stores the progress of each Kafka partition and history
+(`Epoch`), and the epoch and place of each key's last accepted change.
 
-**Epochs.** Positions are comparable within one epoch of a Kafka partition: a stretch of one history without another history in between
-and without a reset of the log. Epochs are numbered as they begin. The epoch of a change is
+**Epochs.** Positions are comparable within one epoch of a Kafka partition: a stretch of one history
+without another history in between and without a reset of the log. Epochs are numbered as they
+begin. The epoch of a change is
 
 ====================================================================================  ==============================================
 change                                                                                epoch
@@ -20,47 +22,55 @@ of the present log (its clock is after the reset) and the history's newest epoch
 any other                                                                             the past: it was delivered before
 ====================================================================================  ==============================================
 
-**Keys.** The first three are first deliveries. If the key decides, a change is accepted if nothing is stored for the key, if the key's
-epoch is older, or if it is the same and the change's place is after the key's. Otherwise it is dropped. A change of the past is accepted
-only if nothing is stored for the key. The key may have been stored from another Kafka partition (the topic was repartitioned, the row
-moved). Places are then compared if the history is the same, unless the clock is later than all that the other partition delivered. A change
-of another history is accepted.
+**Keys.** The first three are first deliveries. If the key decides, a change is accepted if nothing
+is stored for the key, if the key's epoch is older, or if it is the same and the change's place is
+after the key's. Otherwise it is dropped. A change of the past is accepted only if nothing is stored
+for the key. The key may have been stored from another Kafka partition (the topic was repartitioned,
+the row moved). Places are then compared if the history is the same, unless the clock is later than
+all that the other partition delivered. A change of another history is accepted.
 
-**Without a position** (PostgreSQL's incremental snapshot): such a read gets the last place of its partition, and begins an epoch. Reads
-arrive in the order of their own clock:
+**Without a position** (PostgreSQL's incremental snapshot): such a read gets the last place of its
+partition, and begins an epoch. Reads arrive in the order of their own clock:
 
 - one with an earlier clock than the last read, or than the changes of its history, is of the past;
 - one with a later clock is a first delivery;
-- for one with the same clock as the last read the key decides, unless a change with a position came in between.
+- for one with the same clock as the last read the key decides, unless a change with a position came
+  in between.
 
-Without a position and a clock a change is accepted as it arrives, and so is the next change of its key. A redelivery then leaves a trace,
-and ends in the right row.
+Without a position and a clock a change is accepted as it arrives, and so is the next change of its
+key. A redelivery then leaves a trace, and ends in the right row.
 
-A change with a position is therefore dropped only if its partition has delivered, in its history, a place at or after its own *and* a clock
-at or after its own (or there is no clock). A new history, a failover to a server whose clock lags, and a log that continues are never
-dropped. These cases cannot be distinguished:
+A change with a position is therefore dropped only if its partition has delivered, in its history, a
+place at or after its own *and* a clock at or after its own (or there is no clock). A new history, a
+failover to a server whose clock lags, and a log that continues are never dropped. These cases
+cannot be distinguished:
 
-- Only the clock shows a reset of the log. Changes after it are dropped as redeliveries until they pass the old log's last place, if their
-  clock is not later than all that the partition delivered of the history before. (The clock's resolution is a second in MySQL; the clock
-  may have been set back, or be missing.)
-- A history may begin with a clock that is not after the first of its partition in this key group. Either it is older than the query (a
-  redelivery from before its start), or its server's clock lags by more than that. Its changes are accepted, and so are the next changes of
-  their keys, until its clock has passed what the partition had delivered. A redelivery may leave a trace, and ends in the right row. It is
-  not recognized if it reaches back over a reset of the log, over a failover between servers whose clocks disagree, or to changes whose
-  clock is later than all that was delivered since the start: a key may then keep an older row until its next change.
-- If two changes of one key have the same place and clock, the second is dropped. No producer writes such a pair: the delete and the insert
-  of a changed primary key share a place, but not the key.
-- A read whose clock is before its history's (a connector's clock behind the database's) is dropped if its key is known: its row is the
-  key's row.
+- Only the clock shows a reset of the log. Changes after it are dropped as redeliveries until they
+  pass the old log's last place, if their clock is not later than all that the partition delivered
+  of the history before. (The clock's resolution is a second in MySQL; the clock may have been set
+  back, or be missing.)
+- A history may begin with a clock that is not after the first of its partition in this key group.
+  Either it is older than the query (a redelivery from before its start), or its server's clock lags
+  by more than that. Its changes are accepted, and so are the next changes of their keys, until its
+  clock has passed what the partition had delivered. A redelivery may leave a trace, and ends in the
+  right row. It is not recognized if it reaches back over a reset of the log, over a failover
+  between servers whose clocks disagree, or to changes whose clock is later than all that was
+  delivered since the start: a key may then keep an older row until its next change.
+- If two changes of one key have the same place and clock, the second is dropped. No producer writes
+  such a pair: the delete and the insert of a changed primary key share a place, but not the key.
+- A read whose clock is before its history's (a connector's clock behind the database's) is dropped
+  if its key is known: its row is the key's row.
 - A forgotten key (state TTL, `delete_retention`) counts as a key for which nothing is stored.
-- A redelivery through another partition than the first delivery is recognized only by its key: if the key's own partition has begun
-  another epoch since, it is accepted.
+- A redelivery through another partition than the first delivery is recognized only by its key: if
+  the key's own partition has begun another epoch since, it is accepted.
 
-Size: there is always one `Epoch` for each pair of Kafka partition and history. A key whose epoch has ended refers to a number that no epoch
-has any more, which is sufficient. So nothing is pruned, and `renumbered` keeps the numbers small.
+Size: there is always one `Epoch` for each pair of Kafka partition and history. A key whose epoch
+has ended refers to a number that no epoch has any more, which is sufficient. So nothing is pruned,
+and `renumbered` keeps the numbers small.
 
-Two things differ from a list of all epochs. Two servers that take turns (several primaries, snapshots with a separate history) do not make
-it grow. A reset is detected by the clock of the history itself, not by another server's, which may be ahead.
+Two things differ from a list of all epochs. Two servers that take turns (several primaries,
+snapshots with a separate history) do not make it grow. A reset is detected by the clock of the
+history itself, not by another server's, which may be ahead.
 """
 
 from __future__ import annotations
@@ -76,7 +86,8 @@ from cdc_formats.position import Position
 Code = TypeVar("Code", bound=Hashable)
 Place = tuple[int, int]
 KeyOrder = tuple[int, int, int]
-"""The stored order of a key, deleted or not: the number of its epoch, and its last place, high and low."""
+"""The stored order of a key, deleted or not: the number of its epoch, and its last place, high and
+low."""
 
 UNORDERED: KeyOrder = (0, 0, 0)
 """The order of a key whose last change had no place: the next change is accepted."""
@@ -96,15 +107,18 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     history : str
         As in `Position`.
     number : int
-        The number of the history's newest epoch; from 1, in the order in which epochs began, over all partitions.
+        The number of the history's newest epoch; from 1, in the order in which epochs began, over
+        all partitions.
     floor : (int, int)
         The epoch begins after this place.
     mark : (int, int)
         The last delivered place of the epoch.
     top : (int, int)
-        The last delivered place of the history in all its logs; after a reset it may be after `mark`.
+        The last delivered place of the history in all its logs; after a reset it may be after
+        `mark`.
     since_ms, clock_ms : int or None
-        The clock of the history's first change, and the latest clock of its changes with a position.
+        The clock of the history's first change, and the latest clock of its changes with a
+        position.
     reset_ms : int or None
         `clock_ms` as it was at the last reset of the log.
     trusted_ms : int or None
@@ -148,19 +162,22 @@ class FirstDeliveries(NamedTuple):
 
 
 def first_deliveries(
-    changes: Iterable[tuple[Code, str, Position | None]], epochs: Iterable[Epoch], stored: Callable[[Code], KeyOrder | None]
+    changes: Iterable[tuple[Code, str, Position | None]],
+    epochs: Iterable[Epoch],
+    stored: Callable[[Code], KeyOrder | None],
 ) -> FirstDeliveries:
     """Return which of a key group's changes are first deliveries, not redeliveries.
 
     Parameters
     ----------
     changes : iterable of (Code, str, Position or None)
-        The key (or any code for it), Kafka partition (``topic[partition]``) and position of each change, in the order of arrival; changes
-        of one Kafka partition in the order of offsets.
+        The key (or any code for it), Kafka partition (``topic[partition]``) and position of each
+        change, in the order of arrival; changes of one Kafka partition in the order of offsets.
     epochs : iterable of Epoch
         The epochs that the last call returned; empty at first. They are not changed.
     stored : callable
-        Returns the stored order of a key, or None: a dict's ``get``. Deleted keys stay stored while a late change must not restore them.
+        Returns the stored order of a key, or None: a dict's ``get``. Deleted keys stay stored while
+        a late change must not restore them.
 
     Returns
     -------
@@ -198,8 +215,10 @@ def renumbered(epochs: Sequence[Epoch]) -> tuple[list[Epoch], list[int]]:
     Returns
     -------
     (epochs, numbers) : (list of Epoch, list of int)
-        With n epochs the new numbers, those of keys included, are at most 2 n. A key's number becomes ``searchsorted(numbers, number,
-        "left") + searchsorted(numbers, number, "right") - 1``, which is 0 for 0.
+        With n epochs the new numbers, those of keys included, are at most 2 n. A key's number
+        becomes
+        ``searchsorted(numbers, number, "left") + searchsorted(numbers, number, "right") - 1``,
+        which is 0 for 0.
 
     Examples
     --------
@@ -223,7 +242,9 @@ class _KeyGroup:
         self._newest = {epoch.source: epoch for epoch in sorted(self.epochs, key=_number)}
         self._last = max(self._by_number, default=0)
 
-    def accept(self, source: str, position: Position | None, key: KeyOrder | None) -> KeyOrder | None:
+    def accept(
+        self, source: str, position: Position | None, key: KeyOrder | None
+    ) -> KeyOrder | None:
         """Return the new order of a change's key, or None for a redelivery."""
         if position is None or not is_ordered(position):
             return UNORDERED
@@ -234,18 +255,32 @@ class _KeyGroup:
         first = delivery is not _OF_THE_EPOCH
         if first:
             self._advance(epoch, place, position, reset=delivery is _RESET)
-        if key is not None and key[0] and not self._follows(epoch, place, position.clock_ms, key, first):
+        if (
+            key is not None
+            and key[0]
+            and not self._follows(epoch, place, position.clock_ms, key, first)
+        ):
             return None
         # A redelivery to a key without a place says nothing about the key's last change.
         unplaced = key is not None and not key[0] and not first
-        return UNORDERED if unplaced or not _is_trusted(epoch, position.clock_ms) else (epoch.number, *place)
+        return (
+            UNORDERED
+            if unplaced or not _is_trusted(epoch, position.clock_ms)
+            else (epoch.number, *place)
+        )
 
     def _epoch(self, source: str, position: Position) -> tuple[Epoch, int]:
         """Return the epoch of a position, and what the position says about the delivery."""
         epoch = self._by_history.get((source, position.history))
-        return (self._add(source, position), _FIRST) if epoch is None else (epoch, _delivery(epoch, position))
+        return (
+            (self._add(source, position), _FIRST)
+            if epoch is None
+            else (epoch, _delivery(epoch, position))
+        )
 
-    def _follows(self, epoch: Epoch, place: Place, clock_ms: int | None, key: KeyOrder, first: bool) -> bool:
+    def _follows(
+        self, epoch: Epoch, place: Place, clock_ms: int | None, key: KeyOrder, first: bool
+    ) -> bool:
         """Return whether a change in a place of `epoch` comes after the stored order of its key."""
         number, high, low = key
         if number == epoch.number:
@@ -253,20 +288,44 @@ class _KeyGroup:
         other = self._by_number.get(number)
         if other is None or other.source == epoch.source:
             return first or number < epoch.number
-        return other.history != epoch.history or place > (high, low) or _later(clock_ms, other.clock_ms)
+        return (
+            other.history != epoch.history
+            or place > (high, low)
+            or _later(clock_ms, other.clock_ms)
+        )
 
     def _add(self, source: str, position: Position) -> Epoch:
         """Return a new, first epoch of a partition's history, delivered up to its origin."""
-        clock, earlier = position.clock_ms, [epoch for epoch in self.epochs if epoch.source == source and epoch.trusted_ms is None]
-        doubtful = clock is not None and bool(earlier) and not any(_later(clock, epoch.since_ms) for epoch in earlier)
-        trusted = max((epoch.clock_ms for epoch in earlier if epoch.clock_ms is not None), default=None) if doubtful else None
-        epoch = Epoch(source, position.history, 0, _BEFORE_ALL, _ORIGIN, _ORIGIN, since_ms=clock, trusted_ms=trusted)
+        clock, earlier = (
+            position.clock_ms,
+            [epoch for epoch in self.epochs if epoch.source == source and epoch.trusted_ms is None],
+        )
+        doubtful = (
+            clock is not None
+            and bool(earlier)
+            and not any(_later(clock, epoch.since_ms) for epoch in earlier)
+        )
+        trusted = (
+            max((epoch.clock_ms for epoch in earlier if epoch.clock_ms is not None), default=None)
+            if doubtful
+            else None
+        )
+        epoch = Epoch(
+            source,
+            position.history,
+            0,
+            _BEFORE_ALL,
+            _ORIGIN,
+            _ORIGIN,
+            since_ms=clock,
+            trusted_ms=trusted,
+        )
         self.epochs.append(epoch)
         self._by_history[source, position.history] = epoch
         return epoch
 
     def _advance(self, epoch: Epoch, place: Place, position: Position, reset: bool) -> None:
-        """Store a first delivery, and begin a new epoch unless it continues its partition's newest."""
+        """Store a first delivery, and begin an epoch unless it continues its partition's newest."""
         if reset:
             epoch.floor, epoch.reset_ms = _BEFORE_ALL, epoch.clock_ms
             self._begin(epoch)
@@ -283,7 +342,8 @@ class _KeyGroup:
             epoch.clock_ms = position.clock_ms
 
     def _before_first(self, source: str, place: Place) -> Place:
-        # A change before a history's first one that arrives later is from before the query's start: of the past, if there is one.
+        # A change before a history's first one that arrives later is from before the query's start:
+        # of the past, if there is one.
         return (place[0], place[1] - 1) if source in self._newest else _BEFORE_ALL
 
     def _begin(self, epoch: Epoch) -> None:

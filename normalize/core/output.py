@@ -1,8 +1,9 @@
-"""The last step of every plan: convert canonical values to the typed columns of the resulting DataFrame.
+"""The last step of every plan: canonical values to the typed columns of the resulting DataFrame.
 
-Its columns are ``row_kind``, the declared columns, the requested metadata, and the side outputs: ``_corrupt_record`` in PERMISSIVE mode,
-and ``_control_event`` if control events are requested. A row of a side output is not a row of the table; its ``row_kind`` and other columns
-are NULL. Side outputs pass every stage unchanged.
+Its columns are ``row_kind``, the declared columns, the requested metadata, and the side outputs:
+``_corrupt_record`` in PERMISSIVE mode, and ``_control_event`` if control events are requested. A
+row of a side output is not a row of the table; its ``row_kind`` and other columns are NULL. Side
+outputs pass every stage unchanged.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ CONTROL_EVENT = "_control_event"
 SIDE_OUTPUTS: dict[str, Column] = {
     column.name: column
     for column in to_columns(
-        f"{CORRUPT_RECORD} STRUCT<error: STRING, topic: STRING, partition: INT, offset: BIGINT, key: BINARY, value: BINARY>, "
-        f"{CONTROL_EVENT} STRUCT<type: STRING, database: STRING, schema: STRING, table: STRING, statement: STRING, topic: STRING, "
-        "partition: INT, offset: BIGINT, timestamp: TIMESTAMP, key: BINARY, value: BINARY>"
+        f"{CORRUPT_RECORD} STRUCT<error: STRING, topic: STRING, partition: INT, offset: BIGINT, "
+        f"key: BINARY, value: BINARY>, {CONTROL_EVENT} STRUCT<type: STRING, database: STRING, "
+        "schema: STRING, table: STRING, statement: STRING, topic: STRING, partition: INT, offset: "
+        "BIGINT, timestamp: TIMESTAMP, key: BINARY, value: BINARY>"
     )
 }
 """The columns of side outputs."""
@@ -86,19 +88,26 @@ decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode
 
 
 def corrupt(error: DecodeError, record: KafkaRecord) -> SideOutput:
-    """Return the side output for a record that cannot be decoded: the error's text and the raw record."""
-    return SideOutput(CORRUPT_RECORD, [whole_text(str(error)), *record.place, record.key, record.value])
+    """Return the side output for an undecodable record: the error's text and the raw record."""
+    return SideOutput(
+        CORRUPT_RECORD, [whole_text(str(error)), *record.place, record.key, record.value]
+    )
 
 
 def control(event: ControlEvent, record: KafkaRecord) -> SideOutput:
     """Return the side output for a control event."""
-    origin = [*record.place, None if record.timestamp is None else record.timestamp * 1000, record.key, record.value]
+    origin = [
+        *record.place,
+        None if record.timestamp is None else record.timestamp * 1000,
+        record.key,
+        record.value,
+    ]
     about = [None if part is None else whole_text(str(part)) for part in event[1:]]
     return SideOutput(CONTROL_EVENT, [event.type.value, *about, *origin])
 
 
 def whole_text(text: str) -> str:
-    """Return text with lone surrogates escaped, which a message's text may have and UTF-8 cannot encode."""
+    """Return text with lone surrogates escaped, which messages may have and UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -129,20 +138,35 @@ class Output:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The DataFrame's schema for Arrow."""
-        return pa.schema([(ROW_KIND, pa.string()), *((column.name, arrow_type(column.type)) for column in self.all)])
+        return pa.schema(
+            [
+                (ROW_KIND, pa.string()),
+                *((column.name, arrow_type(column.type)) for column in self.all),
+            ]
+        )
 
     def of_side_outputs(self, side_outputs: Sequence[SideOutput]) -> pa.RecordBatch:
         """Return side outputs as a typed batch."""
         nulls = [pa.nulls(len(side_outputs), field.type) for field in self.arrow_schema]
         arrays = nulls[: len(nulls) - len(self.side_outputs)]
         for column in self.side_outputs:
-            values = [side_output.value if side_output.column == column.name else None for side_output in side_outputs]
+            values = [
+                side_output.value if side_output.column == column.name else None
+                for side_output in side_outputs
+            ]
             arrays.append(to_arrow(column.type, values))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def of_stored(self, changelog: pa.RecordBatch) -> pa.RecordBatch:
         """Return the stage's changelog rows (`changes.Shape.changelog_schema`) as a typed batch."""
         kinds, *rows = changelog.columns
-        typed = [of_stored(column.type, array) for column, array in zip((*self.columns, *self.metadata), rows, strict=True)]
-        side_outputs = [pa.nulls(changelog.num_rows, arrow_type(column.type)) for column in self.side_outputs]
-        return pa.RecordBatch.from_arrays([_SHORT_STRINGS.take(kinds), *typed, *side_outputs], schema=self.arrow_schema)
+        typed = [
+            of_stored(column.type, array)
+            for column, array in zip((*self.columns, *self.metadata), rows, strict=True)
+        ]
+        side_outputs = [
+            pa.nulls(changelog.num_rows, arrow_type(column.type)) for column in self.side_outputs
+        ]
+        return pa.RecordBatch.from_arrays(
+            [_SHORT_STRINGS.take(kinds), *typed, *side_outputs], schema=self.arrow_schema
+        )

@@ -1,6 +1,7 @@
 """Canonical values as MessagePack: keys, and other values that are sent as one.
 
-Equal keys have the same bytes, since decoders return the same values for equal keys (`cdc_formats.values.equality`).
+Equal keys have the same bytes, since decoders return the same values for equal keys
+(`cdc_formats.values.equality`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def key_group_of(key: bytes, key_groups: int) -> int:
-    """Return the key group of a packed key; it must never change, since it determines the layout of the state."""
+    """Return the key group of a packed key.
+
+    It must never change, since it determines the layout of the state.
+    """
     return crc32(key) % key_groups
 
 

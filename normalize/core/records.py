@@ -44,7 +44,10 @@ class KafkaRecord(NamedTuple):
     @property
     def place(self) -> tuple[str | None, int | None, int | None]:
         """The record's topic, partition and offset; None where unknown."""
-        return (self.topic or None, *((self.partition, self.offset) if self.placed else (None, None)))
+        return (
+            self.topic or None,
+            *((self.partition, self.offset) if self.placed else (None, None)),
+        )
 
 
 def _partition_name(topic: str, partition: int, placed: bool) -> str:
@@ -59,14 +62,16 @@ class Records(NamedTuple):
     topic, partition : str, int
     offsets : array of int
     stamps : array of int
-        Kafka's timestamps in ms, made monotone within the partition, so that merging partitions by time never reorders one.
+        Kafka's timestamps in ms, made monotone within the partition, so that merging partitions by
+        time never reorders one.
     keys, values : list of bytes or None
     timestamps : array of int or None
         Kafka's original timestamps, in ms; None if unknown.
     headers : pyarrow.Array or None
         Lists of ``{key, value}``; None if they were not read.
     placed : bool
-        Whether the records have a partition and offsets of Kafka. Otherwise these are the partition and the rows of a DataFrame.
+        Whether the records have a partition and offsets of Kafka. Otherwise these are the partition
+        and the rows of a DataFrame.
     numbers : array of int
         The number of each record among those that a target collects.
     """
@@ -94,16 +99,29 @@ class Records(NamedTuple):
         timestamps = self.timestamps if self.timestamps is None else self.timestamps[chosen]
         headers = None if self.headers is None else self.headers.take(pa.array(chosen))
         chosen_of = {name: getattr(self, name)[chosen] for name in ("offsets", "stamps", "numbers")}
-        return self._replace(keys=keys, values=values, timestamps=timestamps, headers=headers, **chosen_of)
+        return self._replace(
+            keys=keys, values=values, timestamps=timestamps, headers=headers, **chosen_of
+        )
 
     def record(self, index: int) -> KafkaRecord:
         """Return a record, with its headers if they were read."""
         pairs = [] if self.headers is None else header_pairs(self.headers[index].as_py())
         timestamp = None if self.timestamps is None else int(self.timestamps[index])
         key, value = self.keys[index], self.values[index]
-        return KafkaRecord(self.topic, self.partition, int(self.offsets[index]), timestamp, key, value, pairs, self.placed)
+        return KafkaRecord(
+            self.topic,
+            self.partition,
+            int(self.offsets[index]),
+            timestamp,
+            key,
+            value,
+            pairs,
+            self.placed,
+        )
 
 
 def header_pairs(headers: Sequence[Any] | None) -> list[tuple[str, bytes | None]]:
-    """Return the names and values of a record's headers from Spark; headers without a name are dropped, as in Flink."""
-    return [(header["key"], header["value"]) for header in headers or () if header["key"] is not None]
+    """Return a record's header names and values from Spark, without nameless ones, as in Flink."""
+    return [
+        (header["key"], header["value"]) for header in headers or () if header["key"] is not None
+    ]

@@ -1,29 +1,35 @@
 """The state of one key group, as bytes with a version: the rows of all its keys.
 
-Version 3 is ASCII text: the digit 3, then in base64 the length of version 2 as four little-endian bytes, and version 2 compressed by zstd.
-It is compressed because Spark copies and stores the whole state. It is text because Spark pickles bytes for Python as text, one character
-after the other. Bytes from 0x80 take three times as long in Java, forty times as long in Python, and twice the space.
+Version 3 is ASCII text: the digit 3, then in base64 the length of version 2 as four little-endian
+bytes, and version 2 compressed by zstd. It is compressed because Spark copies and stores the whole
+state. It is text because Spark pickles bytes for Python as text, one character after the other.
+Bytes from 0x80 take three times as long in Java, forty times as long in Python, and twice the
+space.
 
-Version 2 is the MessagePack array ``[version, key_groups, columns, unique_key, compact, extras, rows, epochs, deleted]``:
+Version 2 is the MessagePack array
+``[version, key_groups, columns, unique_key, compact, extras, rows, epochs, deleted]``:
 
-===========  =========================================================================================================
+===========  ======================================================================================
 version      int, 2
 key_groups   int: the number of key groups that the state was laid out with
 columns      str: DDL of the rows' columns
 unique_key   array of str: the columns of the keys
-compact      bool: False; earlier releases also stored hashes of keys and rows instead of the rows (`read` refuses them)
+compact      bool: False; earlier releases also stored hashes of keys and rows instead of the rows
+             (`read` refuses them)
 extras       array of str: the columns of `EXTRAS` that are stored with each row
-rows         bin: an Arrow record batch without its schema: the packed ``key``, the row's columns ``c0``, ... (`arrow.stored_type`), and
-             the extras
+rows         bin: an Arrow record batch without its schema: the packed ``key``, the row's columns
+             ``c0``, ... (`arrow.stored_type`), and the extras
 epochs       array: the `order.Epoch` of ``order="source"``
-deleted      bin: the remembered deletes, a record batch of ``key``, the extras and ``deleted_at``; or empty
-===========  =========================================================================================================
+deleted      bin: the remembered deletes, a record batch of ``key``, the extras and ``deleted_at``;
+             or empty
+===========  ======================================================================================
 
-Version 1, ``[version, key_groups, columns, unique_key, keys, rows, written]``, has arrays of packed keys and packed rows, and of
-processing times in ms, or nil.
+Version 1, ``[version, key_groups, columns, unique_key, keys, rows, written]``, has arrays of packed
+keys and packed rows, and of processing times in ms, or nil.
 
-A query that is restarted with other columns reads the rows by column name: a new column is NULL, a removed one is dropped, and one with a
-wider type is cast. An incompatible type, another key, or number of key groups is an error.
+A query that is restarted with other columns reads the rows by column name: a new column is NULL, a
+removed one is dropped, and one with a wider type is cast. An incompatible type, another key, or
+number of key groups is an error.
 """
 
 from __future__ import annotations
@@ -49,8 +55,14 @@ from .packing import encode, unpack
 
 VERSION = 3
 
-EXTRAS: dict[str, pa.DataType] = {"written": pa.int64(), "epoch": pa.int32(), "high": pa.uint64(), "low": pa.uint64()}
-"""``written`` is the time of the last write in ms of processing time (with a TTL); the others are the position (``order="source"``)."""
+EXTRAS: dict[str, pa.DataType] = {
+    "written": pa.int64(),
+    "epoch": pa.int32(),
+    "high": pa.uint64(),
+    "low": pa.uint64(),
+}
+"""``written`` is the time of the last write in ms of processing time (with a TTL); the others are
+the position (``order="source"``)."""
 POSITION = ("epoch", "high", "low")
 
 _LENGTH = 4
@@ -91,7 +103,8 @@ class KeyGroup:
     Attributes
     ----------
     rows : pyarrow.RecordBatch
-        A row for each key, in any order, with `Layout.schema`; ``deleted_at`` is not 0 for a remembered delete, which has no row.
+        A row for each key, in any order, with `Layout.schema`; ``deleted_at`` is not 0 for a
+        remembered delete, which has no row.
     epochs : list of Epoch
     """
 
@@ -182,7 +195,8 @@ class Layout:
         Raises
         ------
         StateVersionError
-            When the state has another version, layout, number of key groups or key, or an incompatible type of a column.
+            When the state has another version, layout, number of key groups or key, or an
+            incompatible type of a column.
         StateDamagedError
             When the bytes cannot be decoded.
         """
@@ -193,16 +207,28 @@ class Layout:
             rows = _rows(stored, columns)
         if stored.columns == self.ddl and rows.schema.equals(self.schema):
             return KeyGroup(rows, stored.epochs)
-        return KeyGroup(self._laid_out(rows, columns, now_ms), stored.epochs if self.with_positions else [])
+        return KeyGroup(
+            self._laid_out(rows, columns, now_ms), stored.epochs if self.with_positions else []
+        )
 
-    def _laid_out(self, rows: pa.RecordBatch, columns: Sequence[Column], now_ms: int) -> pa.RecordBatch:
+    def _laid_out(
+        self, rows: pa.RecordBatch, columns: Sequence[Column], now_ms: int
+    ) -> pa.RecordBatch:
         # After a key without a position any change is accepted (`order.UNORDERED`).
         defaults = {"written": now_ms, "epoch": 0, "high": 0, "low": 0}
         there = rows.schema.names
         extras = [
-            rows.column(name) if name in there else pa.array(np.full(rows.num_rows, defaults[name]), EXTRAS[name]) for name in self.extras
+            rows.column(name)
+            if name in there
+            else pa.array(np.full(rows.num_rows, defaults[name]), EXTRAS[name])
+            for name in self.extras
         ]
-        arrays = [rows.column("key"), *remapped(rows, columns, self.columns), *extras, rows.column("deleted_at")]
+        arrays = [
+            rows.column("key"),
+            *remapped(rows, columns, self.columns),
+            *extras,
+            rows.column("deleted_at"),
+        ]
         laid_out = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self.with_positions:
             return laid_out
@@ -212,14 +238,15 @@ class Layout:
     def _check(self, stored: _Stored) -> None:
         if stored.key_groups != self.key_groups:
             raise StateVersionError(
-                f"the checkpoint's state has {stored.key_groups} key groups, and key_groups is {self.key_groups}: set "
-                f"key_groups={stored.key_groups}, or stop the query and rewrite the checkpoint with python -m "
-                f"normalize.checkpoint.rescale CHECKPOINT NEW_CHECKPOINT --key-groups {self.key_groups}"
+                f"the checkpoint's state has {stored.key_groups} key groups, and key_groups is "
+                f"{self.key_groups}: set key_groups={stored.key_groups}, or stop the query and "
+                "rewrite the checkpoint with python -m normalize.checkpoint.rescale CHECKPOINT "
+                f"NEW_CHECKPOINT --key-groups {self.key_groups}"
             )
         if stored.unique_key != list(self.unique_key):
             raise StateVersionError(
-                f"the checkpoint's state has the primary key ({', '.join(stored.unique_key)}), and the query's is "
-                f"({', '.join(self.unique_key)}): start from a new checkpoint"
+                f"the checkpoint's state has the primary key ({', '.join(stored.unique_key)}), and "
+                f"the query's is ({', '.join(self.unique_key)}): start from a new checkpoint"
             )
 
 
@@ -236,14 +263,17 @@ def read(data: bytes) -> _Stored:
     is_text = data[:1].isdigit()
     version = int(data[:1]) if is_text else data[1] if len(data) > 1 else None
     if version not in ((VERSION,) if is_text else (1, 2)):
-        raise StateVersionError(f"the checkpoint's state has version {version}; this release reads versions 1 to {VERSION}")
+        raise StateVersionError(
+            f"the checkpoint's state has version {version}; this release reads versions 1 to "
+            f"{VERSION}"
+        )
     with _undamaged():
         decode = _of_text if is_text else _of_version_1 if version == 1 else _decode
         stored = decode(data)
     if stored.compact:
         raise StateVersionError(
-            "the checkpoint's state is compact (state_layout='compact'), with hashes instead of rows, which this release does not read: "
-            "start from a new checkpoint"
+            "the checkpoint's state is compact (state_layout='compact'), with hashes instead of "
+            "rows, which this release does not read: start from a new checkpoint"
         )
     return stored
 
@@ -264,9 +294,18 @@ def _of_text(text: bytes) -> _Stored:
 def _undamaged() -> Iterator[None]:
     try:
         yield
-    except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSError) as error:
+    except (
+        msgspec.MsgspecError,
+        pa.ArrowException,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        OSError,
+    ) as error:
         raise StateDamagedError(
-            f"the checkpoint's state is damaged ({type(error).__name__}): restore the checkpoint from a backup, or start from a new one"
+            f"the checkpoint's state is damaged ({type(error).__name__}): restore the checkpoint "
+            "from a backup, or start from a new one"
         ) from None
 
 
@@ -282,18 +321,26 @@ def _of_version_1(data: bytes) -> _Stored:
     columns = to_columns(stored.columns)
     values = list(zip(*map(unpack, stored.rows), strict=True)) or [()] * len(columns)
     arrays = [pa.array(stored.keys, pa.binary())]
-    arrays += [to_stored(column.type, of_column) for column, of_column in zip(columns, values, strict=True)]
+    arrays += [
+        to_stored(column.type, of_column) for column, of_column in zip(columns, values, strict=True)
+    ]
     extras = []
     if stored.written is not None:
         extras.append("written")
         arrays.append(pa.array(stored.written, pa.int64()))
-    rows = pa.RecordBatch.from_arrays(arrays, [str(index) for index in range(len(arrays))]).serialize()
-    return _Stored(2, stored.key_groups, stored.columns, stored.unique_key, False, extras, bytes(rows), [], b"")
+    rows = pa.RecordBatch.from_arrays(
+        arrays, [str(index) for index in range(len(arrays))]
+    ).serialize()
+    return _Stored(
+        2, stored.key_groups, stored.columns, stored.unique_key, False, extras, bytes(rows), [], b""
+    )
 
 
 def _schema(columns: Sequence[Column], extras: Sequence[str]) -> pa.Schema:
     row = [(f"c{index}", stored_type(column.type)) for index, column in enumerate(columns)]
-    return pa.schema([("key", pa.binary()), *row, *((name, EXTRAS.get(name, pa.int64())) for name in extras)])
+    return pa.schema(
+        [("key", pa.binary()), *row, *((name, EXTRAS.get(name, pa.int64())) for name in extras)]
+    )
 
 
 def _rows(stored: _Stored, columns: Sequence[Column]) -> pa.RecordBatch:
@@ -306,16 +353,26 @@ def _rows(stored: _Stored, columns: Sequence[Column]) -> pa.RecordBatch:
     of_deleted = pa.schema([schema.field(name) for name in ("key", *stored.extras, "deleted_at")])
     dead = _batch(stored.deleted, of_deleted)
     columns_of_all = [
-        pa.concat_arrays([array, dead.column(each.name) if each.name in of_deleted.names else pa.nulls(len(dead), each.type)])
+        pa.concat_arrays(
+            [
+                array,
+                dead.column(each.name)
+                if each.name in of_deleted.names
+                else pa.nulls(len(dead), each.type),
+            ]
+        )
         for each, array in zip(schema, arrays, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns_of_all, schema=schema)
 
 
-# ---------------------------------------------------------------------------------------------------------- other columns
+# --------------------------------------------------------------------------------------------------
+# other columns
 
 
-def remapped(rows: pa.RecordBatch, stored: Sequence[Column], columns: Sequence[Column]) -> list[pa.Array]:
+def remapped(
+    rows: pa.RecordBatch, stored: Sequence[Column], columns: Sequence[Column]
+) -> list[pa.Array]:
     """Return the columns ``c0``, ... of stored rows, matched by name and cast to these columns.
 
     Raises
@@ -325,7 +382,9 @@ def remapped(rows: pa.RecordBatch, stored: Sequence[Column], columns: Sequence[C
     """
     places = _places(tuple(stored), tuple(columns))
     return [
-        pa.nulls(rows.num_rows, stored_type(column.type)) if place is None else rows.column(f"c{place}").cast(stored_type(column.type))
+        pa.nulls(rows.num_rows, stored_type(column.type))
+        if place is None
+        else rows.column(f"c{place}").cast(stored_type(column.type))
         for place, column in zip(places, columns, strict=True)
     ]
 
@@ -337,7 +396,7 @@ def _places(stored: tuple[Column, ...], columns: tuple[Column, ...]) -> tuple[in
         before = old.get(column.name, (0, column.type))[1]
         if not holds(column.type, before):
             raise StateVersionError(
-                f"column {column.name} is {before} in the checkpoint's state, and {column.type} cannot represent all its values: start "
-                "from a new checkpoint"
+                f"column {column.name} is {before} in the checkpoint's state, and {column.type} "
+                "cannot represent all its values: start from a new checkpoint"
             )
     return tuple(old[column.name][0] if column.name in old else None for column in columns)

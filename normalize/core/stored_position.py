@@ -1,23 +1,27 @@
-"""Positions of changes as bytes, which a table stores beside each row, and the comparison of a change with the stored row.
+"""Positions of changes as bytes, and the comparison of a change with the stored row.
 
-=====  ======  ===================================================================================================
+A table stores the positions beside each row.
+
+=====  ======  ================================================================
 bytes  number  content
-=====  ======  ===================================================================================================
+=====  ======  ================================================================
 0      1       1 if the change has a place in the log, 0 if it only has a clock
 1      16      the place: `Position.high` and `Position.low`, big-endian
 17     8       the clock in ms, big-endian; 0 without one
 25     any     the history, in UTF-8
-=====  ======  ===================================================================================================
+=====  ======  ================================================================
 
-Within a history, bytes 0 to 16 have the order of the places. Every database compares bytes in this order, without a collation.
+Within a history, bytes 0 to 16 have the order of the places. Every database compares bytes in this
+order, without a collation.
 
-A change is a redelivery if the stored position has the same history, a place at or after its own, and a clock at or after its own.
-Positions of two histories are not compared (a failover, a snapshot, a topic that was created again). A log that was reset has smaller
-places and later clocks. A change that only has a clock (a read of an incremental snapshot) is before every place. A change without a place
-and a clock has the position NULL, for which no comparison is true.
+A change is a redelivery if the stored position has the same history, a place at or after its own,
+and a clock at or after its own. Positions of two histories are not compared (a failover, a
+snapshot, a topic that was created again). A log that was reset has smaller places and later clocks.
+A change that only has a clock (a read of an incremental snapshot) is before every place. A change
+without a place and a clock has the position NULL, for which no comparison is true.
 
-A change in doubt is applied, and may set its row back. A redelivery goes on to the newest event, so that the events after it replace the
-row again.
+A change in doubt is applied, and may set its row back. A redelivery goes on to the newest event, so
+that the events after it replace the row again.
 """
 
 from __future__ import annotations
@@ -45,13 +49,17 @@ def stored_position(position: Position | None) -> bytes | None:
     if position is None or not is_ordered(position):
         return None
     clock = min(max(position.clock_ms or 0, 0), _LATEST_CLOCK)
-    return _pack(position.high is not None, position.high or 0, position.low, clock) + position.history.encode()
+    return (
+        _pack(position.high is not None, position.high or 0, position.low, clock)
+        + position.history.encode()
+    )
 
 
 def kafka_position(source: str, topic_id: str, offset: int, timestamp_ms: int) -> Position:
     """Return the position of a record in its topic, for formats without positions.
 
-    Offsets of a topic that was created again begin at 0. The topic's id distinguishes them, or, without it, the record's time.
+    Offsets of a topic that was created again begin at 0. The topic's id distinguishes them, or,
+    without it, the record's time.
 
     Examples
     --------
@@ -77,7 +85,10 @@ def is_redelivery(position: bytes | None, stored: bytes | None) -> bool:
     """
     if position is None or stored is None or position[_HISTORY:] != stored[_HISTORY:]:
         return False
-    return position[:_CLOCK] <= stored[:_CLOCK] and position[_CLOCK:_HISTORY] <= stored[_CLOCK:_HISTORY]
+    return (
+        position[:_CLOCK] <= stored[:_CLOCK]
+        and position[_CLOCK:_HISTORY] <= stored[_CLOCK:_HISTORY]
+    )
 
 
 def redelivery_condition(position: str, stored: str) -> str:
@@ -100,7 +111,7 @@ def redelivery_condition(position: str, stored: str) -> str:
 
 
 def first_deliveries(keys: Iterable[Hashable], positions: Iterable[bytes | None]) -> list[bool]:
-    """Return which changes of a micro-batch are no redeliveries of changes of the same key before them.
+    """Return which changes of a micro-batch do not redeliver earlier ones of the same key.
 
     Parameters
     ----------

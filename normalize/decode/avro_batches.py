@@ -1,15 +1,16 @@
 """Read many Avro messages of one writer's schema together, with polars.
 
-polars reads Avro object container files. The messages become one such file in memory: a header with the schema, and one block with all
-messages. fastavro (`AvroSchema.read`) remains the specification. A message is left to it unless this module proves that both read
-the same:
+polars reads Avro object container files. The messages become one such file in memory: a header with
+the schema, and one block with all messages. fastavro (`AvroSchema.read`) remains the specification.
+A message is left to it unless this module proves that both read the same:
 
-- Each message is followed by a mark: random bytes and its number. If the marks of a message and of all messages before it are right, the
-  reader read exactly the message's bytes.
-- The bytes are those that the values have in Avro's shortest encoding. So each index of a union and each boolean is valid, which polars
-  does not check.
+- Each message is followed by a mark: random bytes and its number. If the marks of a message and of
+  all messages before it are right, the reader read exactly the message's bytes.
+- The bytes are those that the values have in Avro's shortest encoding. So each index of a union and
+  each boolean is valid, which polars does not check.
 
-Schemas with an array, a map, an enum, a null outside of a union, or another union than null and one type are left to fastavro, too.
+Schemas with an array, a map, an enum, a null outside of a union, or another union than null and one
+type are left to fastavro, too.
 """
 
 from __future__ import annotations
@@ -42,9 +43,21 @@ PARTS = 8
 """Messages that cannot be read together are tried again in so many parts."""
 _RANDOM_SIZE, _NUMBER_SIZE = 12, 4
 _SYNC = bytes(16)
-_PLAIN = {"boolean": "boolean", "int": "long", "long": "long", "float": "float", "double": "double", "bytes": "bytes", "string": "string"}
+_PLAIN = {
+    "boolean": "boolean",
+    "int": "long",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "bytes": "bytes",
+    "string": "string",
+}
 """polars cuts an int of more than 32 bits: it is read as a long, which has the same bytes."""
-_TYPES: dict[type, str] = {msgspec.inspect.IntType: "long", msgspec.inspect.StrType: "string", msgspec.inspect.BoolType: "boolean"}
+_TYPES: dict[type, str] = {
+    msgspec.inspect.IntType: "long",
+    msgspec.inspect.StrType: "string",
+    msgspec.inspect.BoolType: "boolean",
+}
 _SIZES = {"float": 4, "double": 8}
 _VARINT_LIMITS = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
 
@@ -54,14 +67,15 @@ class _UnreadableError(Exception):
 
 
 def avro_reader(schema: AvroSchema, shape: Any, *, fewest: int) -> BatchReader | None:
-    """Return the reader of messages, without their frames; None if messages of this schema have to be read one by one.
+    """Return a schema's reader of messages without frames; None if they must be read one by one.
 
     Parameters
     ----------
     schema : AvroSchema
     shape : type
-        The msgspec struct of a message. Its fields are found by name in the schema's records. A field that is a struct is a record; others
-        have the values of `AvroSchema.read`. A field that the schema lacks has its default.
+        The msgspec struct of a message. Its fields are found by name in the schema's records. A
+        field that is a struct is a record; others have the values of `AvroSchema.read`. A field
+        that the schema lacks has its default.
     fewest : int
         Fewer messages are read one by one.
     """
@@ -80,7 +94,10 @@ def _header_type(schema: AvroSchema, avro: Type, numbers: Iterator[int]) -> Any:
         branches = schema.branches(avro)
         if [branch["type"] == "null" for branch in branches] not in ([True, False], [False, True]):
             raise _UnreadableError
-        return ["null" if branch["type"] == "null" else _header_type(schema, branch, numbers) for branch in branches]
+        return [
+            "null" if branch["type"] == "null" else _header_type(schema, branch, numbers)
+            for branch in branches
+        ]
     if kind == "record" and avro["fields"]:
         types = schema.fields(avro).items()
         fields = [{"name": name, "type": _header_type(schema, of, numbers)} for name, of in types]
@@ -97,14 +114,16 @@ class _Reader:
         mark = {"type": "fixed", "name": "mark", "size": _RANDOM_SIZE + _NUMBER_SIZE}
         fields = [{"name": "message", "type": top}, {"name": "mark", "type": mark}]
         out = BytesIO()
-        fastavro.writer(out, {"type": "record", "name": "file", "fields": fields}, [], sync_marker=_SYNC)
+        fastavro.writer(
+            out, {"type": "record", "name": "file", "fields": fields}, [], sync_marker=_SYNC
+        )
         self.top, self.fewest, self.header = top, fewest, out.getvalue()
         self.to_list = _lists(top, shape | None)
         if self.table([], []) is None:
             raise _UnreadableError
 
     def read(self, messages: Sequence[bytes]) -> tuple[list[Any], list[int]]:
-        """Return the values of messages, and the indexes of those that have to be read one by one."""
+        """Return the values of messages, and the indexes of those that must be read one by one."""
         values: list[Any] = []
         alone: list[int] = []
         parts = [(0, len(messages))]
@@ -120,22 +139,34 @@ class _Reader:
             if decoded is None and end - start == 1:
                 alone.append(start)
             elif start < end:
-                # A read that fails does not say at which message. After a wrong mark, each later one is in doubt.
+                # A read that fails does not say at which message. After a wrong mark, each later
+                # one is in doubt.
                 parts += reversed(_parts(start, end))
         return values, sorted(alone)
 
     def _take(
-        self, table: pl.DataFrame, messages: Sequence[bytes], marks: Sequence[bytes], start: int, values: list[Any], alone: list[int]
+        self,
+        table: pl.DataFrame,
+        messages: Sequence[bytes],
+        marks: Sequence[bytes],
+        start: int,
+        values: list[Any],
+        alone: list[int],
     ) -> int:
-        """Add the values of the messages up to the first wrong mark, and return the number of messages done."""
+        """Add the values up to the first wrong mark, and return the number of messages done."""
         found_marks = table["mark"].to_list()
         sound, done = len(messages), len(messages)
         if found_marks != marks:
             sound = next(index for index, mark in enumerate(found_marks) if mark != marks[index])
             done = sound + 1
         column = table["message"].head(sound)
-        checked = _Bytes(messages[:sound]).check(self.top, column.to_arrow(compat_level=pl.CompatLevel.oldest()))
-        decoded = [value if right else None for value, right in zip(self.to_list(column), checked.tolist(), strict=True)]
+        checked = _Bytes(messages[:sound]).check(
+            self.top, column.to_arrow(compat_level=pl.CompatLevel.oldest())
+        )
+        decoded = [
+            value if right else None
+            for value, right in zip(self.to_list(column), checked.tolist(), strict=True)
+        ]
         values += [value for value in decoded if value is not None]
         alone += [start + index for index, value in enumerate(decoded) if value is None]
         alone += range(start + sound, start + done)
@@ -144,7 +175,9 @@ class _Reader:
     def table(self, messages: Sequence[bytes], marks: Sequence[bytes]) -> pl.DataFrame | None:
         """Return the columns of messages and marks; None if polars cannot read them."""
         block = b"".join(chain.from_iterable(zip(messages, marks, strict=True)))
-        file = BytesIO(b"".join([self.header, _long(len(messages)), _long(len(block)), block, _SYNC]))
+        file = BytesIO(
+            b"".join([self.header, _long(len(messages)), _long(len(block)), block, _SYNC])
+        )
         try:
             with _held_errors():
                 return pl.read_avro(file)
@@ -157,9 +190,10 @@ _one_at_a_time = Lock()
 
 @contextmanager
 def _held_errors() -> Iterator[None]:
-    """Hold back what the process writes to the standard error, and write it at the end unless polars panics.
+    """Hold back what the process writes to stderr, and write it at the end unless polars panics.
 
-    A panic is an exception here, but polars also writes its text and a trace of 200 lines for each damaged message.
+    A panic is an exception here, but polars also writes its text and a trace of 200 lines for each
+    damaged message.
     """
     with _one_at_a_time, TemporaryFile() as held:
         try:
@@ -182,7 +216,7 @@ def _held_errors() -> Iterator[None]:
 
 
 def marks_of(count: int) -> list[bytes]:
-    """Return the marks that follow messages: of each number of messages the same ones in a process."""
+    """Return the marks that follow messages: in one process, the same ones for the same count."""
     return _most_marks(1 << count.bit_length())[:count]
 
 
@@ -204,20 +238,30 @@ def _long(number: int) -> bytes:
     return out.getvalue()
 
 
-# --------------------------------------------------------------------------------------------------------------- values
+# --------------------------------------------------------------------------------------------------
+# values
 
 
 def _lists(avro: Any, of: Any) -> _Lists:
-    """Return the function from a column to its values; `of` is the type of the values in the result."""
+    """Return the function that reads a column's values; `of` is their type in the result."""
     info = msgspec.inspect.type_info(of)
     types = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
-    struct = next((each.cls for each in types if isinstance(each, msgspec.inspect.StructType)), None)
+    struct = next(
+        (each.cls for each in types if isinstance(each, msgspec.inspect.StructType)), None
+    )
     value = _value_type(avro)
     if struct is None:
-        if not any(isinstance(each, msgspec.inspect.AnyType) or _TYPES.get(type(each)) == value for each in types):
+        if not any(
+            isinstance(each, msgspec.inspect.AnyType) or _TYPES.get(type(each)) == value
+            for each in types
+        ):
             raise _UnreadableError
         return lambda column: column.to_list()
-    if not isinstance(value, dict) or value["type"] != "record" or (isinstance(avro, list) and len(types) == 1):
+    if (
+        not isinstance(value, dict)
+        or value["type"] != "record"
+        or (isinstance(avro, list) and len(types) == 1)
+    ):
         raise _UnreadableError
     return _structs(value, struct)
 
@@ -225,15 +269,26 @@ def _lists(avro: Any, of: Any) -> _Lists:
 def _structs(record: Any, struct: Any) -> _Lists:
     types = {field["name"]: field["type"] for field in record["fields"]}
     fields = [(field, types.get(field.encode_name)) for field in msgspec.structs.fields(struct)]
-    readers = [(field.encode_name, _lists(avro, field.type)) if avro else (None, _default(field)) for field, avro in fields]
+    readers = [
+        (field.encode_name, _lists(avro, field.type)) if avro else (None, _default(field))
+        for field, avro in fields
+    ]
     if all(name is None for name, _ in readers):
         raise _UnreadableError
 
     def to_list(column: pl.Series) -> list[Any]:
         table = column.struct.unnest()
-        structs = list(map(struct, *(repeat(read) if name is None else read(table[name]) for name, read in readers)))
+        structs = list(
+            map(
+                struct,
+                *(repeat(read) if name is None else read(table[name]) for name, read in readers),
+            )
+        )
         if column.null_count():
-            return [None if null else value for value, null in zip(structs, column.is_null().to_list(), strict=True)]
+            return [
+                None if null else value
+                for value, null in zip(structs, column.is_null().to_list(), strict=True)
+            ]
         return structs
 
     return to_list
@@ -247,7 +302,8 @@ def _value_type(avro: Any) -> Any:
     return next(of for of in avro if of != "null") if isinstance(avro, list) else avro
 
 
-# ---------------------------------------------------------------------------------------------------------------- proof
+# --------------------------------------------------------------------------------------------------
+# proof
 
 
 class _Bytes:
@@ -261,7 +317,7 @@ class _Bytes:
         self.right = np.ones(len(messages), bool)
 
     def check(self, avro: Any, column: pa.Array) -> Bools:
-        """Return for each message whether its indexes of unions and its booleans are valid, and its encoding is the shortest."""
+        """Return which messages have valid union indexes and booleans and the shortest encoding."""
         self._skip(avro, column, np.ones(len(self.right), bool))
         whole: Bools = self.right & (self.at == self.ends)
         return whole

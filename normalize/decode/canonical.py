@@ -22,7 +22,8 @@ def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]
     Returns
     -------
     callable
-        Takes the values in the order of the columns; raises an exception with the path of a wrong value.
+        Takes the values in the order of the columns; raises an exception with the path of a wrong
+        value.
 
     Examples
     --------
@@ -31,7 +32,9 @@ def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]
     Traceback (most recent call last):
     msgspec.ValidationError: Expected `int | null`, got `str` - at `$[1]`
     """
-    decode = msgspec.msgpack.Decoder(tuple[tuple(canonical_type(column.type) | None for column in columns)]).decode  # type: ignore[misc]
+    decode = msgspec.msgpack.Decoder(
+        tuple[tuple(canonical_type(column.type) | None for column in columns)]  # type: ignore[misc]
+    ).decode
     # Packing raises for lone surrogates and for objects of other classes.
     return lambda values: decode(pack(tuple(values)))
 
@@ -40,7 +43,7 @@ _FAILURES = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, Recursi
 
 
 def uncanonical_finder(column: Column) -> Callable[[Sequence[Any]], list[int]]:
-    """Return the function from many values of a column to the indexes of those that are not canonical.
+    """Return the function from a column's values to the indexes of those not canonical.
 
     Examples
     --------

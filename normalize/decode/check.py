@@ -1,21 +1,23 @@
-"""The check at the call: broker, login, topic, and a sample of the records that the query will read, on the driver.
+"""The check at the call, on the driver: broker, login, topic, and a sample of the records to read.
 
-Spark would find a wrong password or topic after a minute or more, and a wrong format or type in a worker, with hundreds of lines.
-The check takes tens of milliseconds, and at most `_TIMEOUT_SECONDS`. It joins no consumer group and commits nothing.
+Spark would find a wrong password or topic after a minute or more, and a wrong format or type in a
+worker, with hundreds of lines. The check takes tens of milliseconds, and at most
+`_TIMEOUT_SECONDS`. It joins no consumer group and commits nothing.
 
-==========================================================  ============================================================
+==========================================================  ======================================
 broker, login, certificate or topic                         an error
 a topic pattern that matches no topic                       a warning
-FAILFAST: a bad record, on which the query would fail       the same error; a warning if only old records of a stream
-                                                            are bad, since the checkpoint of a restarted query may be past
-                                                            them
+FAILFAST: a bad record, on which the query would fail       the same error; a warning if only old
+                                                            records of a stream are bad, since the
+                                                            checkpoint of a restarted query may be
+                                                            past them
 other modes: all records are bad                            a warning
 declared columns in no record, undeclared columns           warnings, as while the query runs
 a column that a schema block or registry spells otherwise   an error with that name
 no record has a row, and a filter or another format is why  a warning
 connection options that only Java's clients understand      a warning: no check
 confluent-kafka is not installed                            a warning: no check
-==========================================================  ============================================================
+==========================================================  ======================================
 """
 
 from __future__ import annotations
@@ -63,7 +65,13 @@ _SAMPLE = 50
 _NEAR = 0.7  # of `get_close_matches`: status and state are near, created and updated are not
 _TIMEOUT_SECONDS = 8.0
 _SKIPPED = "broker, login, topic and records are not checked before the query starts: %s"
-_TIMES = ("startingTimestamp", "startingOffsetsByTimestamp", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_TIMES = (
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+)
 _HINT = "This is the check before the query starts; check=False skips it."
 _WITHOUT_ROWS = {*(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition}
 _TYPES = {
@@ -79,8 +87,10 @@ _TYPES = {
 }
 
 
-def check_records(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
-    """Raise the error that a query would end with, as far as a look at the topic can show it; log warnings.
+def check_records(
+    source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool
+) -> None:
+    """Raise the error that a query would end with, as far as the topic shows it, and log warnings.
 
     Parameters
     ----------
@@ -107,7 +117,9 @@ def check_records(source: DecodePlan, options: Mapping[str, str], *, keyed: bool
     except ChangelogError as error:
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_HINT)
-        raise error.with_traceback(None) from None  # the sentence alone, without the client's and decoder's frames
+        raise error.with_traceback(
+            None
+        ) from None  # the sentence alone, without the client's and decoder's frames
 
 
 def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail: bool) -> None:
@@ -132,7 +144,9 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
             try:
                 read(record.topic, record.key, record.value, record.headers)
             except DecodeError as error:
-                raise error.at(where=f"{record.topic}[{record.partition}]@{record.offset}") from None
+                raise error.at(
+                    where=f"{record.topic}[{record.partition}]@{record.offset}"
+                ) from None
     except MissingDependencyError as error:
         _log.warning(_SKIPPED, error)
     except ChangelogError as error:
@@ -161,9 +175,12 @@ def _check(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bound
 
 
 def _check_names(source: DecodePlan, records: Sequence[SampledRecord]) -> None:
-    """Raise an error for a column that no sampled declaration has, if one has a column with nearly this name.
+    """Raise an error for a column that no sampled declaration has.
 
-    Other columns that are missing are a warning (`watch`): the source may get them later, or may have dropped them.
+    The error is raised if a declaration has a column with nearly this name.
+
+    Other columns that are missing are a warning (`watch`): the source may get them later, or may
+    have dropped them.
     """
     from cdc_formats.topics.sampler import sampler_of
 
@@ -172,7 +189,11 @@ def _check_names(source: DecodePlan, records: Sequence[SampledRecord]) -> None:
     for record in records:
         try:
             difference = decoder.compare_names(record.key, record.value, record.headers)
-            declared_by = sampler.declaration(record.key, record.value or b"", record.headers).source if difference else ""
+            declared_by = (
+                sampler.declaration(record.key, record.value or b"", record.headers).source
+                if difference
+                else ""
+            )
         except ChangelogError:  # a bad record, of which the mode decides
             continue
         if difference is not None and declared_by:
@@ -180,20 +201,33 @@ def _check_names(source: DecodePlan, records: Sequence[SampledRecord]) -> None:
     if not differences:
         return
     absent = set.intersection(*(set(difference.absent) for difference, _ in differences))
-    others = {name.casefold(): (name, place) for difference, place in differences for name in difference.unknown}
+    others = {
+        name.casefold(): (name, place)
+        for difference, place in differences
+        for name in difference.unknown
+    }
     for name in sorted(absent):
         for near in get_close_matches(name.casefold(), others, 1, _NEAR):
             other, place = others[near]
-            raise SchemaError(f"schema has the column {backquoted(name)}, and {place} has {backquoted(other)}: did you mean this one?")
+            raise SchemaError(
+                f"schema has the column {backquoted(name)}, and {place} has {backquoted(other)}: "
+                "did you mean this one?"
+            )
 
 
 def _impatient(format: Format) -> Format:
     """Return a format that does not wait for a schema registry that does not answer."""
-    patience: dict[str, Any] = {name: 0 for name in ("retry_seconds", "avro_confluent_retry_seconds") if hasattr(format, name)}
+    patience: dict[str, Any] = {
+        name: 0
+        for name in ("retry_seconds", "avro_confluent_retry_seconds")
+        if hasattr(format, name)
+    }
     return replace(format, **patience) if patience else format
 
 
-def _error_in(source: DecodePlan, target: type[Target], records: Sequence[SampledRecord]) -> ChangelogError | None:
+def _error_in(
+    source: DecodePlan, target: type[Target], records: Sequence[SampledRecord]
+) -> ChangelogError | None:
     try:
         _Check(source, target).run(records)
     except ChangelogError as error:
@@ -201,16 +235,24 @@ def _error_in(source: DecodePlan, target: type[Target], records: Sequence[Sample
     return None
 
 
-def _fail(format: Format, records: Sequence[SampledRecord], first: ChangelogError, newest: ChangelogError | None) -> None:
+def _fail(
+    format: Format,
+    records: Sequence[SampledRecord],
+    first: ChangelogError,
+    newest: ChangelogError | None,
+) -> None:
     """Raise the error of a sample; log a warning if only old records are bad."""
     if isinstance(first, DecodeError) and (other := _other_format(format, records)):
-        raise ArgumentError(f"format is {format.identifier!r}, but {other}. The first error: {first}")
+        raise ArgumentError(
+            f"format is {format.identifier!r}, but {other}. The first error: {first}"
+        )
     if newest is not None:
         raise newest
     _log.warning("%s. The query fails at this old record, unless its checkpoint is past it", first)
 
 
-# ------------------------------------------------------------------------------------------------------------ the sample
+# --------------------------------------------------------------------------------------------------
+# the sample
 
 
 def _sampled(options: Mapping[str, str]) -> TopicEnds | None:
@@ -225,7 +267,9 @@ def _sampled(options: Mapping[str, str]) -> TopicEnds | None:
         return None
     servers = config.pop("bootstrap.servers")
     starts = _starts(options)
-    isolation = {name.lower(): value for name, value in options.items()}.get("kafka.isolation.level", "read_uncommitted")
+    isolation = {name.lower(): value for name, value in options.items()}.get(
+        "kafka.isolation.level", "read_uncommitted"
+    )
     try:
         return sample_ends(
             servers,
@@ -244,7 +288,7 @@ def _sampled(options: Mapping[str, str]) -> TopicEnds | None:
 
 
 def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
-    """Return the offsets at which the query begins; None if its options do not determine the records that it reads.
+    """Return the query's starting offsets; None if its options do not determine what it reads.
 
     Examples
     --------
@@ -253,21 +297,30 @@ def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
     """
     by_name = {name.lower(): value for name, value in options.items()}
     start = by_name.get("startingoffsets", "earliest").strip()
-    if "assign" in by_name or any(name.lower() in by_name for name in _TIMES) or start.lower() == "latest":
+    if (
+        "assign" in by_name
+        or any(name.lower() in by_name for name in _TIMES)
+        or start.lower() == "latest"
+    ):
         return None
     if start.lower() == "earliest":
         return {}
     earliest, latest = -2, -1
     try:
         return {
-            topic: {int(number): sys.maxsize if at == latest else at for number, at in offsets.items() if at != earliest}
+            topic: {
+                int(number): sys.maxsize if at == latest else at
+                for number, at in offsets.items()
+                if at != earliest
+            }
             for topic, offsets in json.loads(start).items()
         }
     except (ValueError, AttributeError):
         return None  # Spark raises
 
 
-# ----------------------------------------------------------------------------------------------------------- the decoder
+# --------------------------------------------------------------------------------------------------
+# the decoder
 
 
 class _Check:
@@ -281,11 +334,15 @@ class _Check:
         """Decode, and log notices; raises the error of a bad record."""
         counts = Counter[str]()
         batches = iter([_batch(self.source, records)])
-        for batch in decode_pass(batches, source=self.source, target=self.target, report=self.notices.extend):
+        for batch in decode_pass(
+            batches, source=self.source, target=self.target, report=self.notices.extend
+        ):
             for counted in filter(None, batch.column(COUNTS).to_pylist()):
                 counts.update(counted)
         log_check(self.notices)
-        without_rows = {name: count for name, count in counts.items() if name in _WITHOUT_ROWS and count}
+        without_rows = {
+            name: count for name, count in counts.items() if name in _WITHOUT_ROWS and count
+        }
         if sum(without_rows.values()) == len(records):
             self._explain(records, without_rows)
 
@@ -293,8 +350,14 @@ class _Check:
         other = _other_format(self.source.format, records)
         if other or Ignored.OTHER_TABLE.value in reasons:
             counted = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-            advice = f"Format {self.source.format.identifier!r} may be wrong: {other}" if other else "Check the format's table filters"
-            _log.warning("none of %s sampled records has a row (%s). %s", len(records), counted, advice)
+            advice = (
+                f"Format {self.source.format.identifier!r} may be wrong: {other}"
+                if other
+                else "Check the format's table filters"
+            )
+            _log.warning(
+                "none of %s sampled records has a row (%s). %s", len(records), counted, advice
+            )
 
 
 def _batch(source: DecodePlan, records: Sequence[SampledRecord]) -> pa.RecordBatch:
@@ -302,7 +365,9 @@ def _batch(source: DecodePlan, records: Sequence[SampledRecord]) -> pa.RecordBat
     ordered = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
     columns = needed_columns(source)
     rows = [_row(record) for record in ordered]
-    return pa.RecordBatch.from_arrays([pa.array([row[name] for row in rows], _TYPES[name]) for name in columns], names=columns)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row[name] for row in rows], _TYPES[name]) for name in columns], names=columns
+    )
 
 
 def _row(record: SampledRecord) -> dict[str, Any]:
@@ -320,18 +385,28 @@ def _row(record: SampledRecord) -> dict[str, Any]:
 
 
 def _other_format(format: Format, records: Sequence[SampledRecord]) -> str:
-    """Return which format the records have, if the given one reads none of them; empty if unknown."""
+    """Return which format records have if the given one reads none of them; empty if unknown."""
     from cdc_formats.topics.profile import profile_records  # imports all formats
 
     if not any(record.value for record in records):
         return ""
     try:
-        profile = profile_records([record for record in records if record.topic == records[0].topic])
+        profile = profile_records(
+            [record for record in records if record.topic == records[0].topic]
+        )
     except ChangelogError:
         return ""
     tried = {candidate.identifier: candidate for candidate in profile.candidates}
     own = tried.get(format.identifier)
     detected = tried.get(profile.format or "")
-    if detected is None or not detected.specific or detected.identifier == format.identifier or (own is not None and own.read):
+    if (
+        detected is None
+        or not detected.specific
+        or detected.identifier == format.identifier
+        or (own is not None and own.read)
+    ):
         return ""
-    return f"the records look like {detected.identifier!r} ({profile.reason}): pass format={detected.identifier!r}"
+    return (
+        f"the records look like {detected.identifier!r} ({profile.reason}): pass "
+        f"format={detected.identifier!r}"
+    )

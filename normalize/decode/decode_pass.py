@@ -2,9 +2,10 @@
 
 Each task compiles one decoder, and collects the decoded changes in a target (`targets`).
 
-A record that cannot be decoded fails the task, is dropped, becomes a row, or is written to a dead-letter topic. The same applies to any
-exception that a format raises for a record, also because of a bug in the format. Infrastructure errors (an unreachable registry, a missing
-package) always fail the task.
+A record that cannot be decoded fails the task, is dropped, becomes a row, or is written to a
+dead-letter topic. The same applies to any exception that a format raises for a record, also because
+of a bug in the format. Infrastructure errors (an unreachable registry, a missing package) always
+fail the task.
 
 Records without rows are counted by reason (`monitoring.counts`).
 """
@@ -83,7 +84,8 @@ def decode_pass(
     report : callable
         Receives the notices of the task (`notice.reporter`).
     columnar : callable
-        Returns the decoder of many messages together, or None (`columnar.one_by_one`): each message is then decoded alone.
+        Returns the decoder of many messages together, or None (`columnar.one_by_one`): each message
+        is then decoded alone.
     """
     with worker():
         made = target(source.output, source.key_groups, source.shape)
@@ -93,7 +95,9 @@ def decode_pass(
 class _Task:
     """One task's records, in the order of their partition."""
 
-    def __init__(self, source: DecodePlan, target: Target, report: Report, columnar: ColumnarDecoder | None) -> None:
+    def __init__(
+        self, source: DecodePlan, target: Target, report: Report, columnar: ColumnarDecoder | None
+    ) -> None:
         self.source, self.target = source, target
         self.decoder = decoder = source.decoder()
         self.watch = Watch(decoder, report)
@@ -105,7 +109,8 @@ class _Task:
         self.change = self._update_before_changer()
         self.merge = _metadata_merger(source)
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
-        # Rows come from converters. Metadata comes from the format, which may be of another package.
+        # Rows come from converters. Metadata comes from the format, which may be of another
+        # package.
         self.check = canonical_check(decoder.metadata_columns) if source.format_metadata else None
         self.counts: Counter[str] = Counter()
         self.letters: list[Letter] = []
@@ -156,8 +161,13 @@ class _Task:
             with_rows = self.decode_columns(self.columnar, records, kafka)
         self.counts.update(self.watch.see(records, with_rows))
 
-    def decode_columns(self, columnar: ColumnarDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Any:
-        """Decode records together, and those in doubt one by one; return for each something that is true if it has rows."""
+    def decode_columns(
+        self, columnar: ColumnarDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]
+    ) -> Any:
+        """Decode records together, doubtful ones one by one; return which of them have rows.
+
+        The result has a value for each record, which is true if the record has rows.
+        """
         decoded = columnar.decode(records, kafka)
         self.check_tables(records)
         with_rows = np.zeros(len(records.values), bool)
@@ -185,7 +195,10 @@ class _Task:
         return with_rows
 
     def decode_messages(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Decode records one by one, handle bad and ignored ones according to the mode, and return the changes of each."""
+        """Decode records one by one, and return the changes of each.
+
+        It handles bad and ignored records according to the mode.
+        """
         decoded: list[Any] = []
         for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
             try:
@@ -207,7 +220,9 @@ class _Task:
             self.count_positions(records, ((place, change.position) for place, change in each))
         return decoded
 
-    def count_positions(self, records: Records, positions: Iterable[tuple[int, Position | None]]) -> None:
+    def count_positions(
+        self, records: Records, positions: Iterable[tuple[int, Position | None]]
+    ) -> None:
         """Count the changes of these records that have no position."""
         without = [place for place, position in positions if not is_ordered(position)]
         if without:
@@ -231,17 +246,27 @@ class _Task:
     def add_table(self, records: Records, index: int, names: tuple[Any, ...]) -> None:
         """Compare the table of a record with the one of all records before."""
         identity = self.source.identity
-        named = {name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None}
+        named = {
+            name: str(value)
+            for name, value in zip(identity.columns, names, strict=False)
+            if value is not None
+        }
         table = SourceTable(named, records.topic, f"{records.source}@{int(records.offsets[index])}")
         self.tables = identity.merged(self.tables, [table])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
         if not self.source.format.reads_headers:
             return [records.keys, records.values]
-        return [records.keys, records.values, [()] * len(records.values) if records.headers is None else header_lists(records.headers)]
+        return [
+            records.keys,
+            records.values,
+            [()] * len(records.values)
+            if records.headers is None
+            else header_lists(records.headers),
+        ]
 
     def changes(self, changes: list[Any], kafka: tuple[Any, ...]) -> list[Any]:
-        """Return a record's changes, of those that the plan asks for, with the metadata of the Kafka record."""
+        """Return a record's changes that the plan asks for, with the Kafka record's metadata."""
         if self.check is not None:
             for change in changes:
                 self.check(change.metadata)
@@ -250,15 +275,22 @@ class _Task:
         if self.change is not None:
             changes = self.change(changes)
         if (merge := self.merge) is not None:
-            changes = [replace(change, metadata=merge(change.metadata, kafka)) for change in changes]
-        return [self.with_metadata_key(change) for change in changes] if self.key_places else changes
+            changes = [
+                replace(change, metadata=merge(change.metadata, kafka)) for change in changes
+            ]
+        return (
+            [self.with_metadata_key(change) for change in changes] if self.key_places else changes
+        )
 
     def with_metadata_key(self, change: KeyedChange) -> KeyedChange:
         """Return a change with the metadata columns of the primary key in its key."""
         values = tuple([change.metadata[place] for place in self.key_places])
         if None in values:
             name = self.source.key_metadata[values.index(None)]
-            raise MissingFieldError(f"metadata column {quote(name)} is part of the primary key and is null or missing", "$")
+            raise MissingFieldError(
+                f"metadata column {quote(name)} is part of the primary key and is null or missing",
+                "$",
+            )
         return replace(change, key=change.key + values)
 
     def ignore(self, records: Records, index: int, reason: Ignored) -> None:
@@ -267,12 +299,17 @@ class _Task:
             # A tombstone did not reach the format.
             has_message = reason is not Ignored.TOMBSTONE
             report_notices = self.source.format.control_event
-            event = report_notices(record.key, record.value, reason, record.headers) if has_message else ControlEvent(reason)
+            event = (
+                report_notices(record.key, record.value, reason, record.headers)
+                if has_message
+                else ControlEvent(reason)
+            )
             self.target.add_side_output(records, index, control(event, record))
         elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
             raise TruncateError(
-                f"the source table was truncated - in {records.record(index).where}. A changelog has no row for that: start again from a "
-                "snapshot, or set on_truncate='ignore' to count it and continue, or control_events=['TRUNCATE'] to get it as a row"
+                f"the source table was truncated - in {records.record(index).where}. A changelog "
+                "has no row for that: start again from a snapshot, or set on_truncate='ignore' to "
+                "count it and continue, or control_events=['TRUNCATE'] to get it as a row"
             )
         self.counts[reason.value] += 1
 
@@ -285,7 +322,9 @@ class _Task:
         error = error.at(where=record.where)
         if source.mode == "FAILFAST" and source.dead_letters is None:
             raise error from cause
-        self.counts[error.condition if error.condition in DECODE_COUNTS else DecodeError.condition] += 1
+        self.counts[
+            error.condition if error.condition in DECODE_COUNTS else DecodeError.condition
+        ] += 1
         if source.permissive:
             self.target.add_side_output(records, index, corrupt(error, record))
             return
@@ -322,7 +361,10 @@ def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
     # Spark does not show a cause's traceback: the text includes the line.
     _, line, function, _ = extract_tb(error.__traceback__)[-1]
     what = f"{format.identifier} failed with {type(error).__name__}"
-    rule = f" (line {line}, in {function}), but a format may only raise DecodeError: please report this bug of the format"
+    rule = (
+        f" (line {line}, in {function}), but a format may only raise DecodeError: please report "
+        "this bug of the format"
+    )
     bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
     return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
 
@@ -330,20 +372,27 @@ def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
 def records_of(
     batch: pa.RecordBatch, source: DecodePlan, at: tuple[str, int] = ("", -1), stamp: int = 0
 ) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
-    """Split a batch where the Kafka partition changes (rare), and yield each part with the Kafka metadata of its records."""
+    """Yield a batch's parts, split where the partition changes (rare), with Kafka metadata."""
     names = ["partition"] if source.topic is not None else ["partition", "topic"]
     changed = np.zeros(max(batch.num_rows - 1, 0), bool)
     for column in map(batch.column, names):
         changed |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    for start, end in pairwise([0, *(np.flatnonzero(changed) + 1), batch.num_rows] if batch.num_rows else []):
+    for start, end in pairwise(
+        [0, *(np.flatnonzero(changed) + 1), batch.num_rows] if batch.num_rows else []
+    ):
         part = batch.slice(start, end - start)
         topic = part.column("topic")[0].as_py() if source.topic is None else source.topic
         place = (topic, part.column("partition")[0].as_py())
-        yield _columns(part, source, place, stamp if place == at else 0), _kafka(part, source, place)
+        yield (
+            _columns(part, source, place, stamp if place == at else 0),
+            _kafka(part, source, place),
+        )
 
 
-def arranged(batches: Iterator[pa.RecordBatch], source: DecodePlan, *, sort: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a DataFrame that is not Kafka's: with row numbers as offsets if they have none, or sorted by offset.
+def arranged(
+    batches: Iterator[pa.RecordBatch], source: DecodePlan, *, sort: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield non-Kafka batches with row numbers as offsets if they have none, or sorted by offset.
 
     Raises
     ------
@@ -354,27 +403,52 @@ def arranged(batches: Iterator[pa.RecordBatch], source: DecodePlan, *, sort: boo
     for batch in batches:
         if source.row_order == "row":
             numbers = pa.array(np.arange(start, start + batch.num_rows))
-            batch = pa.RecordBatch.from_arrays([*batch.columns, numbers], names=[*batch.schema.names, "offset"])
+            batch = pa.RecordBatch.from_arrays(
+                [*batch.columns, numbers], names=[*batch.schema.names, "offset"]
+            )
             start += batch.num_rows
-        order = [name for name in ("topic", "partition", "offset", "stamp") if name in batch.schema.names]
+        order = [
+            name for name in ("topic", "partition", "offset", "stamp") if name in batch.schema.names
+        ]
         for name in order:
             if batch.column(name).null_count:
                 shown = "timestamp" if name == "stamp" else name
-                raise ArgumentError(f"the column {shown} of a record is NULL: filter such records out, or drop the column {shown}")
+                raise ArgumentError(
+                    f"the column {shown} of a record is NULL: filter such records out, or drop the "
+                    f"column {shown}"
+                )
         if sort and source.row_order == "offset":
-            batch = batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in order]))
+            batch = batch.take(
+                pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in order])
+            )
         yield batch
 
 
-def _columns(batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int], stamp: int) -> Records:
-    keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
+def _columns(
+    batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int], stamp: int
+) -> Records:
+    keys = (
+        batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
+    )
     times = batch.column("stamp").to_numpy()
     stamps = np.maximum(np.maximum.accumulate(times), stamp) if source.in_order else times
     headers = batch.column("headers") if "headers" in batch.schema.names else None
-    values, offsets = batch.column("value").cast(pa.binary()).to_pylist(), batch.column("offset").to_numpy()
+    values, offsets = (
+        batch.column("value").cast(pa.binary()).to_pylist(),
+        batch.column("offset").to_numpy(),
+    )
     milliseconds = times // 1000 if source.row_order == "row" else times
     known_times = milliseconds if "timestamp" in source.record_columns else None
-    return Records(*place, offsets, stamps, keys, values, known_times, headers, placed=source.row_order != "row")
+    return Records(
+        *place,
+        offsets,
+        stamps,
+        keys,
+        values,
+        known_times,
+        headers,
+        placed=source.row_order != "row",
+    )
 
 
 def header_lists(headers: pa.ListArray) -> list[Headers]:
@@ -386,13 +460,24 @@ def header_lists(headers: pa.ListArray) -> list[Headers]:
     return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
 
 
-def _metadata_merger(source: DecodePlan) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
-    """Return the function that puts the format's and Kafka's metadata into the requested order; None without Kafka metadata."""
-    places = [(source.format_metadata + source.kafka_metadata).index(name) for name in source.metadata.values()]
-    return (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places])) if source.kafka_metadata else None
+def _metadata_merger(
+    source: DecodePlan,
+) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
+    """Return a function that orders format and Kafka metadata as asked; None without Kafka's."""
+    places = [
+        (source.format_metadata + source.kafka_metadata).index(name)
+        for name in source.metadata.values()
+    ]
+    return (
+        (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places]))
+        if source.kafka_metadata
+        else None
+    )
 
 
-def _kafka(batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int]) -> list[tuple[Any, ...]]:
+def _kafka(
+    batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int]
+) -> list[tuple[Any, ...]]:
     columns = [_KAFKA_READERS[name](batch, place) for name in source.kafka_metadata]
     return list(zip(*columns, strict=True)) if columns else []
 
@@ -403,10 +488,15 @@ _KAFKA_READERS: dict[str, Callable[[pa.RecordBatch, tuple[str, int]], list[Any]]
     "offset": lambda batch, place: batch.column("offset").to_pylist(),
     "timestamp": lambda batch, place: batch.column("timestamp").to_pylist(),
     "timestamp-type": lambda batch, place: [
-        _TIMESTAMP_TYPES.get(kind, "NoTimestampType") for kind in batch.column("timestampType").to_pylist()
+        _TIMESTAMP_TYPES.get(kind, "NoTimestampType")
+        for kind in batch.column("timestampType").to_pylist()
     ],
-    "headers": lambda batch, place: [_header_map(headers) for headers in batch.column("headers").to_pylist()],
-    "header-list": lambda batch, place: [_header_list(headers) for headers in batch.column("headers").to_pylist()],
+    "headers": lambda batch, place: [
+        _header_map(headers) for headers in batch.column("headers").to_pylist()
+    ],
+    "header-list": lambda batch, place: [
+        _header_list(headers) for headers in batch.column("headers").to_pylist()
+    ],
 }
 
 

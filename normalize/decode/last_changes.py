@@ -1,8 +1,8 @@
-"""`LastChanges`: the target of the native engine, the last change of each key of a task as a typed row.
+"""`LastChanges`, the native engine's target: the last change of each key in a task as a typed row.
 
-==============  ========================================================================================================
+==============  ==================================================================
 column          content
-==============  ========================================================================================================
+==============  ==================================================================
 ``key``         the packed key (`packing`); for a fact, its name in UTF-8
 ``batch``       the number of the micro-batch
 ``stamp``       Kafka's timestamp in ms, made monotone within the Kafka partition
@@ -11,9 +11,10 @@ column          content
 ``row``         the typed row after the change; NULL for a delete
 ``metadata``    the typed metadata, if any is requested
 ``fact``        a fact about the query, which must never change; NULL for a change
-==============  ========================================================================================================
+==============  ==================================================================
 
-A fact is what the guard of the key-group engine compares (`normalize.core.guard`): the primary key, the table, the ids of the topics.
+A fact is what the guard of the key-group engine compares (`normalize.core.guard`): the primary key,
+the table, the ids of the topics.
 """
 
 from __future__ import annotations
@@ -35,7 +36,15 @@ from normalize.core.added_partitions import FirstRecord
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBatch, ChangeBuilder, ChangeColumns, Partial, Shape
 from normalize.core.guard import PartitionSummary
-from normalize.core.last import METADATA, completed, last_in_partitions, last_in_records, last_of_keys, since_last_whole, table_fact
+from normalize.core.last import (
+    METADATA,
+    completed,
+    last_in_partitions,
+    last_in_records,
+    last_of_keys,
+    since_last_whole,
+    table_fact,
+)
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
@@ -48,9 +57,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ABSENT = "absent"
-"""The column with the missing columns of a partial row, as text: ``010`` for the second of three; NULL for a whole row."""
+"""The column with the missing columns of a partial row, as text: ``010`` for the second of three;
+NULL for a whole row."""
 POSITION = "position"
-"""The column with the position in the source's log (`stored_position`), if positions are requested."""
+"""The column with the position in the source's log (`stored_position`), if positions are
+requested."""
 _MOST_HELD = 65_536
 
 
@@ -65,23 +76,26 @@ class ChangeHolder(Protocol):
 
 
 class HeldChanges(Target):
-    """The last change of each key of a task, all at the end of the task: what `LastChanges` and `normalize.sync` share.
+    """A task's last change of each key, all at its end; for `LastChanges` and `normalize.sync`.
 
-    A partial row is completed from the changes of its key before it, and keeps `ABSENT` if columns are still missing. With a
-    `partial_remedy`, which ends the text, it is an error.
+    A partial row is completed from the changes of its key before it, and keeps `ABSENT` if columns
+    are still missing. With a `partial_remedy`, which ends the text, it is an error.
 
     Parameters
     ----------
     output, key_groups, shape
         As of `Target`.
     row_order : {"log", "offset", "row"} or None
-        The order of the records (`row_order`); None: the last change of each key in each partition, to be merged later (`merge_pass`).
+        The order of the records (`row_order`); None: the last change of each key in each partition,
+        to be merged later (`merge_pass`).
     """
 
     keyed = True
     partial_remedy = ""
 
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None) -> None:
+    def __init__(
+        self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None
+    ) -> None:
         self.row_order = row_order
         self.last: ChangeHolder = LastOfKeys()
         super().__init__(output, key_groups, shape)
@@ -99,13 +113,19 @@ class HeldChanges(Target):
             self._hold(records.source, builder.offsets, _with_positions(changes), changes.partials)
 
     def take_columns(self, records: Records, changes: ChangeColumns) -> None:
-        self._hold(records.source, records.offsets[changes.places], _with_positions(changes.changes))
+        self._hold(
+            records.source, records.offsets[changes.places], _with_positions(changes.changes)
+        )
 
-    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
+    def _hold(
+        self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
+    ) -> None:
         """Add changes of one Kafka partition, in any order."""
         columns = {name: changes.column(name) for name in changes.schema.names}
         columns["offset"] = pa.array(offsets, pa.int64())
-        columns["source"] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(changes), np.int32)), pa.array([source]))
+        columns["source"] = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(changes), np.int32)), pa.array([source])
+        )
         if partials:
             flags = dict.fromkeys(range(len(changes)), "") | {
                 each.change: _flags(each.absent, len(self.output.columns)) for each in partials
@@ -132,7 +152,10 @@ def _with_positions(changes: ChangeBatch) -> pa.RecordBatch:
     """Return changes with the column `POSITION`, if they have positions."""
     if not changes.positions:
         return changes.batch
-    return changes.batch.append_column(POSITION, pa.array([stored_position(position) for _, position in changes.positions], pa.binary()))
+    return changes.batch.append_column(
+        POSITION,
+        pa.array([stored_position(position) for _, position in changes.positions], pa.binary()),
+    )
 
 
 def partial_row(remedy: str, where: str) -> PartialImageError:
@@ -146,8 +169,9 @@ def partial_row(remedy: str, where: str) -> PartialImageError:
         The record.
     """
     return PartialImageError(
-        f"the row lacks unchanged columns, and {remedy}, or let the producer write all columns (PostgreSQL: REPLICA IDENTITY FULL; "
-        "GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL)",
+        f"the row lacks unchanged columns, and {remedy}, or let the producer write all columns "
+        "(PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: "
+        "binlog_row_image=FULL)",
         "$.after",
         where=where,
     )
@@ -161,7 +185,7 @@ def _flags(absent: Sequence[int], length: int) -> str:
 
 
 class LastChanges(HeldChanges):
-    """The last change of each key of a task, and facts; if the changes are then merged, the last in each partition.
+    """A task's last change of each key, or of each key and partition if merged later, and facts.
 
     Parameters
     ----------
@@ -198,9 +222,14 @@ class LastChanges(HeldChanges):
 
     @staticmethod
     def ddl(output: Output) -> str:
-        metadata = f"{METADATA} {spark_type(struct_type(output.metadata))}, " if output.metadata else ""
+        metadata = (
+            f"{METADATA} {spark_type(struct_type(output.metadata))}, " if output.metadata else ""
+        )
         row = spark_type(struct_type(output.columns))
-        return f"key BINARY, batch BIGINT, stamp BIGINT, source STRING, offset BIGINT, row {row}, {metadata}fact STRING"
+        return (
+            f"key BINARY, batch BIGINT, stamp BIGINT, source STRING, offset BIGINT, row {row}, "
+            f"{metadata}fact STRING"
+        )
 
     def see(self, seen: PartitionSummary) -> None:
         self.facts.update(map(table_fact, seen.tables))
@@ -213,7 +242,13 @@ class LastChanges(HeldChanges):
             self.facts.update(added_partitions.facts(first, self.partitions, self.batch))
         if self.facts:
             names, values = zip(*sorted(self.facts), strict=True)
-            yield self._batch({"key": pa.array([name.encode() for name in names], pa.binary()), "fact": pa.array(values)}, len(names))
+            yield self._batch(
+                {
+                    "key": pa.array([name.encode() for name in names], pa.binary()),
+                    "fact": pa.array(values),
+                },
+                len(names),
+            )
         yield from super().finish()
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -231,7 +266,9 @@ class LastChanges(HeldChanges):
 
 
 def _require_known(first: FirstRecord, counts: Mapping[str, int]) -> None:
-    """Raise an error for a partition that is so far beyond those at the start that older records are not compared with its own.
+    """Raise an error for a partition whose number is too far beyond those at the query's start.
+
+    Older records are not compared with the records of such a partition.
 
     Raises
     ------
@@ -240,17 +277,21 @@ def _require_known(first: FirstRecord, counts: Mapping[str, int]) -> None:
     count = counts.get(first.topic, first.partition)
     if first.partition >= added_partitions.most_partitions(count):
         raise PartitionsAddedError(
-            f"{first.topic} had {count} partitions when the query started, and now has [{first.partition}]: start it again"
+            f"{first.topic} had {count} partitions when the query started, and now has "
+            f"[{first.partition}]: start it again"
         )
 
 
-def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder, most_held: int = _MOST_HELD) -> Iterator[pa.RecordBatch]:
-    """Reduce the changes of all tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
+def merge_pass(
+    batches: Iterable[pa.RecordBatch], *, row_order: RowOrder, most_held: int = _MOST_HELD
+) -> Iterator[pa.RecordBatch]:
+    """Reduce all tasks' changes to each key's last; for ``mapInArrow`` after a repartition by key.
 
     Parameters
     ----------
     batches : iterable of pyarrow.RecordBatch
-        The batches of a `HeldChanges`, with ``key``, ``stamp``, ``source`` and ``offset``. Facts, which only `LastChanges` has, are kept.
+        The batches of a `HeldChanges`, with ``key``, ``stamp``, ``source`` and ``offset``. Facts,
+        which only `LastChanges` has, are kept.
     row_order : {"log", "offset", "row"}
     most_held : int
         More changes than these are reduced before all are read.
@@ -274,18 +315,22 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder, most_h
 
 def merged(changes: DataFrame, output: Output, row_order: RowOrder) -> DataFrame:
     """Return the last change of each key, of the batches of `LastChanges` of all tasks."""
-    return changes.repartition("key").mapInArrow(partial(merge_pass, row_order=row_order), LastChanges.ddl(output))
+    return changes.repartition("key").mapInArrow(
+        partial(merge_pass, row_order=row_order), LastChanges.ddl(output)
+    )
 
 
 class AllChanges:
-    """All changes, also those that are not the last of their key; of a record with several changes of a key, the last."""
+    """All changes of each key, not only the last; of several in one record, only the last."""
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
 
     def add(self, changes: pa.Table) -> None:
         places = last_in_records(*numbers_of(changes, "key", "offset"))
-        self.tables.append(changes if len(places) == changes.num_rows else changes.take(pa.array(places)))
+        self.tables.append(
+            changes if len(places) == changes.num_rows else changes.take(pa.array(places))
+        )
 
     def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
         """Yield the changes, in no order."""
@@ -295,7 +340,7 @@ class AllChanges:
 
 
 class LastOfKeys:
-    """Changes of which only the last of each key in each partition is kept, and with partial rows those since the last whole one.
+    """The last change of each key and partition; with partial rows, all since the last whole one.
 
     They are compacted whenever they have doubled.
     """
@@ -332,18 +377,24 @@ class LastOfKeys:
         table = without_redeliveries(table, ("key", "source"), ("offset",))
         numbers = numbers_of(table, "key", "source", "offset", "stamp")
         if _has_partials(table):
-            places, stamps = since_last_whole(*numbers, partial=table.column(ABSENT).is_valid().to_numpy())
+            places, stamps = since_last_whole(
+                *numbers, partial=table.column(ABSENT).is_valid().to_numpy()
+            )
         else:
             places, stamps = last_in_partitions(*numbers)
-        return table.take(pa.array(places)).set_column(table.schema.get_field_index("stamp"), "stamp", pa.array(stamps))
+        return table.take(pa.array(places)).set_column(
+            table.schema.get_field_index("stamp"), "stamp", pa.array(stamps)
+        )
 
 
 def _has_partials(changes: pa.Table) -> bool:
     return ABSENT in changes.schema.names and changes.column(ABSENT).null_count < changes.num_rows
 
 
-def without_redeliveries(changes: pa.Table, groups: Sequence[str], order: Sequence[str]) -> pa.Table:
-    """Return changes without those that were delivered before another one of their group, by `POSITION`.
+def without_redeliveries(
+    changes: pa.Table, groups: Sequence[str], order: Sequence[str]
+) -> pa.Table:
+    """Return changes without those delivered before another of their group, by `POSITION`.
 
     Parameters
     ----------
@@ -372,27 +423,48 @@ def _with_completed_rows(changes: pa.Table, keys: Any, sources: Any, stamps: Any
     texts = changes.column(ABSENT)
     length = len(pc.max(texts).as_py())
     absent = np.zeros((changes.num_rows, length), bool)
-    absent[texts.is_valid().to_numpy()] = np.frombuffer("".join(texts.drop_null().to_pylist()).encode(), "S1").reshape(-1, length) == b"1"
+    absent[texts.is_valid().to_numpy()] = (
+        np.frombuffer("".join(texts.drop_null().to_pylist()).encode(), "S1").reshape(-1, length)
+        == b"1"
+    )
     last, bases, places = completed(keys, sources, stamps, absent)
-    deleted = changes.column("deleted") if "deleted" in changes.schema.names else pc.equal(changes.column(ROW_KIND), "-D")
+    deleted = (
+        changes.column("deleted")
+        if "deleted" in changes.schema.names
+        else pc.equal(changes.column(ROW_KIND), "-D")
+    )
     lost = np.flatnonzero((bases >= 0) & (bases != last) & deleted.to_numpy()[bases])
     if len(lost):
-        source, offset = (changes.column(name)[last[lost[0]]].as_py() for name in ("source", "offset"))
-        raise partial_row("the change of its key before it is a delete: read the table again from a snapshot", f"{source}@{offset}")
+        source, offset = (
+            changes.column(name)[last[lost[0]]].as_py() for name in ("source", "offset")
+        )
+        raise partial_row(
+            "the change of its key before it is a delete: read the table again from a snapshot",
+            f"{source}@{offset}",
+        )
     rows = changes.take(pa.array(last))
     for index, of_column in enumerate(places):
         # Where no change has a value, the last one has NULL.
-        values = changes.column(f"c{index}").take(pa.array(np.where(of_column < 0, last, of_column)))
+        values = changes.column(f"c{index}").take(
+            pa.array(np.where(of_column < 0, last, of_column))
+        )
         rows = rows.set_column(rows.schema.get_field_index(f"c{index}"), f"c{index}", values)
     still = (places < 0).T
     flags = np.ascontiguousarray(np.where(still, b"1", b"0")).view(f"S{length}")[:, 0].astype(str)
-    return rows.set_column(rows.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string(), mask=~still.any(axis=1)))
+    return rows.set_column(
+        rows.schema.get_field_index(ABSENT),
+        ABSENT,
+        pa.array(flags, pa.string(), mask=~still.any(axis=1)),
+    )
 
 
 def numbers_of(table: pa.Table, *names: str) -> list[Any]:
-    """Return columns as integers: a number for each value, in the order of the values if they are text."""
+    """Return columns as integers: a number per value, in the values' order if they are text."""
     columns = (table.column(name) for name in names)
-    return [column.to_numpy() if pa.types.is_integer(column.type) else _codes(column) for column in columns]
+    return [
+        column.to_numpy() if pa.types.is_integer(column.type) else _codes(column)
+        for column in columns
+    ]
 
 
 def _codes(values: pa.ChunkedArray) -> Any:
@@ -408,9 +480,17 @@ def _codes(values: pa.ChunkedArray) -> Any:
 
 
 def _schema(output: Output) -> pa.Schema:
-    place = [("key", pa.binary()), ("batch", pa.int64()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
+    place = [
+        ("key", pa.binary()),
+        ("batch", pa.int64()),
+        ("stamp", pa.int64()),
+        ("source", pa.string()),
+        ("offset", pa.int64()),
+    ]
     metadata = [(METADATA, arrow_type(struct_type(output.metadata)))] if output.metadata else []
-    return pa.schema([*place, ("row", arrow_type(struct_type(output.columns))), *metadata, ("fact", pa.string())])
+    return pa.schema(
+        [*place, ("row", arrow_type(struct_type(output.columns))), *metadata, ("fact", pa.string())]
+    )
 
 
 def struct_type(columns: Sequence[Column]) -> SqlType:
@@ -418,10 +498,17 @@ def struct_type(columns: Sequence[Column]) -> SqlType:
     return SqlType("STRUCT", fields=tuple(columns))
 
 
-def struct_of(columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, gone: pa.Array | None = None) -> pa.Array:
-    """Return rows as one column, from columns whose names are a prefix and a number; NULL where `gone`."""
-    children = [of_stored(column.type, changes.column(f"{prefix}{index}")) for index, column in enumerate(columns)]
-    return pa.StructArray.from_arrays(children, fields=list(arrow_type(struct_type(columns))), mask=gone)
+def struct_of(
+    columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, gone: pa.Array | None = None
+) -> pa.Array:
+    """Return rows as one column, from columns named by a prefix and a number; NULL where `gone`."""
+    children = [
+        of_stored(column.type, changes.column(f"{prefix}{index}"))
+        for index, column in enumerate(columns)
+    ]
+    return pa.StructArray.from_arrays(
+        children, fields=list(arrow_type(struct_type(columns))), mask=gone
+    )
 
 
 def _micro_batch() -> int:

@@ -14,8 +14,8 @@ from normalize.core.row_order import RowOrder
 from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row, without_redeliveries
 
 MOVED, BASE = "moved", "base"
-"""The column with the earlier key of a partial row whose key changed, and the one with the key whose
-row in the target has its columns."""
+"""The column with the earlier key of a partial row whose key changed, and the one with the key
+whose row in the target has its columns."""
 
 
 class ChangesWithMoves:
@@ -41,7 +41,9 @@ class ChangesWithMoves:
             keys, moved = changes.column("key"), changes.column(MOVED)
             involved = pc.is_in(
                 keys,
-                value_set=pa.chunked_array([*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()),
+                value_set=pa.chunked_array(
+                    [*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()
+                ),
             )
             if moved.null_count < len(moved):  # otherwise all were redeliveries
                 for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
@@ -60,7 +62,9 @@ def _followed(changes: pa.Table) -> pa.Table:
     """
     changes = changes.take(pa.array(in_order(*numbers_of(changes, "source", "offset", "stamp"))))
     texts = changes.column(ABSENT)
-    absent = [None if text is None else [flag == "1" for flag in text] for text in texts.to_pylist()]
+    absent = [
+        None if text is None else [flag == "1" for flag in text] for text in texts.to_pylist()
+    ]
     columns = len(texts.drop_null()[0].as_py())
     keys, moved, deleted = (changes.column(name).to_pylist() for name in ("key", MOVED, "deleted"))
     (sources,) = numbers_of(changes, "source")
@@ -68,9 +72,13 @@ def _followed(changes: pa.Table) -> pa.Table:
         rows = follow_moves(keys, moved, deleted, absent, sources.tolist(), columns)
     except UnknownRowError as error:
         at, reason = error.args
-        raise partial_row(reason, f"{changes.column('source')[at]}@{changes.column('offset')[at]}") from None
+        raise partial_row(
+            reason, f"{changes.column('source')[at]}@{changes.column('offset')[at]}"
+        ) from None
     bases = [row.base if row.base != key else None for key, row in rows.items()]
-    return _last_rows(changes, list(rows.values()), columns).append_column(BASE, pa.array(bases, pa.binary()))
+    return _last_rows(changes, list(rows.values()), columns).append_column(
+        BASE, pa.array(bases, pa.binary())
+    )
 
 
 def _last_rows(changes: pa.Table, rows: Sequence[FollowedRow], columns: int) -> pa.Table:
@@ -78,8 +86,16 @@ def _last_rows(changes: pa.Table, rows: Sequence[FollowedRow], columns: int) -> 
     last = changes.take(pa.array([row.change for row in rows], pa.int64())).drop_columns([MOVED])
     for index in range(columns):
         # Where no change has a value, the last one has NULL.
-        places = [row.places[index] if row.places and row.places[index] >= 0 else row.change for row in rows]
+        places = [
+            row.places[index] if row.places and row.places[index] >= 0 else row.change
+            for row in rows
+        ]
         values = changes.column(f"c{index}").take(pa.array(places, pa.int64()))
         last = last.set_column(last.schema.get_field_index(f"c{index}"), f"c{index}", values)
-    flags = ["".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None for row in rows]
-    return last.set_column(last.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string()))
+    flags = [
+        "".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None
+        for row in rows
+    ]
+    return last.set_column(
+        last.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string())
+    )

@@ -1,4 +1,4 @@
-"""Turn a typed changelog DataFrame into the batches of a target, on Spark's workers, in ``mapInArrow``."""
+"""Conversion of a typed changelog DataFrame into a target's batches by workers (``mapInArrow``)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class _Packer:
         before, self.held = self.held, None
         if before is None or self.ignore_deletes:
             return []
-        is_update = after is not None and after.kind is RowKind.UPDATE_AFTER and after.key == before.key
+        is_update = (
+            after is not None and after.kind is RowKind.UPDATE_AFTER and after.key == before.key
+        )
         return [] if is_update else [KeyedChange(before.key, None, before.metadata)]
 
 
@@ -106,14 +108,22 @@ class KeyedRow(NamedTuple):
     metadata: tuple[Any, ...]
 
 
-def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[list[KeyedRow], list[SideOutput]]:
-    columns = [from_arrow(column.type, batch.column(index)) for index, column in enumerate(output.all, 1)]
+def _rows(
+    batch: pa.RecordBatch, output: Output, keys: Sequence[int]
+) -> tuple[list[KeyedRow], list[SideOutput]]:
+    columns = [
+        from_arrow(column.type, batch.column(index)) for index, column in enumerate(output.all, 1)
+    ]
     width, end = len(output.columns), len(output.columns) + len(output.metadata)
     key_of = key_getter(output.columns, keys)
     rows, side_outputs = [], []
-    for kind, values in zip(batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), strict=True):
+    for kind, values in zip(
+        batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), strict=True
+    ):
         side_output = [
-            SideOutput(column.name, value) for column, value in zip(output.side_outputs, values[end:], strict=True) if value is not None
+            SideOutput(column.name, value)
+            for column, value in zip(output.side_outputs, values[end:], strict=True)
+            if value is not None
         ]
         if kind is None and side_output:
             side_outputs += side_output
@@ -121,7 +131,15 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
         row = values[:width]
         key = key_of(row)
         if None in key:
-            raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is part of the primary key and is null", field="row")
+            raise MissingFieldError(
+                (
+                    f"`{output.columns[keys[key.index(None)]].name}` is part of the primary key "
+                    "and is null"
+                ),
+                field="row",
+            )
         row_kind = RowKind.from_short_string(str(kind))
-        rows.append(KeyedRow(row_kind, key, None if row_kind is RowKind.DELETE else row, values[width:end]))
+        rows.append(
+            KeyedRow(row_kind, key, None if row_kind is RowKind.DELETE else row, values[width:end])
+        )
     return rows, side_outputs

@@ -1,19 +1,21 @@
-"""The records that the first pass reads: those of Spark's Kafka source, or of any DataFrame with a column ``value``.
+"""The first pass's input: records of Spark's Kafka source or any DataFrame with a column ``value``.
 
-=====================  ===============================  ==============================================================================
+=====================  ===============================  ===========================================
 column                 type                             if the DataFrame lacks it
-=====================  ===============================  ==============================================================================
+=====================  ===============================  ===========================================
 ``value``              BINARY or STRING                 the call raises
 ``key``                BINARY or STRING                 a format that reads the key is refused
 ``topic``              STRING                           the records belong to one unnamed topic
-``partition``,         integers                         records have no place: errors name the row, ``DataFrame[partition]@row``
+``partition``,         integers                         records have no place: errors name the row,
+                                                        ``DataFrame[partition]@row``
 ``offset``
 ``timestamp``          TIMESTAMP                        records have no time
 ``timestampType``      INT                              its metadata column is refused
 ``headers``            ARRAY<STRUCT<key, value>>        records have no headers
-=====================  ===============================  ==============================================================================
+=====================  ===============================  ===========================================
 
-All names are those of Spark's Kafka source. Metadata columns that need a missing column are refused. Additional columns are ignored.
+All names are those of Spark's Kafka source. Metadata columns that need a missing column are
+refused. Additional columns are ignored.
 """
 
 from __future__ import annotations
@@ -64,19 +66,24 @@ def input_of(df: DataFrame) -> RecordInput:
     Raises
     ------
     ArgumentError, SchemaError
-        When it has no column ``value``, a column has an unsuitable type, or there is ``partition`` without ``offset`` or the reverse.
+        When it has no column ``value``, a column has an unsuitable type, or there is ``partition``
+        without ``offset`` or the reverse.
     """
     columns = KAFKA_COLUMNS.intersection(df.columns)
     if "value" not in columns:
-        raise ArgumentError(f"the DataFrame has no column value: rename the column with the messages ({', '.join(df.columns)})")
+        raise ArgumentError(
+            "the DataFrame has no column value: rename the column with the messages "
+            f"({', '.join(df.columns)})"
+        )
     require_distinct(df, sorted(columns))
     for name in sorted(columns):
         _check_type(name, df.schema[name].dataType)
     place = sorted(columns & {"partition", "offset"})
     if len(place) == 1:
         raise ArgumentError(
-            f"the DataFrame has only {place[0]} of the columns partition and offset, which belong together: add the other one (for "
-            f"partition, F.lit(0) if there is one), or drop {place[0]}"
+            f"the DataFrame has only {place[0]} of the columns partition and offset, which belong "
+            "together: add the other one (for partition, F.lit(0) if there is one), or drop "
+            f"{place[0]}"
         )
     return RecordInput(
         df.isStreaming,
@@ -96,11 +103,17 @@ def _check_type(name: str, kind: DataType) -> None:
         "value": (text, "BINARY or STRING"),
         "topic": (isinstance(kind, T.StringType), "STRING"),
         "timestamp": (isinstance(kind, T.TimestampType), "TIMESTAMP"),
-        "headers": (kind.simpleString() in (_HEADERS, _HEADERS.replace("binary", "string")), _HEADERS),
+        "headers": (
+            kind.simpleString() in (_HEADERS, _HEADERS.replace("binary", "string")),
+            _HEADERS,
+        ),
     }
     fits, expected = allowed.get(name, (isinstance(kind, T.IntegralType), "an integer type"))
     if not fits:
-        raise SchemaError(f"the DataFrame's column {name} has the type {kind.simpleString()}: cast it to {expected}")
+        raise SchemaError(
+            f"the DataFrame's column {name} has the type {kind.simpleString()}: cast it to "
+            f"{expected}"
+        )
 
 
 def records(df: DataFrame, source: DecodePlan) -> DataFrame:
@@ -113,14 +126,17 @@ def _column(name: str, source: DecodePlan) -> SparkColumn:
 
     there = name in source.record_columns
     if name == "value":
-        # As text, whose bytes nothing checks: Spark copies the bytes of a BINARY once more when it writes them for Python.
+        # As text, whose bytes nothing checks: Spark copies the bytes of a BINARY once more when it
+        # writes them for Python.
         return F.col(name).cast("string")
     if name == "key":
         return F.col(name).cast("binary")
     if name == "stamp":
         if "timestamp" not in source.record_columns:
             return F.lit(0).cast("bigint")
-        return F.unix_micros("timestamp") if source.row_order == "row" else F.unix_millis("timestamp")
+        return (
+            F.unix_micros("timestamp") if source.row_order == "row" else F.unix_millis("timestamp")
+        )
     if name == "timestamp":
         return F.unix_micros("timestamp")
     if name == "partition":

@@ -1,4 +1,4 @@
-"""`DecodePlan`: the arguments of the first pass, and the columns of Kafka's records that it reads."""
+"""`DecodePlan`: the arguments of the first pass, and the columns of Kafka records that it reads."""
 
 from __future__ import annotations
 
@@ -14,19 +14,30 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.schema import Column, columns as to_columns
 from normalize.core.changes import Shape
 from normalize.core.guard import Identity
-from normalize.core.output import CONTROL_EVENT, CORRUPT_RECORD, SIDE_OUTPUTS, Destination, Mode, Output
+from normalize.core.output import (
+    CONTROL_EVENT,
+    CORRUPT_RECORD,
+    SIDE_OUTPUTS,
+    Destination,
+    Mode,
+    Output,
+)
 from normalize.core.row_order import RowOrder
 
 KAFKA_METADATA: dict[str, Column] = {
     column.name: column
     for column in to_columns(
-        "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP(3), `timestamp-type` STRING, "
-        "headers MAP<STRING, BINARY>, `header-list` ARRAY<STRUCT<key: STRING, value: BINARY>>"
+        "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP(3), `timestamp-type` "
+        "STRING, headers MAP<STRING, BINARY>, `header-list` ARRAY<STRUCT<key: STRING, value: "
+        "BINARY>>"
     )
 }
 """Metadata columns of the Kafka record itself, with Flink's names."""
 
-RECORD_COLUMNS = {name: name for name in KAFKA_METADATA} | {"timestamp-type": "timestampType", "header-list": "headers"}
+RECORD_COLUMNS = {name: name for name in KAFKA_METADATA} | {
+    "timestamp-type": "timestampType",
+    "header-list": "headers",
+}
 """The columns of Kafka's records that its metadata columns need."""
 KAFKA_COLUMNS = frozenset({"key", "value", *RECORD_COLUMNS.values()})
 """The columns of Kafka's records, with the names of Spark's Kafka source."""
@@ -43,7 +54,8 @@ class DecodePlan:
         The declared columns.
     unique_key : tuple of str
     metadata : mapping
-        The requested metadata, the format's and Kafka's, by the names of their columns, in the requested order.
+        The requested metadata, the format's and Kafka's, by the names of their columns, in the
+        requested order.
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
     dead_letters : Destination or None
         The destination of bad records; it replaces `mode`.
@@ -103,11 +115,22 @@ class DecodePlan:
         free = [
             (name, option)
             for name, option in selected
-            if name not in self.distinguished_by and not (option and getattr(self.format, option) is not None)
+            if name not in self.distinguished_by
+            and not (option and getattr(self.format, option) is not None)
         ]
-        # A format that names its table does so in every message; the topic is compared only without a name.
-        topics = self.topic is None and "topic" not in self.distinguished_by and len(free) == len(self.format.table_identity)
-        return Identity(tuple(name for name, _ in free), tuple(option for _, option in free), topics, self.unique_key)
+        # A format that names its table does so in every message; the topic is compared only without
+        # a name.
+        topics = (
+            self.topic is None
+            and "topic" not in self.distinguished_by
+            and len(free) == len(self.format.table_identity)
+        )
+        return Identity(
+            tuple(name for name, _ in free),
+            tuple(option for _, option in free),
+            topics,
+            self.unique_key,
+        )
 
     @property
     def shape(self) -> Shape:
@@ -121,7 +144,9 @@ class DecodePlan:
         types = {name: column.type for name, column in KAFKA_METADATA.items()}
         types |= {name: column.sql_type for name, column in self.format.metadata.items()}
         columns = [Column(column, types[name]) for column, name in self.metadata.items()]
-        side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [SIDE_OUTPUTS[CONTROL_EVENT]] * bool(self.control_events)
+        side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [
+            SIDE_OUTPUTS[CONTROL_EVENT]
+        ] * bool(self.control_events)
         return Output(self.columns, tuple(columns), tuple(side_outputs))
 
     @property
@@ -170,7 +195,7 @@ class DecodePlan:
 
 
 def needed_columns(source: DecodePlan) -> list[str]:
-    """Return the columns of Kafka's records that the pass reads; each costs time for every record."""
+    """Return the columns of Kafka's records that the pass reads; each costs time per record."""
     columns = ["value", "partition", "stamp"]
     if source.row_order != "row":
         columns.append("offset")

@@ -22,7 +22,16 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
 from cdc_formats.values.schema import Column
 from normalize.core.arrow import slices
-from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, ChangeColumns, Shape, concatenated, cut, stored_columns
+from normalize.core.changes import (
+    Block,
+    ChangeBatch,
+    ChangeBuilder,
+    ChangeColumns,
+    Shape,
+    concatenated,
+    cut,
+    stored_columns,
+)
 from normalize.core.fold_columns import Ints
 from normalize.core.guard import GUARD, PartitionSummary
 from normalize.core.output import Output, SideOutput
@@ -50,7 +59,8 @@ class Target(ABC):
     by_partition: ClassVar[bool] = False
     """Whether each flush may only have changes of one Kafka partition."""
     keyed: ClassVar[bool]
-    """Whether it collects `KeyedChange` (the newest row or the delete of a key) or `Change` (changelog rows)."""
+    """Whether it collects `KeyedChange` (the newest row or the delete of a key) or `Change`
+    (changelog rows)."""
     schema: pa.Schema
     """The Arrow schema of its batches."""
 
@@ -106,7 +116,10 @@ TargetMaker = Callable[[Output, int, Shape], Target]
 
 def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
 
 
 class _Taken(NamedTuple):
@@ -119,7 +132,7 @@ class _Taken(NamedTuple):
 
 
 class Blocks(Target):
-    """Blocks of changes by key group (`changes.Block`); each flush has changes of one Kafka partition."""
+    """Blocks of changes by key group (`changes.Block`); each flush has one Kafka partition."""
 
     by_partition = True
     keyed = True
@@ -149,8 +162,12 @@ class Blocks(Target):
     def take_columns(self, records: Records, changes: ChangeColumns) -> None:
         self._take(records, changes.changes, changes.keys, records.offsets[changes.places])
 
-    def _take(self, records: Records, changes: ChangeBatch, keys: Sequence[bytes], offsets: Ints) -> None:
-        self.taken.append(_Taken(records.source, changes, key_groups_of(keys, self.key_groups), offsets))
+    def _take(
+        self, records: Records, changes: ChangeBatch, keys: Sequence[bytes], offsets: Ints
+    ) -> None:
+        self.taken.append(
+            _Taken(records.source, changes, key_groups_of(keys, self.key_groups), offsets)
+        )
         self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
@@ -158,16 +175,22 @@ class Blocks(Target):
         self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        rows: list[tuple[Any, ...]] = [] if self.seen is None else [(GUARD, encode(self.seen), *self.place)]
+        rows: list[tuple[Any, ...]] = (
+            [] if self.seen is None else [(GUARD, encode(self.seen), *self.place)]
+        )
         for source in dict.fromkeys(taken.source for taken in self.taken):
-            _, changes, groups, offsets = zip(*(taken for taken in self.taken if taken.source == source), strict=True)
+            _, changes, groups, offsets = zip(
+                *(taken for taken in self.taken if taken.source == source), strict=True
+            )
             joined = ChangeBatch.joined(changes, self.shape.schema)
             for group, of_group in cut(joined, np.concatenate(groups), np.concatenate(offsets)):
                 rows += [(group, *block) for block in self._packed(of_group, source)]
         if self.begin is not None and self.side_outputs:
             # Side outputs have no key: they are sent with the key group of their partition's name.
             block = Block(*self.begin, side_outputs=encode(self.side_outputs))
-            rows.append((key_group_of(block.source.encode(), self.key_groups), encode(block), *self.place))
+            rows.append(
+                (key_group_of(block.source.encode(), self.key_groups), encode(block), *self.place)
+            )
         if rows:
             yield _batch(rows, self.schema)
         self.start()
@@ -179,10 +202,21 @@ class Blocks(Target):
 
 
 class SortedBlocks(Blocks):
-    """Small blocks for a bounded read, in which Spark sorts them by key group and by the place of their first change."""
+    """Small blocks for a bounded read, in which Spark sorts them.
+
+    It sorts them by key group and by the place of their first change.
+    """
 
     by_partition = False
-    schema = pa.schema([*Blocks.schema, ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64()), ("seq", pa.int32())])
+    schema = pa.schema(
+        [
+            *Blocks.schema,
+            ("stamp", pa.int64()),
+            ("source", pa.string()),
+            ("offset", pa.int64()),
+            ("seq", pa.int32()),
+        ]
+    )
     place = (0, "", 0, 0)
 
     def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
@@ -196,7 +230,11 @@ class SortedBlocks(Blocks):
     def _packed(self, changes: ChangeBatch, source: str) -> Iterator[tuple[Any, ...]]:
         step = max(1, _BLOCK_BYTES * len(changes) // changes.batch.nbytes)
         for seq in range(0, len(changes), step):
-            part = changes if step >= len(changes) else changes.take(np.arange(seq, min(seq + step, len(changes))))
+            part = (
+                changes
+                if step >= len(changes)
+                else changes.take(np.arange(seq, min(seq + step, len(changes))))
+            )
             stamp, offset = (part.batch.column(name)[0].as_py() for name in ("stamp", "offset"))
             yield encode(part.packed(source, offset)), stamp, source, offset, seq
 
@@ -225,8 +263,14 @@ class TypedRows(Target):
             kinds = pa.array([change.kind for change in changes], pa.int8())
             rows = stored_columns(self.shape.columns, [change.row for change in changes])
             metadata = stored_columns(self.shape.metadata, [change.metadata for change in changes])
-            self.parts.append(pa.RecordBatch.from_arrays([kinds, *rows, *metadata], schema=self.shape.changelog_schema))
-            self.numbers.append(np.repeat(records.numbers, [len(of_record) for of_record in decoded]))
+            self.parts.append(
+                pa.RecordBatch.from_arrays(
+                    [kinds, *rows, *metadata], schema=self.shape.changelog_schema
+                )
+            )
+            self.numbers.append(
+                np.repeat(records.numbers, [len(of_record) for of_record in decoded])
+            )
 
     def take_columns(self, records: Records, changes: ChangeColumns) -> None:
         self.parts.append(changes.changes.batch)
@@ -237,7 +281,10 @@ class TypedRows(Target):
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self.parts:
-            rows, numbers = concatenated(self.parts, self.shape.changelog_schema), np.concatenate(self.numbers)
+            rows, numbers = (
+                concatenated(self.parts, self.shape.changelog_schema),
+                np.concatenate(self.numbers),
+            )
             if np.any(numbers[1:] < numbers[:-1]):
                 rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
             yield from slices(self.output.of_stored(rows))
@@ -272,7 +319,9 @@ def update_before_changer(
 
     def changed(changes: Sequence[Change]) -> list[Change]:
         kept = []
-        for change, after in zip(changes, [*changes[1:], None], strict=False):  # there may be no change
+        for change, after in zip(
+            changes, [*changes[1:], None], strict=False
+        ):  # there may be no change
             if change.kind is not RowKind.UPDATE_BEFORE:
                 kept.append(change)
             elif not removes(change, after):

@@ -32,12 +32,18 @@ Row = tuple[Any, ...]
 
 
 def encode_pass(
-    batches: Iterator[pa.RecordBatch], *, format: Format, columns: Sequence[Column], unique_key: Sequence[str]
+    batches: Iterator[pa.RecordBatch],
+    *,
+    format: Format,
+    columns: Sequence[Column],
+    unique_key: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Encode a task's rows (``row_kind``, the columns, and `SOURCE` if it is written) as ``key`` and ``value``; for ``mapInArrow``.
+    """Encode a task's rows as ``key`` and ``value``; for ``mapInArrow``.
 
-    A ``-U`` and the following ``+U`` of its key become one update if the format has such a record, also across batches. A single ``-U`` is
-    a delete.
+    A row has ``row_kind``, the columns, and `SOURCE` if it is written.
+
+    A ``-U`` and the following ``+U`` of its key become one update if the format has such a record,
+    also across batches. A single ``-U`` is a delete.
 
     Raises
     ------
@@ -56,17 +62,23 @@ def encode_pass(
 
 
 def _rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[RowKind, Row]]:
-    kinds = [_KINDS[kind] if kind in _KINDS else _kind(kind) for kind in batch.column(ROW_KIND).to_pylist()]
+    kinds = [
+        _KINDS[kind] if kind in _KINDS else _kind(kind)
+        for kind in batch.column(ROW_KIND).to_pylist()
+    ]
     values = [_values(column, batch.column(index)) for index, column in enumerate(columns, 1)]
     # A row ends with its source block, so that they stay together when updates are paired.
-    blocks = batch.column(SOURCE).to_pylist() if SOURCE in batch.schema.names else [None] * len(kinds)
+    blocks = (
+        batch.column(SOURCE).to_pylist() if SOURCE in batch.schema.names else [None] * len(kinds)
+    )
     return zip(kinds, zip(*values, blocks, strict=True), strict=True)
 
 
 def _kind(text: str | None) -> RowKind:
     if text is None:
         raise ArgumentError(
-            f"a row has no {ROW_KIND} (a corrupt record or a control event): filter such rows out, df.where('{ROW_KIND} IS NOT NULL')"
+            f"a row has no {ROW_KIND} (a corrupt record or a control event): filter such rows out, "
+            f"df.where('{ROW_KIND} IS NOT NULL')"
         )
     return RowKind.from_short_string(text)
 
@@ -78,10 +90,17 @@ def _values(column: Column, array: pa.Array) -> list[Any]:
         raise EncodeError(f"{error} - in column {quote(column.name)}") from None
 
 
-def _records(encoder: Encoder, rows: Iterable[tuple[RowKind, Row]], key: Sequence[int]) -> Iterator[KeyValue]:
-    for kind, row, before in pair_updates(rows, key) if encoder.pairs_updates else ((kind, row, None) for kind, row in rows):
+def _records(
+    encoder: Encoder, rows: Iterable[tuple[RowKind, Row]], key: Sequence[int]
+) -> Iterator[KeyValue]:
+    for kind, row, before in (
+        pair_updates(rows, key)
+        if encoder.pairs_updates
+        else ((kind, row, None) for kind, row in rows)
+    ):
         encoder.source = row[-1] and msgspec.Raw(row[-1].encode())
-        # A single -U, as of a key that changed, is a delete, also in a format of upserts, which has no record for a -U.
+        # A single -U, as of a key that changed, is a delete, also in a format of upserts, which has
+        # no record for a -U.
         alone = encoder.pairs_updates and kind is RowKind.UPDATE_BEFORE
         record = encoder.encode(RowKind.DELETE if alone else kind, row[:-1], before and before[:-1])
         if record is not None:

@@ -1,4 +1,4 @@
-"""The ``source`` block of written messages, with a row's position in the source's log, from columns of a DataFrame."""
+"""The ``source`` block to write, with a row's source log position, from DataFrame columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def columns_of(source: Mapping[str, str]) -> list[str]:
 
 
 def source_block(df: DataFrame, source: Mapping[str, str]) -> list[Column]:
-    """Return a list with the block as a column of JSON text, without NULL fields; empty if there are no fields.
+    """Return a list with the block as a JSON text column without NULL fields; empty without fields.
 
     Raises
     ------
@@ -31,7 +31,11 @@ def source_block(df: DataFrame, source: Mapping[str, str]) -> list[Column]:
 
     if not source:
         return []
-    return [F.to_json(F.struct(*(_value(df, path).alias(name) for name, path in source.items()))).alias(SOURCE)]
+    return [
+        F.to_json(F.struct(*(_value(df, path).alias(name) for name, path in source.items()))).alias(
+            SOURCE
+        )
+    ]
 
 
 def _value(df: DataFrame, path: str) -> Column:
@@ -42,5 +46,8 @@ def _value(df: DataFrame, path: str) -> Column:
     try:
         kind = df.select(path).schema[0].dataType
     except AnalysisException as error:
-        raise SchemaError(f"source has the column {path!r}, which the DataFrame lacks: {str(error).splitlines()[0]}") from None
+        raise SchemaError(
+            f"source has the column {path!r}, which the DataFrame lacks: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
     return F.unix_millis(path) if isinstance(kind, TimestampType) else F.col(path)

@@ -1,1 +1,5 @@
-"""The keyed stage on Spark: `key_groups` and `native` for streams, `bounded` for bounded reads, and the filter of `where=` behind them."""
+"""The keyed stage on Spark, for streams and for bounded reads.
+
+`key_groups` and `native` are for streams, and `bounded` is for bounded reads. The filter of
+`where=` is behind them.
+"""

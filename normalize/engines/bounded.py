@@ -1,7 +1,8 @@
 """ChangelogNormalize for a bounded read: the blocks and the fold of a stream, with an empty state.
 
-Spark sorts the blocks by key group and place (and spills to disk). One pass folds them in this order. It holds the changes of some key
-groups, and folds them together, since a fold has a fixed cost. A key group with more changes than that (a hot key) is folded in parts.
+Spark sorts the blocks by key group and place (and spills to disk). One pass folds them in this
+order. It holds the changes of some key groups, and folds them together, since a fold has a fixed
+cost. A key group with more changes than that (a hot key) is folded in parts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from normalize.core.guard import GUARD, SourceTable, decode_summary
 from normalize.core.key_group import KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, decode_side_outputs
 from normalize.kafka.dead_letter import send
-from normalize.monitoring.counts import COLUMN, counts_ddl, counts_row, observe_counts, with_counts_column
+from normalize.monitoring.counts import (
+    COLUMN,
+    counts_ddl,
+    counts_row,
+    observe_counts,
+    with_counts_column,
+)
 from normalize.worker import worker
 
 if TYPE_CHECKING:
@@ -32,7 +39,14 @@ _NOW_MS = 1
 _MOST_HELD = 8 << 20
 
 
-def normalize_bounded(blocks: DataFrame, stage: Stage, output: Output, *, split_partitions: bool, observation: Any = None) -> DataFrame:
+def normalize_bounded(
+    blocks: DataFrame,
+    stage: Stage,
+    output: Output,
+    *,
+    split_partitions: bool,
+    observation: Any = None,
+) -> DataFrame:
     """Return the changelog of packed blocks.
 
     Parameters
@@ -42,8 +56,8 @@ def normalize_bounded(blocks: DataFrame, stage: Stage, output: Output, *, split_
     stage : Stage
     output : Output
     split_partitions : bool
-        Whether several tasks may read a Kafka partition: the timestamps, which are monotone in a task, are then made monotone across
-        tasks.
+        Whether several tasks may read a Kafka partition: the timestamps, which are monotone in a
+        task, are then made monotone across tasks.
     observation : Observation or None
         Receives `ALL_COUNTS`.
     """
@@ -60,15 +74,24 @@ def normalize_bounded(blocks: DataFrame, stage: Stage, output: Output, *, split_
     return observe_counts(folded, ALL_COUNTS, observation)
 
 
-def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output, most_held: int = _MOST_HELD) -> Iterator[pa.RecordBatch]:
-    """Fold sorted blocks into typed changelog rows, followed by a row of counts; for ``mapInArrow``."""
+def fold_pass(
+    batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output, most_held: int = _MOST_HELD
+) -> Iterator[pa.RecordBatch]:
+    """Fold sorted blocks into typed changelog rows, for ``mapInArrow``.
+
+    A row of counts follows the changelog rows.
+    """
     with worker():
         task = _Task(stage, output, most_held)
         for batch in batches:
-            key_groups, stamps, sources = (batch.column(name).to_pylist() for name in ("key_group", "stamp", "source"))
+            key_groups, stamps, sources = (
+                batch.column(name).to_pylist() for name in ("key_group", "stamp", "source")
+            )
             # A list of all blocks would be a second copy.
             blocks = (block.as_py() for block in batch.column("block"))
-            for key_group, block, stamp, source in zip(key_groups, blocks, stamps, sources, strict=True):
+            for key_group, block, stamp, source in zip(
+                key_groups, blocks, stamps, sources, strict=True
+            ):
                 if block is not None:
                     yield from task.take(key_group, block, (stamp, source))
             if COLUMN in batch.schema.names:
@@ -79,7 +102,7 @@ def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output
 
 
 class _Task:
-    """The blocks that are not folded yet, and the state of the key group of which a part is folded."""
+    """The blocks that are not folded yet, and the state of a partly folded key group."""
 
     def __init__(self, stage: Stage, output: Output, most_held: int) -> None:
         self.stage, self.output, self.most_held = stage, output, most_held
@@ -96,8 +119,11 @@ class _Task:
     def take(self, key_group: int, data: bytes, place: tuple[int, str]) -> Iterator[pa.RecordBatch]:
         """Add a block with its place, and fold those before it if enough are held."""
         if key_group == GUARD:
-            # One task has the summaries of all tasks, and thus compares the tables of all partitions.
-            self.tables = self.stage.expected.identity.merged(self.tables, decode_summary(data).tables)
+            # One task has the summaries of all tasks, and thus compares the tables of all
+            # partitions.
+            self.tables = self.stage.expected.identity.merged(
+                self.tables, decode_summary(data).tables
+            )
             return
         if key_group != self.key_group:
             self.key_group, self.complete, self.blocks = key_group, self.complete + self.blocks, []
@@ -107,12 +133,16 @@ class _Task:
                 yield from self.fold_complete()
         elif self.in_parts and self.size >= self.most_held:
             yield from self.fold_complete()
-            ready, self.blocks = ChangeBatch.of_blocks(self.blocks, self.stage.shape.schema, before=place)
+            ready, self.blocks = ChangeBatch.of_blocks(
+                self.blocks, self.stage.shape.schema, before=place
+            )
             self.size = sum(len(block.changes) for block in self.blocks)
             yield from self._fold(ready)
         block = decode_block(data)
         if block.side_outputs:
-            yield with_counts_column(self.output.of_side_outputs(decode_side_outputs(block.side_outputs)), ALL_COUNTS)
+            yield with_counts_column(
+                self.output.of_side_outputs(decode_side_outputs(block.side_outputs)), ALL_COUNTS
+            )
         else:
             self.blocks.append(block)
             self.size += len(data)
@@ -123,9 +153,11 @@ class _Task:
         yield from self.fold_complete()
 
     def fold_complete(self) -> Iterator[pa.RecordBatch]:
-        """Fold the blocks of whole key groups; the state, if there is one, is that of the first of them."""
+        """Fold the blocks of whole key groups; the state, if any, is that of the first one."""
         if self.complete:
-            changes, _ = ChangeBatch.of_blocks(self.complete, self.stage.shape.schema, self.stage.row_order)
+            changes, _ = ChangeBatch.of_blocks(
+                self.complete, self.stage.shape.schema, self.stage.row_order
+            )
             self.complete, self.size = [], 0
             yield from self._fold(changes)
             self.state = self.stage.layout.empty()

@@ -1,6 +1,7 @@
 """The condition of ``where=``: a filter of the changelog, behind the stage of either engine.
 
-The stage stores all rows, and its changelog has every ``-U`` directly before its ``+U``. Of a pair, both rows, one or none match:
+The stage stores all rows, and its changelog has every ``-U`` directly before its ``+U``. Of a pair,
+both rows, one or none match:
 
 ==============  ==============  ================================================
 row before      row after       result
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 _MATCHES = "matches"
 
 
-def require_condition(spark: SparkSession, where: str | SparkColumn, columns: Sequence[Column], ignored: Sequence[int]) -> str:
+def require_condition(
+    spark: SparkSession, where: str | SparkColumn, columns: Sequence[Column], ignored: Sequence[int]
+) -> str:
     """Return a condition as text: equal for equal conditions, whether SQL or a Column.
 
     Parameters
@@ -59,23 +62,30 @@ def require_condition(spark: SparkSession, where: str | SparkColumn, columns: Se
     from pyspark.errors import AnalysisException
 
     def analyzed(of: Sequence[Column]) -> DataFrame:
-        return analyze(spark.createDataFrame([], spark_ddl(of)).select(_condition(where), _matches(where)))
+        return analyze(
+            spark.createDataFrame([], spark_ddl(of)).select(_condition(where), _matches(where))
+        )
 
     try:
         text: str = analyzed(columns).columns[0]
     except AnalysisException as error:
-        raise ArgumentError(f"where is not a condition on the table's columns: {str(error).splitlines()[0]}") from None
+        raise ArgumentError(
+            f"where is not a condition on the table's columns: {str(error).splitlines()[0]}"
+        ) from None
     try:
         analyzed([column for index, column in enumerate(columns) if index not in ignored])
     except AnalysisException:
         names = ", ".join(columns[index].name for index in ignored)
         raise ArgumentError(
-            f"where reads a column of ignore_columns ({names}), and updates of these columns alone are dropped: remove it from one of them"
+            f"where reads a column of ignore_columns ({names}), and updates of these columns alone "
+            "are dropped: remove it from one of them"
         ) from None
     return text
 
 
-def filtered(changelog: DataFrame, where: str | SparkColumn, output: Output, *, update_before: bool) -> DataFrame:
+def filtered(
+    changelog: DataFrame, where: str | SparkColumn, output: Output, *, update_before: bool
+) -> DataFrame:
     """Return the changelog of the rows that match a condition.
 
     Parameters
@@ -90,8 +100,12 @@ def filtered(changelog: DataFrame, where: str | SparkColumn, output: Output, *, 
         Whether the result has ``-U``.
     """
     # Rows of side outputs belong to no table.
-    rows = changelog.select(ROW_KIND, *positional([column.name for column in output.all]), _matches(where))
-    return rows.mapInArrow(partial(filter_pass, schema=output.arrow_schema, update_before=update_before), output.ddl)
+    rows = changelog.select(
+        ROW_KIND, *positional([column.name for column in output.all]), _matches(where)
+    )
+    return rows.mapInArrow(
+        partial(filter_pass, schema=output.arrow_schema, update_before=update_before), output.ddl
+    )
 
 
 def _condition(where: str | SparkColumn) -> SparkColumn:
@@ -107,7 +121,9 @@ def _matches(where: str | SparkColumn) -> SparkColumn:
     return F.coalesce(_condition(where).cast("boolean"), F.lit(False)).alias(_MATCHES)
 
 
-def filter_pass(batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, update_before: bool) -> Iterator[pa.RecordBatch]:
+def filter_pass(
+    batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, update_before: bool
+) -> Iterator[pa.RecordBatch]:
     """Filter typed changelog rows by their last column; for ``mapInArrow``."""
     with worker():
         unpaired = None
@@ -122,10 +138,16 @@ def filter_pass(batches: Iterator[pa.RecordBatch], *, schema: pa.Schema, update_
 
 def _matching(rows: pa.RecordBatch, schema: pa.Schema, update_before: bool) -> pa.RecordBatch:
     kinds, *columns, matches = rows.columns
-    before, after = (pc.equal(kinds, kind).fill_null(False).to_numpy(zero_copy_only=False) for kind in ("-U", "+U"))
+    before, after = (
+        pc.equal(kinds, kind).fill_null(False).to_numpy(zero_copy_only=False)
+        for kind in ("-U", "+U")
+    )
     matching = matches.to_numpy(zero_copy_only=False)
     # A +U follows its -U.
-    lone_before, lone_after = before & ~np.append(matching[1:], False), after & ~np.append(False, matching[:-1])
+    lone_before, lone_after = (
+        before & ~np.append(matching[1:], False),
+        after & ~np.append(False, matching[:-1]),
+    )
     kept = matching | kinds.is_null().to_numpy(zero_copy_only=False)
     if not update_before:
         kept &= lone_before | ~before

@@ -1,8 +1,9 @@
 """ChangelogNormalize on a stream: the keyed stage, by key groups, in ``applyInPandasWithState``.
 
-Spark calls the function once for each key group that a micro-batch touches, with the blocks of its changes and the key group's state
-as one value. A call costs about a millisecond even for one change, and so a group has many keys. The cost is that a touched group's state
-is read and written as a whole (`state.Layout`).
+Spark calls the function once for each key group that a micro-batch touches, with the blocks of its
+changes and the key group's state as one value. A call costs about a millisecond even for one
+change, and so a group has many keys. The cost is that a touched group's state is read and written
+as a whole (`state.Layout`).
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ LARGE_STATE = 32 << 20
 LARGE_TABLE = 32 << 20
 """The size in bytes from which the state of all key groups may be reported."""
 KEYS_A_CHANGE = 100
-"""The keys of a group for each change of a micro-batch, from which the state of all key groups is reported."""
+"""The keys of a group for each change of a micro-batch, from which the state of all key groups is
+reported."""
 
 
 class Normalized(msgspec.Struct, array_like=True, gc=False):
-    """The packed rows of a call: record batches of `Shape.changelog_schema`, and blocks of side outputs."""
+    """A call's packed rows: record batches (`Shape.changelog_schema`), and side-output blocks."""
 
     changelogs: list[bytes]
     side_outputs: list[bytes]
@@ -51,11 +53,19 @@ _decode_normalized = msgspec.msgpack.Decoder(Normalized).decode
 
 
 def normalize_group(
-    key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, stage: Stage, report: Report = log
+    key: Any,
+    frames: Iterator[pd.DataFrame],
+    state: GroupState,
+    *,
+    stage: Stage,
+    report: Report = log,
 ) -> Iterator[pd.DataFrame]:
-    """Turn one key group's packed changes and state into packed changelog rows; for ``applyInPandasWithState``.
+    """Turn a key group's packed changes and state into packed rows; for ``applyInPandasWithState``.
 
-    The key group `guard.GUARD` has no rows: it compares the whole query with the checkpoint's guard state (`guard.check`).
+    The packed rows are those of the changelog.
+
+    The key group `guard.GUARD` has no rows: it compares the whole query with the checkpoint's guard
+    state (`guard.check`).
 
     Parameters
     ----------
@@ -89,10 +99,17 @@ def normalize_group(
     side_outputs = [block.side_outputs for block in blocks if block.side_outputs]
     side_outputs += [encode(result.side_outputs)] * bool(result.side_outputs)
     changelogs = [bytes(batch.serialize()) for batch in result.changelogs]
-    yield pd.DataFrame({"result": [encode(Normalized(changelogs, side_outputs))], "counts": [list(result.counts.values())]})
+    yield pd.DataFrame(
+        {
+            "result": [encode(Normalized(changelogs, side_outputs))],
+            "counts": [list(result.counts.values())],
+        }
+    )
 
 
-def _store(state: GroupState, after: bytes | None, result: KeyGroupResult, stage: Stage, report: Report) -> None:
+def _store(
+    state: GroupState, after: bytes | None, result: KeyGroupResult, stage: Stage, report: Report
+) -> None:
     if after is None:
         state.remove()
         return
@@ -121,12 +138,15 @@ def is_large_table(size: int, result: KeyGroupResult, stage: Stage) -> bool:
 
     Notes
     -----
-    A stored key takes about a microsecond of a call, in Python and in Spark. Spark's own aggregation takes 20 to 35 µs for a change. So the
-    native engine is cheaper if fewer than one key in 35 changes; the limit is a third of that. Small tables are never reported: a
-    micro-batch has a fixed cost too.
+    A stored key takes about a microsecond of a call, in Python and in Spark. Spark's own
+    aggregation takes 20 to 35 µs for a change. So the native engine is cheaper if fewer than one
+    key in 35 changes; the limit is a third of that. Small tables are never reported: a micro-batch
+    has a fixed cost too.
     """
     return (
-        stage.native_possible and size * stage.layout.key_groups >= LARGE_TABLE and result.keys >= KEYS_A_CHANGE * result.counts["CHANGES"]
+        stage.native_possible
+        and size * stage.layout.key_groups >= LARGE_TABLE
+        and result.keys >= KEYS_A_CHANGE * result.counts["CHANGES"]
     )
 
 
@@ -134,19 +154,22 @@ def _large_table(size: int, result: KeyGroupResult, stage: Stage) -> Notice:
     groups = stage.layout.key_groups
     return Notice(
         ("large table",),
-        f"the state of the query has about {size * groups >> 20} MB in {groups} key groups, and this micro-batch read and wrote all "
-        f"{result.keys} keys of one group for {result.counts['CHANGES']} changes. ChangelogNormalize(engine='native') reads and writes "
-        "only the keys that change (Spark 4.2; carry_over moves a stopped query to it); see 'Choose the engine' in docs/normalize.md",
+        f"the state of the query has about {size * groups >> 20} MB in {groups} key groups, and "
+        f"this micro-batch read and wrote all {result.keys} keys of one group for "
+        f"{result.counts['CHANGES']} changes. ChangelogNormalize(engine='native') reads and writes "
+        "only the keys that change (Spark 4.2; carry_over moves a stopped query to it); see "
+        "'Choose the engine' in docs/normalize.md",
     )
 
 
 def _large_state(size: int, stage: Stage) -> Notice:
     return Notice(
         ("large state",),
-        f"the state of one key group has {size >> 20} MB. Each micro-batch that touches the group reads and writes all of it, and needs "
-        f"several copies in memory. Use the RocksDB state store, set spark.sql.execution.arrow.maxRecordsPerBatch to 16, and use more than "
-        f"{stage.layout.key_groups} key groups (python -m normalize.checkpoint.rescale changes a checkpoint); see "
-        "'Memory' in docs/operations.md",
+        f"the state of one key group has {size >> 20} MB. Each micro-batch that touches the group "
+        "reads and writes all of it, and needs several copies in memory. Use the RocksDB state "
+        "store, set spark.sql.execution.arrow.maxRecordsPerBatch to 16, and use more than "
+        f"{stage.layout.key_groups} key groups (python -m normalize.checkpoint.rescale changes a "
+        "checkpoint); see 'Memory' in docs/operations.md",
     )
 
 
@@ -158,7 +181,9 @@ def _guard(frames: Iterator[pd.DataFrame], state: GroupState, stage: Stage) -> N
         state.update((after,))
 
 
-def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: int) -> tuple[KeyGroupResult, bytes | None]:
+def normalize(
+    blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: int
+) -> tuple[KeyGroupResult, bytes | None]:
     """Return the result of folding a key group's packed changes into its stored state; pure.
 
     Parameters
@@ -177,7 +202,9 @@ def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: i
     """
     result, layout = KeyGroupResult(), stage.layout
     group = layout.decode(stored, now_ms) if stored is not None else layout.empty()
-    changes, _ = ChangeBatch.of_blocks([block for block in blocks if block.changes], stage.shape.schema, stage.row_order)
+    changes, _ = ChangeBatch.of_blocks(
+        [block for block in blocks if block.changes], stage.shape.schema, stage.row_order
+    )
     after = fold_changes(changes, group, stage, now_ms, result)
     result.keys = len(after)
     if stage.retract_expired and len(after):
@@ -187,14 +214,18 @@ def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: i
     return result, layout.encode(after) if len(after) else None
 
 
-def typed_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
+def typed_pass(
+    batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output
+) -> Iterator[pa.RecordBatch]:
     """Turn the stage's packed rows into typed rows; for ``mapInArrow``."""
     with worker():
         for batch in batches:
             for data in batch.column("result").to_pylist():
                 result = _decode_normalized(data)
                 for changelog in result.changelogs:
-                    rows = pa.ipc.read_record_batch(pa.py_buffer(changelog), stage.shape.changelog_schema)
+                    rows = pa.ipc.read_record_batch(
+                        pa.py_buffer(changelog), stage.shape.changelog_schema
+                    )
                     yield from map(output.of_stored, slices(rows))
                 for side_outputs in result.side_outputs:
                     yield output.of_side_outputs(decode_side_outputs(side_outputs))
@@ -216,9 +247,20 @@ def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: s
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     # With timeouts Spark scans the whole state in every micro-batch.
-    timeout = GroupStateTimeout.ProcessingTimeTimeout if stage.retract_expired else GroupStateTimeout.NoTimeout
+    timeout = (
+        GroupStateTimeout.ProcessingTimeTimeout
+        if stage.retract_expired
+        else GroupStateTimeout.NoTimeout
+    )
     each_group = partial(normalize_group, stage=stage, report=reporter(blocks.sparkSession))
-    packed = blocks.groupBy("key_group").applyInPandasWithState(each_group, DDL, STATE_DDL, "append", timeout)
+    packed = blocks.groupBy("key_group").applyInPandasWithState(
+        each_group, DDL, STATE_DDL, "append", timeout
+    )
     # Counting typed rows instead would cost for each of them.
-    counted = packed.observe(metrics, *(F.sum(F.col("counts")[place]).alias(name) for place, name in enumerate(STAGE_COUNTS)))
-    return counted.select("result").mapInArrow(partial(typed_pass, stage=stage, output=output), output.ddl)
+    counted = packed.observe(
+        metrics,
+        *(F.sum(F.col("counts")[place]).alias(name) for place, name in enumerate(STAGE_COUNTS)),
+    )
+    return counted.select("result").mapInArrow(
+        partial(typed_pass, stage=stage, output=output), output.ddl
+    )

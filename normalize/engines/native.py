@@ -1,18 +1,24 @@
-"""ChangelogNormalize as Spark's own streaming aggregation, on Spark 4.2 and later: a micro-batch costs what changes, not what is stored.
+"""ChangelogNormalize as Spark's own streaming aggregation, on Spark 4.2 and later.
 
-The first pass keeps the last change of each key (`last_changes.LastChanges`). An aggregation in output mode ``update`` keeps the newest two
-rows of each key in Spark's state store, and SQL makes the row kinds of them::
+The cost of a micro-batch depends on what changes, not on what is stored.
+
+The first pass keeps the last change of each key (`last_changes.LastChanges`). An aggregation in
+output mode ``update`` keeps the newest two rows of each key in Spark's state store, and SQL makes
+the row kinds of them::
 
     max_by(struct(mark, row), mark, 2)
 
-The mark is the micro-batch's number, followed by the low bits of its timestamp. It says three things:
+The mark is the micro-batch's number, followed by the low bits of its timestamp. It says three
+things:
 
 - What is new is on top, since the number increases.
-- Two rows with the same mark are changes of one key in two tasks of one micro-batch, whose order is unknown: an error.
-- A newest row whose mark is not the micro-batch's means that the query is not in output mode ``update``: an error.
+- Two rows with the same mark are changes of one key in two tasks of one micro-batch, whose order is
+  unknown: an error.
+- A newest row whose mark is not the micro-batch's means that the query is not in output mode
+  ``update``: an error.
 
-Facts that must not change (`last_changes`) are groups of their own: their least and greatest values must be equal. Those of partitions
-(`added_partitions`) may differ, unless a record is late.
+Facts that must not change (`last_changes`) are groups of their own: their least and greatest values
+must be equal. Those of partitions (`added_partitions`) may differ, unless a record is late.
 """
 
 from __future__ import annotations
@@ -43,7 +49,12 @@ from normalize.core.row_order import RowOrderError
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
 
-PRIMARY_KEY, COLUMNS, CONDITION, TOPIC_ID = "primary key columns", "columns", "conditions (where=)", "topic id of "
+PRIMARY_KEY, COLUMNS, CONDITION, TOPIC_ID = (
+    "primary key columns",
+    "columns",
+    "conditions (where=)",
+    "topic id of ",
+)
 """The names of the facts that are known on the driver."""
 _LOW_BITS = 24
 _FIRST = (4, 2)
@@ -60,21 +71,35 @@ def check_session(spark: SparkSession) -> None:
         When Spark is older than 4.2.
     """
     if is_connect(spark):
-        raise ArgumentError("engine='native' is not supported on Spark Connect: use engine='key_groups', or a classic session")
+        raise ArgumentError(
+            "engine='native' is not supported on Spark Connect: use engine='key_groups', or a "
+            "classic session"
+        )
     if tuple(map(int, spark.version.split(".")[:2])) < _FIRST:
-        raise MissingDependencyError(f"engine='native' requires Spark 4.2, and this is Spark {spark.version}: use engine='key_groups'")
+        raise MissingDependencyError(
+            f"engine='native' requires Spark 4.2, and this is Spark {spark.version}: use "
+            "engine='key_groups'"
+        )
 
 
 def facts_of(stage: Stage) -> dict[str, str]:
     """Return the facts about a query that are known on the driver, by name."""
-    topics = {f"{TOPIC_ID}{name}": topic.topic_id for name, topic in stage.expected.topics.items() if topic.topic_id}
-    # Spark compares the types of stored columns, and not their names: it would accept columns in another order.
-    columns = {PRIMARY_KEY: ", ".join(stage.layout.unique_key), COLUMNS: spark_ddl(stage.layout.columns)}
+    topics = {
+        f"{TOPIC_ID}{name}": topic.topic_id
+        for name, topic in stage.expected.topics.items()
+        if topic.topic_id
+    }
+    # Spark compares the types of stored columns, and not their names: it would accept columns in
+    # another order.
+    columns = {
+        PRIMARY_KEY: ", ".join(stage.layout.unique_key),
+        COLUMNS: spark_ddl(stage.layout.columns),
+    }
     return {**columns, CONDITION: stage.expected.condition, **topics}
 
 
 def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str) -> DataFrame:
-    """Return the changelog that the native engine makes of last changes; it is written in output mode ``update``.
+    """Return the native engine's changelog of last changes, to write in output mode ``update``.
 
     Parameters
     ----------
@@ -92,29 +117,43 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     metadata = [METADATA] if output.metadata else []
     last_two = [F.get("newest", index).alias(name) for index, name in enumerate(("new", "old"))]
     rows = groups.select("key", *last_two, *metadata, "least", "greatest")
-    is_change, is_gone, was_there = F.col("least").isNull(), F.col("new.row").isNull(), F.col("old.row").isNotNull()
+    is_change, is_gone, was_there = (
+        F.col("least").isNull(),
+        F.col("new.row").isNull(),
+        F.col("old.row").isNotNull(),
+    )
     same = was_there & ~is_gone & _same(output.columns)
     counted = rows.observe(
         metrics,
         *(
             F.count_if(is_change & of).alias(name)
-            for name, of in zip(NATIVE_COUNTS, (F.lit(True), same, is_gone & ~was_there), strict=True)
+            for name, of in zip(
+                NATIVE_COUNTS, (F.lit(True), same, is_gone & ~was_there), strict=True
+            )
         ),
     )
     emitted = (
         F.when(~is_change, _changed_fact(stage.expected.identity))
-        .when(F.col("new.mark").bitwiseAND((1 << _LOW_BITS) - 1) != low_bits, _raise(ArgumentError(_NOT_UPDATE)))
+        .when(
+            F.col("new.mark").bitwiseAND((1 << _LOW_BITS) - 1) != low_bits,
+            _raise(ArgumentError(_NOT_UPDATE)),
+        )
         .when(F.col("new.mark") == F.col("old.mark"), _raise(RowOrderError(_TWO_TASKS)))
         .when(is_gone, F.when(was_there, _rows(("-D", "old"))))
         .when(~was_there, _rows(("+I", "new")))
-        .when(~same, _rows(("-U", "old"), ("+U", "new")) if stage.options.generate_update_before else _rows(("+U", "new")))
+        .when(
+            ~same,
+            _rows(("-U", "old"), ("+U", "new"))
+            if stage.options.generate_update_before
+            else _rows(("+U", "new")),
+        )
     )
     changelog = counted.select(F.inline(emitted), *metadata)
     return changelog.select(ROW_KIND, "row.*", *(f"{name}.*" for name in metadata)).alias(NATIVE)
 
 
 def newest_two(changes: DataFrame, low_bits: SparkColumn, output: Output) -> DataFrame:
-    """Return the newest two rows of each key with their marks, and the least and the greatest value of each fact.
+    """Return each key's newest two rows with marks, and each fact's least and greatest value.
 
     Parameters
     ----------
@@ -130,7 +169,9 @@ def newest_two(changes: DataFrame, low_bits: SparkColumn, output: Output) -> Dat
     newest = F.max_by(F.struct("mark", "row"), "mark", 2).alias("newest")
     # Only the newest metadata is stored: a row of the result has that of the change that caused it.
     cause = [F.max_by(METADATA, "mark").alias(METADATA)] if output.metadata else []
-    return marked.groupBy("key").agg(newest, *cause, F.min("fact").alias("least"), F.max("fact").alias("greatest"))
+    return marked.groupBy("key").agg(
+        newest, *cause, F.min("fact").alias("least"), F.max("fact").alias("greatest")
+    )
 
 
 _TWO_TASKS = (
@@ -138,23 +179,30 @@ _TWO_TASKS = (
     "engine=NativeEngine(repartition=True), which repartitions changes by key"
 )
 _NOT_UPDATE = (
-    "the newest row of a key is not of this micro-batch: write the query with outputMode('update'), and do not change the offsets in its "
-    "checkpoint"
+    "the newest row of a key is not of this micro-batch: write the query with "
+    "outputMode('update'), and do not change the offsets in its checkpoint"
 )
 
 
 def _rows(*rows: tuple[str, str]) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    return F.array(*(F.struct(F.lit(kind).alias(ROW_KIND), F.col(f"{of}.row").alias("row")) for kind, of in rows))
+    return F.array(
+        *(
+            F.struct(F.lit(kind).alias(ROW_KIND), F.col(f"{of}.row").alias("row"))
+            for kind, of in rows
+        )
+    )
 
 
 def _raise(error: ChangelogError, *values: SparkColumn) -> SparkColumn:
-    """Return a column that fails the query with an error, in whose text the first ``%s`` are values."""
+    """Return a column that fails the query with an error, its first ``%s`` replaced by values."""
     from pyspark.sql import functions as F
 
     parts = [F.lit(part) for part in str(error).split("%s", len(values))]
-    return F.raise_error(F.concat(parts[0], *(each for pair in zip(values, parts[1:], strict=True) for each in pair)))
+    return F.raise_error(
+        F.concat(parts[0], *(each for pair in zip(values, parts[1:], strict=True) for each in pair))
+    )
 
 
 def _changed_fact(identity: Identity) -> SparkColumn:
@@ -162,15 +210,19 @@ def _changed_fact(identity: Identity) -> SparkColumn:
     from pyspark.sql import functions as F
 
     name, values = F.decode("key", "UTF-8"), (F.col("least"), F.col("greatest"))
-    other = "the %s of this query and those of its checkpoint differ: (%s) and (%s). Set them back, or start from a new checkpoint"
+    other = (
+        "the %s of this query and those of its checkpoint differ: (%s) and (%s). Set them back, or "
+        "start from a new checkpoint"
+    )
     columns = _raise(StateVersionError(other), name, *values)
     several = F.when(name == TABLE, _raise(identity.several_tables("%s", "%s"), *values))
     if identity.topics:
         several = several.when(name == TOPIC, _raise(identity.several_topics("%s", "%s"), *values))
     replaced = _raise(
         TopicReplacedError(
-            "the %s was another one when the checkpoint was written (%s and %s): the topic was deleted and created again, so that the "
-            "checkpoint's offsets would skip records. Start from a new checkpoint"
+            "the %s was another one when the checkpoint was written (%s and %s): the topic was "
+            "deleted and created again, so that the checkpoint's offsets would skip records. Start "
+            "from a new checkpoint"
         ),
         name,
         *values,
@@ -186,8 +238,9 @@ def _changed_fact(identity: Identity) -> SparkColumn:
 
 
 _LATE = (
-    "%s was added to the topic, and its first record was read before older ones of other partitions: an older change of a key that moved "
-    "would win. Start from a new checkpoint without maxOffsetsPerTrigger, so that one micro-batch reads the partitions and orders their "
+    "%s was added to the topic, and its first record was read before older ones of other "
+    "partitions: an older change of a key that moved would win. Start from a new checkpoint "
+    "without maxOffsetsPerTrigger, so that one micro-batch reads the partitions and orders their "
     "changes by Kafka's timestamps, or use engine='key_groups' with order='source'"
 )
 
@@ -200,19 +253,27 @@ def late_record(least: SparkColumn, greatest: SparkColumn) -> SparkColumn:
         return [F.substring(text, at, WIDTH).cast("bigint") for at in (2, 2 + WIDTH)]
 
     (since, read), (seen, inverted) = numbers(least), numbers(greatest)
-    return least.startswith(FIRST) & greatest.startswith(OLDER) & (read < seen) & (F.lit(INVERT) - inverted < since)
+    return (
+        least.startswith(FIRST)
+        & greatest.startswith(OLDER)
+        & (read < seen)
+        & (F.lit(INVERT) - inverted < since)
+    )
 
 
 def _same(columns: Sequence[Column]) -> SparkColumn:
     """Return whether the newest two rows are equal (`cdc_formats.values.equality`)."""
     from pyspark.sql import functions as F
 
-    new, old = (comparable(SqlType("STRUCT", fields=tuple(columns)), F.col(f"{name}.row")) for name in ("new", "old"))
+    new, old = (
+        comparable(SqlType("STRUCT", fields=tuple(columns)), F.col(f"{name}.row"))
+        for name in ("new", "old")
+    )
     return new.eqNullSafe(old)
 
 
 def comparable(sql_type: SqlType, value: SparkColumn) -> SparkColumn:
-    """Return a column that Spark can compare: maps, which it cannot, as their entries, which are in canonical order."""
+    """Return a column that Spark can compare: maps become their entries, in canonical order."""
     from pyspark.sql import functions as F
 
     if not _has_map(sql_type):
@@ -223,7 +284,10 @@ def comparable(sql_type: SqlType, value: SparkColumn) -> SparkColumn:
     if sql_type.name == "MAP":
         both = SqlType("STRUCT", fields=(Column("key", inner[0]), Column("value", inner[1])))
         return F.transform(F.map_entries(value), lambda entry: comparable(both, entry))
-    parts = [comparable(field.type, value.getField(field.name)).alias(f"c{index}") for index, field in enumerate(sql_type.fields)]
+    parts = [
+        comparable(field.type, value.getField(field.name)).alias(f"c{index}")
+        for index, field in enumerate(sql_type.fields)
+    ]
     return F.when(value.isNotNull(), F.struct(*parts))
 
 

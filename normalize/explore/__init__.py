@@ -1,4 +1,7 @@
-"""Explore a bounded changelog in a notebook: the history of a key, and plots. Spark aggregates, and only the results are collected."""
+"""Exploration of a bounded changelog in a notebook: the history of a key, and plots.
+
+Spark aggregates, and only the results are collected.
+"""
 
 from .history import History, history
 from .plots import plot_lag, plot_operations, plot_rows_per_key

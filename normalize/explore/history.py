@@ -19,17 +19,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METADATA = ("topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list")
-"""Columns that describe the record, not the row; as do those with a dot in their name (``source.timestamp``)."""
+"""Columns that describe the record, not the row; as do those with a dot in their name
+(``source.timestamp``)."""
 KIND_COLORS = {"+I": "#2e9e5b", "-U": "#d9a62e", "+U": "#3b7dd8", "-D": "#d64550"}
 """The colors of row kinds, readable on light and dark backgrounds."""
 _CELL = "padding:2px 10px;text-align:left;white-space:nowrap"
-_LONG_CELL = "padding:2px 10px;text-align:left;white-space:pre-wrap;overflow-wrap:anywhere;min-width:20em;max-width:40em"
+_LONG_CELL = (
+    "padding:2px "
+    "10px;text-align:left;white-space:pre-wrap;overflow-wrap:anywhere;min-width:20em;max-width:40em"
+)
 _LONG_TEXT, _MOST_TEXT = 40, 200
 
 
 @dataclass(frozen=True)
 class History:
-    """The changes of one key in order; a notebook shows them as a table with the changed columns marked.
+    """One key's changes in order; a notebook shows them as a table with changed columns marked.
 
     Attributes
     ----------
@@ -52,31 +56,55 @@ class History:
         return pd.DataFrame(self.changes, columns=list(self.columns), dtype=object)
 
     def changed(self) -> Iterator[set[str]]:
-        """Yield for each change the columns, without metadata, whose value differs from the change before."""
+        """Yield for each change the columns, without metadata, that differ from the one before."""
         last: tuple[Any, ...] | None = None
         for row in self.changes:
-            yield {name for name, value, old in zip(self.columns, row, last or row, strict=True) if _differs(name, value, old)}
+            yield {
+                name
+                for name, value, old in zip(self.columns, row, last or row, strict=True)
+                if _differs(name, value, old)
+            }
             last = row
 
     def __str__(self) -> str:
         lines = [f"{_key_text(self.key)}: {len(self.changes)} changes"]
         for row, changed in zip(self.changes, self.changed(), strict=True):
             values = zip(self.columns[1:], row[1:], strict=True)
-            lines.append(f"{row[0]} " + ", ".join(f"{'*' if name in changed else ''}{printable(name)}={_text(v)}" for name, v in values))
+            lines.append(
+                f"{row[0]} "
+                + ", ".join(
+                    f"{'*' if name in changed else ''}{printable(name)}={_text(v)}"
+                    for name, v in values
+                )
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th style="{_CELL}">{escape(printable(name))}</th>' for name in self.columns)
-        body = "".join(self._html_row(row, changed) for row, changed in zip(self.changes, self.changed(), strict=True))
-        caption = f"<caption style='text-align:left'>{escape(_key_text(self.key))}: {len(self.changes)} changes</caption>"
+        head = "".join(
+            f'<th style="{_CELL}">{escape(printable(name))}</th>' for name in self.columns
+        )
+        body = "".join(
+            self._html_row(row, changed)
+            for row, changed in zip(self.changes, self.changed(), strict=True)
+        )
+        caption = (
+            f"<caption style='text-align:left'>{escape(_key_text(self.key))}: {len(self.changes)} "
+            "changes</caption>"
+        )
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _html_row(self, row: tuple[Any, ...], changed: set[str]) -> str:
         color = KIND_COLORS.get(str(row[0]), "inherit")
         cells = [f'<td style="{_CELL};font-weight:bold;color:{color}">{escape(_text(row[0]))}</td>']
         for name, value in zip(self.columns[1:], row[1:], strict=True):
-            text, mark = _text(value), f";background:{color}33;font-weight:bold" if name in changed else ""
-            cells.append(f'<td style="{_LONG_CELL if len(text) > _LONG_TEXT else _CELL}{mark}">{escape(text)}</td>')
+            text, mark = (
+                _text(value),
+                f";background:{color}33;font-weight:bold" if name in changed else "",
+            )
+            cells.append(
+                "<td "
+                f'style="{_LONG_CELL if len(text) > _LONG_TEXT else _CELL}{mark}">{escape(text)}</td>'
+            )
         return f"<tr>{''.join(cells)}</tr>"
 
 
@@ -86,7 +114,8 @@ def history(changes: DataFrame, key: Mapping[str, Any]) -> History:
     Parameters
     ----------
     changes : DataFrame
-        A bounded changelog (``from_kafka_changelog(..., bounded=True)``); ``metadata=["timestamp", "offset"]`` adds times and offsets.
+        A bounded changelog (``from_kafka_changelog(..., bounded=True)``);
+        ``metadata=["timestamp", "offset"]`` adds times and offsets.
     key : mapping
         The values of the primary key's columns: ``{"id": 106}``.
 
@@ -98,7 +127,9 @@ def history(changes: DataFrame, key: Mapping[str, Any]) -> History:
     require_bounded(changes)
     require_columns(changes, list(key))
     if not key:
-        raise ArgumentError("key is empty: pass the primary key's columns and their values, {'id': 106}")
+        raise ArgumentError(
+            "key is empty: pass the primary key's columns and their values, {'id': 106}"
+        )
     of_key = changes
     for name, value in key.items():
         of_key = of_key.where(F.col(backquoted(name)).eqNullSafe(F.lit(value)))
@@ -127,7 +158,9 @@ def require_columns(changes: DataFrame, names: Sequence[str]) -> None:
     """
     missing = [name for name in names if name not in changes.columns]
     if missing:
-        raise ArgumentError(f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}")
+        raise ArgumentError(
+            f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}"
+        )
 
 
 def _differs(name: str, value: Any, old: Any) -> bool:
@@ -140,5 +173,11 @@ def _key_text(key: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    text = "NULL" if value is None else value.hex() if isinstance(value, bytes | bytearray) else str(value)
+    text = (
+        "NULL"
+        if value is None
+        else value.hex()
+        if isinstance(value, bytes | bytearray)
+        else str(value)
+    )
     return printable(text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…")

@@ -1,4 +1,4 @@
-"""Plots of a changelog with matplotlib: Spark counts by bucket, and only the counts are collected."""
+"""Plots of a changelog with matplotlib: Spark counts by bucket, and only counts are collected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | N
     changes : DataFrame
         A bounded changelog with a column of timestamps.
     time : str
-        That column: ``timestamp`` (Kafka's) or ``source.timestamp`` of ``metadata=``, or a column of the table.
+        That column: ``timestamp`` (Kafka's) or ``source.timestamp`` of ``metadata=``, or a column
+        of the table.
     ax : Axes or None
         The axes to plot on; new axes by default.
 
@@ -52,7 +53,12 @@ def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | N
         When matplotlib is not installed.
     """
     dates, bucket, width = _buckets(changes, time)
-    counts = changes.where(F.col(backquoted(time)).isNotNull()).groupBy(bucket, ROW_KIND).count().collect()
+    counts = (
+        changes.where(F.col(backquoted(time)).isNotNull())
+        .groupBy(bucket, ROW_KIND)
+        .count()
+        .collect()
+    )
     axes = _axes(ax)
     stacked = [0] * len(dates)
     for kind, color in KIND_COLORS.items():
@@ -60,7 +66,15 @@ def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | N
         for row in counts:
             if row[ROW_KIND] == kind:
                 heights[row.bucket] = row["count"]
-        axes.bar(dates, heights, bottom=stacked, width=width / _DAY, align="edge", color=color, label=kind)
+        axes.bar(
+            dates,
+            heights,
+            bottom=stacked,
+            width=width / _DAY,
+            align="edge",
+            color=color,
+            label=kind,
+        )
         stacked = [low + height for low, height in zip(stacked, heights, strict=True)]
     axes.set_title(f"Operations by {time}")
     axes.set_ylabel(f"rows in {_duration(width)}")
@@ -71,13 +85,20 @@ def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | N
     return axes
 
 
-def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrived: str = "timestamp", ax: Axes | None = None) -> Axes:
-    """Plot the delay between a change in the database and its Kafka record: median and 95th percentile over time, in seconds.
+def plot_lag(
+    changes: DataFrame,
+    *,
+    event_time: str = "source.timestamp",
+    arrived: str = "timestamp",
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the seconds from database change to Kafka record over time: median and 95th percentile.
 
     Parameters
     ----------
     changes : DataFrame
-        A bounded changelog with ``metadata=["timestamp", "source.timestamp"]`` (or the format's column for the database's time).
+        A bounded changelog with ``metadata=["timestamp", "source.timestamp"]`` (or the format's
+        column for the database's time).
     event_time, arrived : str
         The columns of the database's time and of Kafka's.
     ax : Axes or None
@@ -88,13 +109,21 @@ def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrive
         As `plot_operations`.
     """
     dates, bucket, _ = _buckets(changes, arrived, event_time)
-    both = changes.where(F.col(backquoted(event_time)).isNotNull() & F.col(backquoted(arrived)).isNotNull())
-    lag = F.percentile_approx((_micros(arrived) - _micros(event_time)) / _SECOND, [0.5, 0.95]).alias("lag")
+    both = changes.where(
+        F.col(backquoted(event_time)).isNotNull() & F.col(backquoted(arrived)).isNotNull()
+    )
+    lag = F.percentile_approx(
+        (_micros(arrived) - _micros(event_time)) / _SECOND, [0.5, 0.95]
+    ).alias("lag")
     rows = sorted(both.groupBy(bucket).agg(lag).collect(), key=lambda row: row.bucket)
     axes = _axes(ax)
     at = [dates[row.bucket] for row in rows]
-    for place, (label, color) in enumerate({"median": "#3b7dd8", "95th percentile": "#d64550"}.items()):
-        axes.plot(at, [row.lag[place] for row in rows], label=label, color=color, marker=".", linewidth=1)
+    for place, (label, color) in enumerate(
+        {"median": "#3b7dd8", "95th percentile": "#d64550"}.items()
+    ):
+        axes.plot(
+            at, [row.lag[place] for row in rows], label=label, color=color, marker=".", linewidth=1
+        )
     axes.set_title(f"Delay from {event_time} to {arrived}")
     axes.set_ylabel("seconds")
     axes.set_ylim(bottom=min(0, *axes.get_ylim()))
@@ -103,7 +132,9 @@ def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrive
     return axes
 
 
-def plot_rows_per_key(changes: DataFrame, primary_key: str | Sequence[str], *, ax: Axes | None = None) -> Axes:
+def plot_rows_per_key(
+    changes: DataFrame, primary_key: str | Sequence[str], *, ax: Axes | None = None
+) -> Axes:
     """Plot the number of keys by their number of changes, which shows hot keys.
 
     Parameters
@@ -122,10 +153,21 @@ def plot_rows_per_key(changes: DataFrame, primary_key: str | Sequence[str], *, a
     require_bounded(changes)
     require_columns(changes, key)
     per_key = changes.where(F.col(ROW_KIND).isNotNull()).groupBy(*map(backquoted, key)).count()
-    rows = sorted(per_key.toDF(*(f"c{index}" for index, _ in enumerate(key)), "changes").groupBy("changes").count().collect())
+    rows = sorted(
+        per_key.toDF(*(f"c{index}" for index, _ in enumerate(key)), "changes")
+        .groupBy("changes")
+        .count()
+        .collect()
+    )
     axes = _axes(ax)
-    # On a logarithmic axis the bar of a large number is thinner than a pixel; its edge keeps it visible.
-    axes.bar([row[0] for row in rows], [row[1] for row in rows], color=KIND_COLORS["+U"], edgecolor=KIND_COLORS["+U"])
+    # On a logarithmic axis the bar of a large number is thinner than a pixel; its edge keeps it
+    # visible.
+    axes.bar(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        color=KIND_COLORS["+U"],
+        edgecolor=KIND_COLORS["+U"],
+    )
     axes.set_xlabel("rows per key")
     axes.set_ylabel("keys")
     axes.set_title(f"Rows per {', '.join(key)}")
@@ -144,7 +186,8 @@ def _axes(ax: Axes | None) -> Axes:
         from matplotlib import pyplot as plt
     except ImportError as error:
         raise MissingDependencyError(
-            "matplotlib, which draws plots, is not installed: pip install 'pyspark-kafka-changelog[notebooks]'"
+            "matplotlib, which draws plots, is not installed: pip install "
+            "'pyspark-kafka-changelog[notebooks]'"
         ) from error
     return ax if ax is not None else plt.subplots(figsize=(9, 3.2), layout="constrained")[1]
 
@@ -154,22 +197,30 @@ def _micros(name: str) -> Column:
 
 
 def _require_times(changes: DataFrame, times: Sequence[str]) -> None:
-    """Raise an error for a stream, and for times that are not columns: most are metadata, which a changelog has on request only."""
+    """Raise an error for a stream, and for times that are not columns.
+
+    Most times are metadata, which a changelog has on request only.
+    """
     require_bounded(changes)
     missing = [time for time in times if time not in changes.columns]
     if missing:
         raise ArgumentError(
-            f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}: read it with "
-            f"metadata={list(times)}, or name a column of times"
+            f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}: "
+            f"read it with metadata={list(times)}, or name a column of times"
         )
 
 
 def _buckets(changes: DataFrame, time: str, *others: str) -> tuple[list[float], Column, int]:
-    """Return the start of each bucket (in matplotlib's days since 1970), each row's bucket, and a bucket's length (in microseconds)."""
+    """Return the start of each bucket, each row's bucket, and a bucket's length.
+
+    The starts are in matplotlib's days since 1970, and the length is in microseconds.
+    """
     _require_times(changes, [time, *others])
     [(first, last)] = changes.agg(F.min(_micros(time)), F.max(_micros(time))).collect()
     if first is None:
-        raise ArgumentError(f"the changelog has no row with a value in {time}: choose another column of times")
+        raise ArgumentError(
+            f"the changelog has no row with a value in {time}: choose another column of times"
+        )
     width = _width(last - first)
     begin = first // width
     dates = [place * width / _DAY for place in range(begin, last // width + 1)]
@@ -178,7 +229,9 @@ def _buckets(changes: DataFrame, time: str, *others: str) -> tuple[list[float], 
 
 def _width(span: int) -> int:
     """Return the shortest length with which the buckets cover so many microseconds."""
-    shortest = span // (BUCKETS - 1) + 1  # one more, as the first bucket begins before the first row
+    shortest = (
+        span // (BUCKETS - 1) + 1
+    )  # one more, as the first bucket begins before the first row
     return next((width for width in _WIDTHS if width >= shortest), -(-shortest // _DAY) * _DAY)
 
 
@@ -203,5 +256,7 @@ def _label_counts(axis: Axis) -> None:
 
 def _duration(micros: int) -> str:
     units = (("d", _DAY), ("h", 3600 * _SECOND), ("min", 60 * _SECOND), ("s", _SECOND))
-    unit, length = next(((unit, length) for unit, length in units if micros >= length), ("ms", 1000))
+    unit, length = next(
+        ((unit, length) for unit, length in units if micros >= length), ("ms", 1000)
+    )
     return f"{micros / length:g} {unit}"

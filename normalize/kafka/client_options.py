@@ -2,21 +2,23 @@
 
 The connection options are servers, encryption and authentication.
 
-=========================================================  =======================================================
+=========================================================  ==================================
 Java                                                       librdkafka
-=========================================================  =======================================================
+=========================================================  ==================================
 bootstrap.servers, security.protocol, sasl.mechanism       the same
 sasl.jaas.config (PlainLoginModule, ScramLoginModule)      sasl.username, sasl.password
 ssl.truststore.location of type PEM                        ssl.ca.location
 ssl.truststore.certificates                                ssl.ca.pem
-ssl.keystore.location of type PEM                          ssl.certificate.location and ssl.key.location
+ssl.keystore.location of type PEM                          ssl.certificate.location and
+                                                           ssl.key.location
 ssl.keystore.location of type PKCS12                       the same
 ssl.keystore.certificate.chain, ssl.keystore.key           ssl.certificate.pem, ssl.key.pem
 ssl.keystore.password, ssl.key.password                    the same
 ssl.endpoint.identification.algorithm                      the same; an empty one is ``none``
-=========================================================  =======================================================
+=========================================================  ==================================
 
-Without a truststore Java trusts the authorities of its JVM, and librdkafka those of the operating system.
+Without a truststore Java trusts the authorities of its JVM, and librdkafka those of the operating
+system.
 
 Source: Kafka's client configs (PEM: KIP-651), librdkafka's CONFIGURATION.md.
 """
@@ -29,7 +31,11 @@ from collections.abc import Mapping
 from cdc_formats.errors import ArgumentError
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LOGIN_MODULES = {"PLAIN": "PlainLoginModule", "SCRAM-SHA-256": "ScramLoginModule", "SCRAM-SHA-512": "ScramLoginModule"}
+_LOGIN_MODULES = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+}
 _VALUE = r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[\w.$-]+"""
 _JAAS = re.compile(rf"\s*(?:[\w$]+\.)*(\w+)\s+\w+((?:\s+\w+\s*=\s*(?:{_VALUE}))*)\s*;\s*")
 _JAAS_OPTION = re.compile(rf"(\w+)\s*=\s*({_VALUE})")
@@ -59,14 +65,19 @@ def librdkafka_options(options: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     ArgumentError
-        When a connection option has no counterpart. The text contains no option values except names of mechanisms and types.
+        When a connection option has no counterpart. The text contains no option values except names
+        of mechanisms and types.
 
     Examples
     --------
     >>> librdkafka_options({"kafka.bootstrap.servers": "localhost:9092", "kafka.max.poll.records": "20000"})
     {'bootstrap.servers': 'localhost:9092', 'security.protocol': 'PLAINTEXT'}
     """
-    java = {name.lower()[len("kafka.") :]: value for name, value in sorted(options.items()) if name.lower().startswith("kafka.")}
+    java = {
+        name.lower()[len("kafka.") :]: value
+        for name, value in sorted(options.items())
+        if name.lower().startswith("kafka.")
+    }
     protocol = java.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
         raise _untranslatable(f"kafka.security.protocol={protocol}")
@@ -88,18 +99,26 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
             raise _untranslatable(f"kafka.{name}")
     mechanism = java.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in _LOGIN_MODULES:
-        raise _untranslatable(f"kafka.sasl.mechanism={mechanism}" if "sasl.mechanism" in java else "Kafka's default mechanism GSSAPI")
+        raise _untranslatable(
+            f"kafka.sasl.mechanism={mechanism}"
+            if "sasl.mechanism" in java
+            else "Kafka's default mechanism GSSAPI"
+        )
     return {"sasl.mechanism": mechanism, **_login(java, mechanism)}
 
 
 def _login(java: Mapping[str, str], mechanism: str) -> dict[str, str]:
     login = _JAAS.fullmatch(java.get("sasl.jaas.config", ""))
     if login is None or login[1] != _LOGIN_MODULES[mechanism]:
-        raise _untranslatable(f"kafka.sasl.jaas.config, which is not the single {_LOGIN_MODULES[mechanism]} that {mechanism} requires,")
+        raise _untranslatable(
+            f"kafka.sasl.jaas.config, which is not the single {_LOGIN_MODULES[mechanism]} that "
+            f"{mechanism} requires,"
+        )
     credentials = {name: _jaas_text(value) for name, value in _JAAS_OPTION.findall(login[2])}
     if set(credentials) != {"username", "password"}:
         raise _untranslatable(
-            f"kafka.sasl.jaas.config with the options {', '.join(sorted(credentials)) or 'none'} (not username and password)"
+            f"kafka.sasl.jaas.config with the options {', '.join(sorted(credentials)) or 'none'} "
+            "(not username and password)"
         )
     return {"sasl.username": credentials["username"], "sasl.password": credentials["password"]}
 

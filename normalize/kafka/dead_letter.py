@@ -1,14 +1,17 @@
 """Dead letters: records that cannot be decoded, written to a Kafka topic by the workers.
 
-They are written and confirmed before the rows of the same batch are returned: a restarted query may write a dead letter again, but loses
-none. A dead letter can be replayed, since its value is the record's:
+They are written and confirmed before the rows of the same batch are returned: a restarted query may
+write a dead letter again, but loses none. A dead letter can be replayed, since its value is the
+record's:
 
-=============================================  =======================================================================
-key                                            ``topic[partition]@offset`` of the record, or a hash of its key and value if
-                                               it has no offset: equal keys are one record
+=============================================  ====================================================
+key                                            ``topic[partition]@offset`` of the record, or a hash
+                                               of its key and value if it has no offset: equal keys
+                                               are one record
 value                                          the record's value, also null
 headers                                        the record's headers, followed by
-``__connect.errors.topic``                     the record's place; numbers are decimal text, and unknown parts are null
+``__connect.errors.topic``                     the record's place; numbers are decimal text, and
+                                               unknown parts are null
 ``__connect.errors.partition``
 ``__connect.errors.offset``
 ``__connect.errors.exception.class.name``      the error's class
@@ -17,10 +20,11 @@ headers                                        the record's headers, followed by
 ``__changelog.errors.format``                  the format's identifier
 ``__changelog.errors.timestamp``               the record's timestamp, in ms since 1970-01-01 UTC
 ``__changelog.errors.key``                     the record's key, or null
-=============================================  =======================================================================
+=============================================  ====================================================
 
-The names that begin with ``__connect`` are those of Kafka Connect's dead letter queue (KIP-298). Kafka's timestamp of a dead letter is the
-time of writing. (Connect uses the record's timestamp, with which retention may delete the dead letter of an old record at once.)
+The names that begin with ``__connect`` are those of Kafka Connect's dead letter queue (KIP-298).
+Kafka's timestamp of a dead letter is the time of writing. (Connect uses the record's timestamp,
+with which retention may delete the dead letter of an old record at once.)
 """
 
 from __future__ import annotations
@@ -58,11 +62,15 @@ _DEFAULTS = {
     "message.timeout.ms": 120_000,
     # The partitioner of Java's producers, so that all clients write a key to the same partition.
     "partitioner": "murmur2_random",
-    # Errors only: librdkafka also prints each attempt that it repeats, and a broker that has just started lets it repeat some.
+    # Errors only: librdkafka also prints each attempt that it repeats, and a broker that has just
+    # started lets it repeat some.
     "log_level": 3,
 }
 _HINTS = {
-    "MSG_SIZE_TOO_LARGE": ". Raise the topic's max.message.bytes above that of the topic read: a dead letter has additional headers",
+    "MSG_SIZE_TOO_LARGE": (
+        ". Raise the topic's max.message.bytes above that of the topic read: a dead letter has "
+        "additional headers"
+    ),
     "UNKNOWN_TOPIC_OR_PART": ". Create the topic",
     "_UNKNOWN_TOPIC": ". Create the topic",
 }
@@ -72,16 +80,18 @@ _HINTS = {
 class DeadLetter:
     """Writes records that cannot be decoded to a Kafka topic: ``mode=DeadLetter("orders.dead")``.
 
-    The workers write the records before they return the rows of the batch. A restarted query may write some again, with equal keys. The
-    module `normalize.kafka.dead_letter` describes key and headers.
+    The workers write the records before they return the rows of the batch. A restarted query may
+    write some again, with equal keys. The module `normalize.kafka.dead_letter` describes key and
+    headers.
 
     Parameters
     ----------
     topic : str
         An existing topic. It must accept records as large as those that are read.
     options : mapping
-        Options of the producer, with librdkafka's names. By default `from_kafka_changelog` uses the connection of its own `options`. If you
-        set ``bootstrap.servers``, it uses none of these; if you set any ``security``, ``sasl`` or ``ssl`` option, it uses only the servers.
+        Options of the producer, with librdkafka's names. By default `from_kafka_changelog` uses the
+        connection of its own `options`. If you set ``bootstrap.servers``, it uses none of these; if
+        you set any ``security``, ``sasl`` or ``ssl`` option, it uses only the servers.
         `decode_changelog` has no connection: there ``bootstrap.servers`` is required.
     """
 
@@ -97,7 +107,8 @@ def destination_of(dead_letter: DeadLetter, format: str, options: Mapping[str, s
     dead_letter : DeadLetter
     format : str
     options : mapping
-        Options of Spark's Kafka source, whose connection is the default; empty if the records do not come from Kafka.
+        Options of Spark's Kafka source, whose connection is the default; empty if the records do
+        not come from Kafka.
 
     Raises
     ------
@@ -108,9 +119,14 @@ def destination_of(dead_letter: DeadLetter, format: str, options: Mapping[str, s
     """
     topic, producer_options = dead_letter.topic, dead_letter.options
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise ArgumentError(f"DeadLetter has the topic {topic!r}: it must be the name of a Kafka topic")
+        raise ArgumentError(
+            f"DeadLetter has the topic {topic!r}: it must be the name of a Kafka topic"
+        )
     if any(str(producer_options.get(name, "all")) not in ("all", "-1") for name in _ACKS):
-        raise ArgumentError("the options of DeadLetter have other acks than 'all': remove acks, or a dead letter could be lost")
+        raise ArgumentError(
+            "the options of DeadLetter have other acks than 'all': remove acks, or a dead letter "
+            "could be lost"
+        )
     config = {**_DEFAULTS, **_connection(options, producer_options), **producer_options}
     _check_producer(config)
     return Destination(topic, format, tuple(config.items()))
@@ -122,7 +138,8 @@ def _connection(options: Mapping[str, str], producer_options: Mapping[str, Any])
         return {}
     if not options:
         raise ArgumentError(
-            "decode_changelog has no connection to Kafka: pass DeadLetter(..., options={'bootstrap.servers': ...}), with librdkafka's names"
+            "decode_changelog has no connection to Kafka: pass DeadLetter(..., "
+            "options={'bootstrap.servers': ...}), with librdkafka's names"
         )
     if named:
         return {"bootstrap.servers": options["kafka.bootstrap.servers"]}
@@ -130,8 +147,9 @@ def _connection(options: Mapping[str, str], producer_options: Mapping[str, Any])
         return librdkafka_options(options)
     except ArgumentError as error:
         raise ArgumentError(
-            f"{error.args[0]}, which writes the dead letters: pass its connection options, for example "
-            "DeadLetter(..., options={'security.protocol': 'SASL_SSL', 'ssl.ca.location': ..., 'sasl.mechanism': ..., ...})"
+            f"{error.args[0]}, which writes the dead letters: pass its connection options, for "
+            "example DeadLetter(..., options={'security.protocol': 'SASL_SSL', "
+            "'ssl.ca.location': ..., 'sasl.mechanism': ..., ...})"
         ) from None
 
 
@@ -139,14 +157,19 @@ def _check_producer(config: Mapping[str, Any]) -> None:
     try:
         from confluent_kafka import KafkaException, Producer
     except ImportError:
-        raise MissingDependencyError('dead letters require confluent-kafka: pip install "pyspark-kafka-changelog[kafka]"') from None
-    # Without servers nothing connects and nothing is logged; names, values and certificates are checked.
+        raise MissingDependencyError(
+            'dead letters require confluent-kafka: pip install "pyspark-kafka-changelog[kafka]"'
+        ) from None
+    # Without servers nothing connects and nothing is logged; names, values and certificates are
+    # checked.
     offline = {name: value for name, value in config.items() if name not in _SERVERS}
     try:
         Producer({**offline, "log_level": 0})
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        raise ArgumentError(f"the options of DeadLetter are rejected: {reason}. Use librdkafka's names and values") from None
+        raise ArgumentError(
+            f"the options of DeadLetter are rejected: {reason}. Use librdkafka's names and values"
+        ) from None
 
 
 class _Writer:
@@ -193,7 +216,10 @@ def send(dead_letters: Destination, letters: Sequence[Letter], patience: float =
     if waiting := writer.producer.flush(patience):
         limit = dict(dead_letters.config)["message.timeout.ms"]
         _log.warning(
-            "%s dead letters wait for the brokers of %r%s: this task fails unless they are confirmed within %s ms (message.timeout.ms)",
+            (
+                "%s dead letters wait for the brokers of %r%s: this task fails unless they are "
+                "confirmed within %s ms (message.timeout.ms)"
+            ),
             *(waiting, dead_letters.topic, writer.complaint(), limit),
         )
         writer.producer.flush()
@@ -202,12 +228,14 @@ def send(dead_letters: Destination, letters: Sequence[Letter], patience: float =
         _writer.cache_clear()
         where, reason = failures[0]
         raise DeadLetterError(
-            f"{len(failures)} of {len(letters)} records that cannot be decoded were not written to {dead_letters.topic!r} - the first is "
-            f"{where}: {reason}{writer.complaint()}"
+            f"{len(failures)} of {len(letters)} records that cannot be decoded were not written to "
+            f"{dead_letters.topic!r} - the first is {where}: {reason}{writer.complaint()}"
         )
 
 
-def _produce(producer: Producer, dead_letters: Destination, letter: Letter, failures: list[tuple[str, str]]) -> None:
+def _produce(
+    producer: Producer, dead_letters: Destination, letter: Letter, failures: list[tuple[str, str]]
+) -> None:
     from confluent_kafka import KafkaException
 
     record = letter.record
@@ -227,13 +255,15 @@ def _produce(producer: Producer, dead_letters: Destination, letter: Letter, fail
         _delivered(failures, record.where, exception.args[0], None)
 
 
-def _delivered(failures: list[tuple[str, str]], where: str, error: KafkaError | None, message: Message | None) -> None:
+def _delivered(
+    failures: list[tuple[str, str]], where: str, error: KafkaError | None, message: Message | None
+) -> None:
     if error is not None:
         failures.append((where, error.str() + _HINTS.get(error.name(), "")))
 
 
 def letter_key(record: KafkaRecord) -> bytes:
-    """Return the key of a record's dead letter: the record's place, or a hash of its content if it has none."""
+    """Return a dead letter's key: the record's place, or a hash of its content if it has none."""
     if record.placed:
         return record.where.encode()
     return sha256(encode((record.key, record.value))).hexdigest().encode()
@@ -245,11 +275,21 @@ def headers_of(letter: Letter, format: str) -> list[tuple[str, bytes | None]]:
     kind = type(error)
     places = [None if part is None else str(part).encode() for part in record.place]
     return [
-        *zip(("__connect.errors.topic", "__connect.errors.partition", "__connect.errors.offset"), places, strict=True),
-        ("__connect.errors.exception.class.name", f"{kind.__module__}.{kind.__qualname__}".encode()),
+        *zip(
+            ("__connect.errors.topic", "__connect.errors.partition", "__connect.errors.offset"),
+            places,
+            strict=True,
+        ),
+        (
+            "__connect.errors.exception.class.name",
+            f"{kind.__module__}.{kind.__qualname__}".encode(),
+        ),
         ("__connect.errors.exception.message", str(error).encode(errors="backslashreplace")),
         ("__changelog.errors.condition", error.condition.encode()),
         ("__changelog.errors.format", format.encode()),
-        ("__changelog.errors.timestamp", None if record.timestamp is None else str(record.timestamp).encode()),
+        (
+            "__changelog.errors.timestamp",
+            None if record.timestamp is None else str(record.timestamp).encode(),
+        ),
         ("__changelog.errors.key", record.key),
     ]

@@ -34,7 +34,8 @@ def infer_arguments(
     options : mapping
         Options of Spark's Kafka source: topics and connection.
     named_options : mapping or None
-        The format options that the user passed by name; None: the user passed a format, whose options are not inferred.
+        The format options that the user passed by name; None: the user passed a format, whose
+        options are not inferred.
     primary_key : tuple of str
         The user's primary key; empty: inferred.
     sample : int
@@ -60,7 +61,10 @@ def infer_arguments(
 
 def _topics(options: Mapping[str, str]) -> list[str]:
     if "subscribePattern" in options:
-        raise ArgumentError("a topic pattern requires a schema, since only named topics can be sampled: pass schema, or the topics")
+        raise ArgumentError(
+            "a topic pattern requires a schema, since only named topics can be sampled: pass "
+            "schema, or the topics"
+        )
     return named_topics(options)
 
 
@@ -68,24 +72,39 @@ def _connection(options: Mapping[str, str]) -> dict[str, str]:
     try:
         return librdkafka_options(options)
     except ArgumentError as error:
-        raise ArgumentError(f"without a schema, librdkafka samples the topic, but {error.args[0]}: pass schema") from None
+        raise ArgumentError(
+            f"without a schema, librdkafka samples the topic, but {error.args[0]}: pass schema"
+        ) from None
 
 
 def arguments_text(
-    inferred: InferredSchema, topics: Sequence[str], inferred_options: Mapping[str, Any], primary_key: Sequence[str] = ()
+    inferred: InferredSchema,
+    topics: Sequence[str],
+    inferred_options: Mapping[str, Any],
+    primary_key: Sequence[str] = (),
 ) -> str:
     """Return the inferred arguments as text to paste, with notes."""
-    key, why = (primary_key, "as given") if primary_key else (inferred.primary_key, inferred.primary_key_reason)
+    key, why = (
+        (primary_key, "as given")
+        if primary_key
+        else (inferred.primary_key, inferred.primary_key_reason)
+    )
     guessed = [each.column.name for each in inferred.evidence if each.certainty == "values"]
     noted = {**inferred.noted_columns, **({"guessed from its values": guessed} if guessed else {})}
     return "\n".join(
         [
-            f"Inferred from {inferred.records} records of {', '.join(topics)}, {inferred.rows} rows:",
+            (
+                f"Inferred from {inferred.records} records of {', '.join(topics)}, {inferred.rows} "
+                "rows:"
+            ),
             _schema_argument(inferred),
             printable(f"primary_key={list(key)!r}  # {why}"),
             *([f"format_options={dict(inferred_options)!r}"] if inferred_options else []),
             *(printable(f"# {name}: {inferred.option_reasons[name]}") for name in inferred_options),
-            *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in noted.items()),
+            *(
+                printable(f"# {', '.join(map(quote, names))}: {note}")
+                for note, names in noted.items()
+            ),
             *(printable(f"# {note}") for note in inferred.notes),
             "Pass these arguments to pin them: another sample may lead to other results.",
         ]
@@ -93,7 +112,10 @@ def arguments_text(
 
 
 def _schema_argument(inferred: InferredSchema) -> str:
-    """Return the columns as an argument to paste; names come from messages, and must not end the string or be invisible in it."""
+    """Return the columns as an argument to paste.
+
+    The names come from messages: they must not end the string or be invisible in it.
+    """
     columns = [f"    {column}" for column in inferred.columns]
     if any(printable(column) != column or '"""' in column or "\\" in column for column in columns):
         return f"schema={inferred.ddl!r}"

@@ -19,7 +19,8 @@ SOURCE_OPTIONS = frozenset(
     minPartitions
     """.split()  # noqa: SIM905 - a list would be three times as long
 )
-"""The options of Spark's Kafka source (``KafkaSourceProvider`` of Spark 4.0 to 4.2); it ignores others."""
+"""The options of Spark's Kafka source (``KafkaSourceProvider`` of Spark 4.0 to 4.2); it ignores
+others."""
 SINK_OPTIONS = frozenset({"checkpointLocation", "includeHeaders", "topic"})
 """The options of Spark's Kafka sink."""
 KAFKA_OPTIONS = frozenset(
@@ -55,8 +56,10 @@ _PREFIX = "kafka."
 _SIMILAR_SPARK, _SIMILAR_KAFKA = 0.8, 0.9
 
 
-def check_option_names(options: Mapping[str, Any], *, supported: Iterable[str] = SOURCE_OPTIONS) -> None:
-    """Raise an error for an option whose name is nearly that of a known one, and warn about others that Spark ignores.
+def check_option_names(
+    options: Mapping[str, Any], *, supported: Iterable[str] = SOURCE_OPTIONS
+) -> None:
+    """Raise an error for an option named much like a known one; warn of others that Spark ignores.
 
     Parameters
     ----------
@@ -79,9 +82,17 @@ def check_option_names(options: Mapping[str, Any], *, supported: Iterable[str] =
         if name.lower().startswith(_PREFIX):
             _check(name, name[len(_PREFIX) :], KAFKA_OPTIONS, _SIMILAR_KAFKA, prefix=_PREFIX)
         elif name in KAFKA_OPTIONS:
-            raise ArgumentError(f"options has {name!r}, which Spark would ignore: did you mean {_PREFIX + name!r}?")
+            raise ArgumentError(
+                f"options has {name!r}, which Spark would ignore: did you mean {_PREFIX + name!r}?"
+            )
         elif not _check(name, name, supported, _SIMILAR_SPARK):
-            _log.warning("options has %r, which is not an option of Spark's Kafka source or sink: Spark ignores it", name)
+            _log.warning(
+                (
+                    "options has %r, which is not an option of Spark's Kafka source or sink: Spark "
+                    "ignores it"
+                ),
+                name,
+            )
 
 
 def _check(name: str, part: str, supported: Iterable[str], cutoff: float, prefix: str = "") -> bool:
@@ -92,7 +103,10 @@ def _check(name: str, part: str, supported: Iterable[str], cutoff: float, prefix
     similar = get_close_matches(_plain(part), spelled, n=1, cutoff=cutoff)
     if similar:
         ignored_by = "Kafka" if prefix else "Spark"
-        raise ArgumentError(f"options has {name!r}, which {ignored_by} would ignore: did you mean {prefix + spelled[similar[0]]!r}?")
+        raise ArgumentError(
+            f"options has {name!r}, which {ignored_by} would ignore: did you mean "
+            f"{prefix + spelled[similar[0]]!r}?"
+        )
     return False
 
 

@@ -15,9 +15,11 @@ from .option_names import check_option_names
 from .topics import subscribed_topics
 
 READER_DEFAULTS = {
-    # Spark's default is "latest": a changelog that begins in the middle has updates of rows that were never inserted.
+    # Spark's default is "latest": a changelog that begins in the middle has updates of rows that
+    # were never inserted.
     "startingOffsets": "earliest",
-    # Kafka's consumer fetches 500 records at a time by default; these values nearly double the speed of reading alone.
+    # Kafka's consumer fetches 500 records at a time by default; these values nearly double the
+    # speed of reading alone.
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": "16777216",
     "kafka.fetch.max.bytes": "67108864",
@@ -37,10 +39,15 @@ def require_servers(options: Mapping[str, Any]) -> None:
     ArgumentError
     """
     if "kafka.bootstrap.servers" not in options:
-        raise ArgumentError("options lack 'kafka.bootstrap.servers': add, for example, {'kafka.bootstrap.servers': 'localhost:9092'}")
+        raise ArgumentError(
+            "options lack 'kafka.bootstrap.servers': add, for example, {'kafka.bootstrap.servers': "
+            "'localhost:9092'}"
+        )
 
 
-def reader_options(topic: str | Sequence[str] | re.Pattern[str] | None, options: Mapping[str, Any] | None) -> dict[str, str]:
+def reader_options(
+    topic: str | Sequence[str] | re.Pattern[str] | None, options: Mapping[str, Any] | None
+) -> dict[str, str]:
     """Return the options of Spark's Kafka source, with the topics and `READER_DEFAULTS`.
 
     Raises
@@ -55,12 +62,16 @@ def reader_options(topic: str | Sequence[str] | re.Pattern[str] | None, options:
     if topic is not None:
         option, value = _subscription(topic)
         if option in reader:
-            raise ArgumentError(f"topic and the option {option} cannot be combined: remove one of them")
+            raise ArgumentError(
+                f"topic and the option {option} cannot be combined: remove one of them"
+            )
         reader[option] = value
     named = [name for name in _SUBSCRIPTIONS if reader.get(name)]
     if len(named) != 1:
         got = f"got {' and '.join(named)}" if named else "got none"
-        raise ArgumentError(f"pass exactly one of topic and the options {', '.join(_SUBSCRIPTIONS)}; {got}")
+        raise ArgumentError(
+            f"pass exactly one of topic and the options {', '.join(_SUBSCRIPTIONS)}; {got}"
+        )
     return {**READER_DEFAULTS, **reader}
 
 
@@ -72,7 +83,8 @@ def _subscription(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[str, st
         raise ArgumentError("topic is a pattern of bytes: compile a str, re.compile('shop[.].*')")
     if topic.flags != re.compile(topic.pattern).flags:
         raise ArgumentError(
-            f"topic has flags that Kafka would not see: write them into the pattern, as in re.compile('(?i){topic.pattern}')"
+            "topic has flags that Kafka would not see: write them into the pattern, as in "
+            f"re.compile('(?i){topic.pattern}')"
         )
     return "subscribePattern", topic.pattern
 

@@ -24,7 +24,8 @@ def subscribed_topics(options: Mapping[str, str]) -> list[str]:
 def topic_descriptions(options: Mapping[str, str]) -> dict[str, TopicDescription]:
     """Return Kafka's descriptions of the topics that a stream reads.
 
-    If Kafka does not describe them, the result is empty and a warning names the checks that are skipped.
+    If Kafka does not describe them, the result is empty and a warning names the checks that are
+    skipped.
 
     Parameters
     ----------
@@ -33,11 +34,13 @@ def topic_descriptions(options: Mapping[str, str]) -> dict[str, TopicDescription
     """
     try:
         connection = librdkafka_options(options)
-        return describe_topics(connection.pop("bootstrap.servers"), selected_topics(options), connection)
+        return describe_topics(
+            connection.pop("bootstrap.servers"), selected_topics(options), connection
+        )
     except (ArgumentError, MissingDependencyError, SampleError) as error:
         _log.warning(
-            "Kafka did not describe the topics: this query cannot detect a topic that was deleted and created again, or partitions that "
-            "were added. %s",
+            "Kafka did not describe the topics: this query cannot detect a topic that was deleted "
+            "and created again, or partitions that were added. %s",
             error,
         )
         return {}
@@ -49,7 +52,10 @@ def selected_topics(options: Mapping[str, str]) -> Collection[str] | re.Pattern[
         try:
             return re.compile(options["subscribePattern"])
         except re.error:
-            raise ArgumentError("the topic pattern is not a regular expression in Python, and so the topics cannot be looked up") from None
+            raise ArgumentError(
+                "the topic pattern is not a regular expression in Python, and so the topics cannot "
+                "be looked up"
+            ) from None
     return named_topics(options)
 
 
@@ -59,5 +65,8 @@ def named_topics(options: Mapping[str, str]) -> list[str]:
         try:
             return sorted(msgspec.json.decode(options["assign"], type=dict[str, list[int]]))
         except msgspec.DecodeError:
-            raise ArgumentError('the option assign is not JSON of topics and partitions: write, for example, {"orders": [0, 1]}') from None
+            raise ArgumentError(
+                "the option assign is not JSON of topics and partitions: write, for example, "
+                '{"orders": [0, 1]}'
+            ) from None
     return subscribed_topics(options)

@@ -26,14 +26,19 @@ def _type(names: Sequence[str]) -> pa.DataType:
 def with_counts_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """Return a pass's rows with the column of counts added."""
     schema = batch.schema.append(pa.field(COLUMN, _type(names)))
-    return pa.RecordBatch.from_arrays([*batch.columns, pa.nulls(batch.num_rows, _type(names))], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, pa.nulls(batch.num_rows, _type(names))], schema=schema
+    )
 
 
-def counts_row(schema: pa.Schema, names: Sequence[str], counts: Mapping[str, int]) -> pa.RecordBatch:
+def counts_row(
+    schema: pa.Schema, names: Sequence[str], counts: Mapping[str, int]
+) -> pa.RecordBatch:
     """Return counts as a separate row, with the columns of `schema` and the column of counts."""
     row = pa.array([{name: counts[name] for name in names}], _type(names))
     return pa.RecordBatch.from_arrays(
-        [*(pa.nulls(1, field.type) for field in schema), row], schema=schema.append(pa.field(COLUMN, row.type))
+        [*(pa.nulls(1, field.type) for field in schema), row],
+        schema=schema.append(pa.field(COLUMN, row.type)),
     )
 
 

@@ -12,18 +12,31 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 # Spark's own conditions have classes of Java or of pyspark.
-_OURS = re.compile(r"^\s*(?!org\.apache|java\.|py4j\.|pyspark\.)[\w.]+: (\[[A-Z][A-Z_]*\] .*\S)\s*$", re.MULTILINE)
-_RAISED_BY_SQL = re.compile(r"\[USER_RAISED_EXCEPTION\] (\[[A-Z][A-Z_]*\] .*?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE)
+_OURS = re.compile(
+    r"^\s*(?!org\.apache|java\.|py4j\.|pyspark\.)[\w.]+: (\[[A-Z][A-Z_]*\] .*\S)\s*$", re.MULTILINE
+)
+_RAISED_BY_SQL = re.compile(
+    r"\[USER_RAISED_EXCEPTION\] (\[[A-Z][A-Z_]*\] .*?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE
+)
 """An error of the native engine, which is SQL."""
-_PYTHON = re.compile(r"^\s*((?!org\.apache|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*\S)?)\s*$", re.MULTILINE)
+_PYTHON = re.compile(
+    (
+        r"^\s*((?!org\.apache|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: "
+        r".*\S)?)\s*$"
+    ),
+    re.MULTILINE,
+)
 _JAVA = re.compile(r"^Caused by: (\S.*\S)\s*$", re.MULTILINE)
 _PY4J = "An error occurred while calling "
 """In the line of py4j's exception, above Java's own."""
-_JAVA_IN_PY4J = re.compile(r"^(?:Caused by)?: (\S[^\0]*?)(?=^\s*(?:at |\.\.\. \d+ more|Caused by: )|\Z)", re.MULTILINE)
+_JAVA_IN_PY4J = re.compile(
+    r"^(?:Caused by)?: (\S[^\0]*?)(?=^\s*(?:at |\.\.\. \d+ more|Caused by: )|\Z)", re.MULTILINE
+)
 _OTHER_OPERATOR = "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
 _OTHER_ENGINE = (
-    "the checkpoint's state is that of another engine of ChangelogNormalize, or of other stateful operators: set the engine and the query "
-    "back, move the state with normalize.checkpoint.carry_over, or start from a new checkpoint"
+    "the checkpoint's state is that of another engine of ChangelogNormalize, or of other stateful "
+    "operators: set the engine and the query back, move the state with "
+    "normalize.checkpoint.carry_over, or start from a new checkpoint"
 )
 _LONGEST = 500  # characters of a Java exception's message, which may have a query's plan
 
@@ -31,18 +44,20 @@ _LONGEST = 500  # characters of a Java exception's message, which may have a que
 def explain_error(failed: BaseException | StreamingQuery) -> str:
     """Return the sentence that says why a query failed, without tracebacks and query plans.
 
-    Spark reports an error of a Python worker as hundreds of lines of traceback text. This function finds the error's own text in it.
+    Spark reports an error of a Python worker as hundreds of lines of traceback text. This function
+    finds the error's own text in it.
 
     Parameters
     ----------
     failed : exception or StreamingQuery
-        The exception of an action, of ``awaitTermination`` or of ``query.exception()``; or a query that failed.
+        The exception of an action, of ``awaitTermination`` or of ``query.exception()``; or a query
+        that failed.
 
     Returns
     -------
     str
-        ``[CONDITION] ...`` for an error of this package; otherwise the most specific line of the error, of Python or Java. Empty for a
-        query that did not fail.
+        ``[CONDITION] ...`` for an error of this package; otherwise the most specific line of the
+        error, of Python or Java. Empty for a query that did not fail.
 
     Examples
     --------
@@ -68,7 +83,10 @@ def explain_error(failed: BaseException | StreamingQuery) -> str:
 
 
 def _in_py4j(text: str) -> list[str]:
-    """Return the exceptions of Java that py4j raised in Python, the first cause last; empty if Python raised another one after them."""
+    """Return the Java exceptions that py4j raised in Python, the first cause last.
+
+    The result is empty if Python raised another exception after them.
+    """
     java = text.rpartition(_PY4J)[2] if _PY4J in text else ""
     # The rest is the trace of the streaming query, which received the error from Python.
     java = java.partition("\tat py4j.Protocol.getReturnValue")[0]
@@ -77,7 +95,11 @@ def _in_py4j(text: str) -> list[str]:
     causes = [" ".join(each.split())[:_LONGEST] for each in _JAVA_IN_PY4J.findall(java)]
     with_message = [cause for cause in causes if ": " in cause]
     # Some exceptions of Java have no message, such as that of a file that is cut.
-    return [f"{with_message[-1]} ({causes[-1]})"] if with_message and with_message[-1] != causes[-1] else causes[-1:]
+    return (
+        [f"{with_message[-1]} ({causes[-1]})"]
+        if with_message and with_message[-1] != causes[-1]
+        else causes[-1:]
+    )
 
 
 def _chain(error: Any) -> Iterator[Any]:

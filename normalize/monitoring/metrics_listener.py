@@ -1,28 +1,37 @@
 """`MetricsListener`: the progress of streaming queries in the log and as Prometheus metrics.
 
-=============================================  =====================================================================================
+=============================================  =====================================================
 metric                                         labels, meaning
-=============================================  =====================================================================================
+=============================================  =====================================================
 ``changelog_records_total``                    query: records that Spark's sources read
 ``changelog_counts_total``                     query, observation, count: the counts of each pass
-``changelog_bad_records_total``                query, observation, condition: records that could not be decoded
-``changelog_lag_seconds``                      query, observation, of (``oldest``, ``newest``): from `observe_lag`, last micro-batch
-``changelog_offsets_behind``                   query, source: the most offsets that a partition is behind the end of its topic
+``changelog_bad_records_total``                query, observation, condition: records that could not
+                                               be decoded
+``changelog_lag_seconds``                      query, observation, of (``oldest``, ``newest``): from
+                                               `observe_lag`, last micro-batch
+``changelog_offsets_behind``                   query, source: the most offsets that a partition is
+                                               behind the end of its topic
 ``changelog_batch``                            query: the number of the last micro-batch
 ``changelog_batch_seconds``                    query: how long it took
 ``changelog_batch_ended_timestamp_seconds``    query: when it was done
-``changelog_state_rows``                       query, operator: rows of a stateful operator's state (of ChangelogNormalize: key groups)
+``changelog_state_rows``                       query, operator: rows of a stateful operator's state
+                                               (of ChangelogNormalize: key groups)
 ``changelog_state_bytes``                      query, operator: its memory
 ``changelog_query_running``                    query: 1, or 0 after its end
 ``changelog_query_failures_total``             query: ends with an error
-``changelog_table_records_total``              query, table: records of a table of `sync_database` that were applied
+``changelog_table_records_total``              query, table: records of a table of `sync_database`
+                                               that were applied
 ``changelog_table_rows_total``                 query, table: rows that were merged or deleted
-``changelog_table_bad_records_total``          query, table, condition: records that could not be decoded
-``changelog_table_schema_changes_total``       query, table: how often the schema was decided or extended
-``changelog_table_missed_records_total``       query, table: records that were not applied, because the table is stopped
+``changelog_table_bad_records_total``          query, table, condition: records that could not be
+                                               decoded
+``changelog_table_schema_changes_total``       query, table: how often the schema was decided or
+                                               extended
+``changelog_table_missed_records_total``       query, table: records that were not applied, because
+                                               the table is stopped
 ``changelog_table_stopped``                    query, table: 1 if the table is stopped, or 0
-``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the table was written, last micro-batch
-=============================================  =====================================================================================
+``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the
+                                               table was written, last micro-batch
+=============================================  =====================================================
 """
 
 from __future__ import annotations
@@ -53,12 +62,22 @@ _COUNTERS = {
     "table_rows": ("Rows that were merged or deleted", "table"),
     "table_bad_records": ("Records of a table that could not be decoded", "table", "condition"),
     "table_schema_changes": ("How often the schema was decided or extended", "table"),
-    "table_missed_records": ("Records that were not applied, because the table is stopped", "table"),
+    "table_missed_records": (
+        "Records that were not applied, because the table is stopped",
+        "table",
+    ),
 }
 """For each counter its description, and its labels after ``query``."""
 _GAUGES = {
-    "lag_seconds": ("From the time of observe_lag until the micro-batch was done", "observation", "of"),
-    "offsets_behind": ("The most offsets that a partition is behind the end of its topic", "source"),
+    "lag_seconds": (
+        "From the time of observe_lag until the micro-batch was done",
+        "observation",
+        "of",
+    ),
+    "offsets_behind": (
+        "The most offsets that a partition is behind the end of its topic",
+        "source",
+    ),
     "batch": ("The number of the last micro-batch",),
     "batch_seconds": ("How long the last micro-batch took",),
     "batch_ended_timestamp_seconds": ("When the last micro-batch was done",),
@@ -84,11 +103,14 @@ class MetricsListener(StreamingQueryListener):
     port : int or None
         The port on which the metrics are served, on the driver. None: they are only in `registry`.
     address : str
-        The address to listen on; ``0.0.0.0`` lets other machines read the metrics, which have no secrets, but names of topics and tables.
+        The address to listen on; ``0.0.0.0`` lets other machines read the metrics, which have no
+        secrets, but names of topics and tables.
     registry : CollectorRegistry or None
-        By default a new one. Pass ``prometheus_client.REGISTRY`` to add the metrics to those of your program.
+        By default a new one. Pass ``prometheus_client.REGISTRY`` to add the metrics to those of
+        your program.
     log : bool
-        Whether the logger ``normalize`` gets a line for each micro-batch at level INFO, and for each failed query at level ERROR.
+        Whether the logger ``normalize`` gets a line for each micro-batch at level INFO, and for
+        each failed query at level ERROR.
 
     Raises
     ------
@@ -97,17 +119,25 @@ class MetricsListener(StreamingQueryListener):
 
     Notes
     -----
-    Name your queries with ``queryName``: the label ``query`` is the name. Without a name it is the query's id, which the checkpoint keeps.
-    Spark calls listeners after a micro-batch is done, so that they do not delay it.
+    Name your queries with ``queryName``: the label ``query`` is the name. Without a name it is the
+    query's id, which the checkpoint keeps. Spark calls listeners after a micro-batch is done, so
+    that they do not delay it.
     """
 
     def __init__(
-        self, *, port: int | None = None, address: str = "127.0.0.1", registry: CollectorRegistry | None = None, log: bool = True
+        self,
+        *,
+        port: int | None = None,
+        address: str = "127.0.0.1",
+        registry: CollectorRegistry | None = None,
+        log: bool = True,
     ) -> None:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
         except ImportError as error:
-            raise MissingDependencyError(f"{error}; pip install 'pyspark-kafka-changelog[metrics]'") from error
+            raise MissingDependencyError(
+                f"{error}; pip install 'pyspark-kafka-changelog[metrics]'"
+            ) from error
         self.registry = CollectorRegistry() if registry is None else registry
         self.log = log
         self._names: dict[str, str] = {}
@@ -115,7 +145,10 @@ class MetricsListener(StreamingQueryListener):
 
         def declared(kind: Any, metrics: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
             items = metrics.items()
-            return {name: kind(f"changelog_{name}", text, ("query", *labels), registry=self.registry) for name, (text, *labels) in items}
+            return {
+                name: kind(f"changelog_{name}", text, ("query", *labels), registry=self.registry)
+                for name, (text, *labels) in items
+            }
 
         self._counters, self._gauges = declared(Counter, _COUNTERS), declared(Gauge, _GAUGES)
         subscribe(self)
@@ -150,10 +183,12 @@ class MetricsListener(StreamingQueryListener):
         if event.exception:
             self._counters["query_failures"].labels(name).inc()
             if self.log:
-                _LOG.error("query %s failed: %s", name, explain_error(RuntimeError(event.exception)))
+                _LOG.error(
+                    "query %s failed: %s", name, explain_error(RuntimeError(event.exception))
+                )
 
     def take_table(self, progress: TableProgress) -> None:
-        """Add what a micro-batch did to a table of `sync_database`, if this listener saw the query start."""
+        """Add what a micro-batch did to a table, if this listener saw its query start."""
         query, table = self._queries.get(progress.query), progress.table
         if query is None:
             return
@@ -193,8 +228,16 @@ class MetricsListener(StreamingQueryListener):
 def _line(progress: Progress) -> str:
     """Return a micro-batch as one line."""
     bad = sum(value for (_, count), value in progress.counts.items() if count in _BAD_RECORDS)
-    parts = [f"query {progress.query}: micro-batch {progress.batch}, {progress.records:,} records, {progress.seconds:.1f} s"]
+    parts = [
+        (
+            f"query {progress.query}: micro-batch {progress.batch}, {progress.records:,} records, "
+            f"{progress.seconds:.1f} s"
+        )
+    ]
     parts += [f"{bad:,} bad records"] * bool(bad)
-    parts += [f"{of} of {observation} is {seconds:.1f} s old" for (observation, of), seconds in progress.lag.items()]
+    parts += [
+        f"{of} of {observation} is {seconds:.1f} s old"
+        for (observation, of), seconds in progress.lag.items()
+    ]
     parts += [f"{offsets:,} offsets behind" for offsets in progress.behind.values() if offsets]
     return ", ".join(parts)

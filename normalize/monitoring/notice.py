@@ -1,7 +1,8 @@
 """Notices: warnings of tasks for the user, logged once in the driver's log.
 
-A worker's log is hidden from the user of a cluster. A Spark accumulator sends a notice to the driver with the task's result, and the logger
-``normalize`` of the driver's Python logs it as a warning. Under Spark Connect, which has no accumulators, the worker logs it.
+A worker's log is hidden from the user of a cluster. A Spark accumulator sends a notice to the
+driver with the task's result, and the logger ``normalize`` of the driver's Python logs it as a
+warning. Under Spark Connect, which has no accumulators, the worker logs it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _BEHIND = "maxOffsetsBehindLatest"
 
 
 def observe_lag(df: DataFrame, column: str, *, name: str = "changelog") -> DataFrame:
-    """Return the same DataFrame, whose micro-batches report the oldest and the newest time of a column.
+    """Return the same DataFrame, whose micro-batches report a column's oldest and newest time.
 
     `MetricsListener` makes a lag of it: the time from then until the micro-batch was done.
 
@@ -27,8 +27,9 @@ def observe_lag(df: DataFrame, column: str, *, name: str = "changelog") -> DataF
     ----------
     df : DataFrame
     column : str
-        A TIMESTAMP column. With ``metadata={"committed_at": "source.timestamp"}`` it is the time of the commit in the source, and the lag
-        is from commit to target. With ``"timestamp"`` it is Kafka's time of the record, and the lag is from Kafka to target.
+        A TIMESTAMP column. With ``metadata={"committed_at": "source.timestamp"}`` it is the time of
+        the commit in the source, and the lag is from commit to target. With ``"timestamp"`` it is
+        Kafka's time of the record, and the lag is from Kafka to target.
     name : str
         The name of the observation, such as the table's.
 
@@ -39,8 +40,9 @@ def observe_lag(df: DataFrame, column: str, *, name: str = "changelog") -> DataF
 
     Notes
     -----
-    It adds two aggregates to a pass over rows that Spark makes anyway. Changes that a later step drops are part of it, changes that an
-    earlier step dropped are not. The lag is wrong by the difference of the two machines' clocks.
+    It adds two aggregates to a pass over rows that Spark makes anyway. Changes that a later step
+    drops are part of it, changes that an earlier step dropped are not. The lag is wrong by the
+    difference of the two machines' clocks.
     """
     from pyspark.sql import functions as F
 
@@ -48,7 +50,8 @@ def observe_lag(df: DataFrame, column: str, *, name: str = "changelog") -> DataF
     if kinds.get(column) != "timestamp":
         actual = f"is {kinds[column].upper()}" if column in kinds else "does not exist"
         raise ArgumentError(
-            f"observe_lag requires a TIMESTAMP column, and {column!r} {actual}: pass metadata={{{column!r}: 'source.timestamp'}}"
+            f"observe_lag requires a TIMESTAMP column, and {column!r} {actual}: pass "
+            f"metadata={{{column!r}: 'source.timestamp'}}"
         )
     micros = F.unix_micros(F.col(backquoted(column)))
     return df.observe(f"{name}{_LAG}", F.min(micros).alias(_OLDEST), F.max(micros).alias(_NEWEST))
@@ -72,7 +75,8 @@ class Progress:
     counts : mapping of (str, str) to int
         Counts by observation and name: ``("changelog_decode", "RECORDS")``.
     lag : mapping of (str, str) to float
-        Seconds by the name given to `observe_lag`, and ``oldest`` or ``newest``. Empty if the micro-batch had no such rows.
+        Seconds by the name given to `observe_lag`, and ``oldest`` or ``newest``. Empty if the
+        micro-batch had no such rows.
     behind : mapping of str to int
         By source: the most offsets that a partition is behind the end of its topic.
     state : mapping of str to (int, int)
@@ -99,7 +103,9 @@ def read_progress(progress: Mapping[str, Any]) -> Progress:
         ``query.lastProgress``, or the JSON of a listener's event.
     """
     seconds = float(progress.get("durationMs", {}).get("triggerExecution", 0)) / 1000
-    ended = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp() + seconds
+    ended = (
+        datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp() + seconds
+    )
     counts, lag = _observed(progress.get("observedMetrics") or {}, ended)
     behind = {
         source["description"]: int(source["metrics"][_BEHIND])
@@ -107,7 +113,10 @@ def read_progress(progress: Mapping[str, Any]) -> Progress:
         if _BEHIND in (source.get("metrics") or {})
     }
     state = {
-        f"{number} {operator['operatorName']}": (int(operator["numRowsTotal"]), int(operator["memoryUsedBytes"]))
+        f"{number} {operator['operatorName']}": (
+            int(operator["numRowsTotal"]),
+            int(operator["memoryUsedBytes"]),
+        )
         for number, operator in enumerate(progress.get("stateOperators", []))
     }
     return Progress(
@@ -123,7 +132,9 @@ def read_progress(progress: Mapping[str, Any]) -> Progress:
     )
 
 
-def _observed(observations: Mapping[str, Any], ended: float) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
+def _observed(
+    observations: Mapping[str, Any], ended: float
+) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
     """Return the counts and the lags of a micro-batch's observations."""
     counts: dict[tuple[str, str], int] = {}
     lag: dict[tuple[str, str], float] = {}
@@ -131,8 +142,14 @@ def _observed(observations: Mapping[str, Any], ended: float) -> tuple[dict[tuple
         if observation.endswith(_LAG) and set(values) == {_OLDEST, _NEWEST}:
             of = observation.removesuffix(_LAG)
             times = {"oldest": values[_OLDEST], "newest": values[_NEWEST]}
-            lag |= {(of, which): ended - micros / 1e6 for which, micros in times.items() if micros is not None}
+            lag |= {
+                (of, which): ended - micros / 1e6
+                for which, micros in times.items()
+                if micros is not None
+            }
         else:
             # Observations of the user's own can have values of any type.
-            counts |= {(observation, name): value for name, value in values.items() if type(value) is int}
+            counts |= {
+                (observation, name): value for name, value in values.items() if type(value) is int
+            }
     return counts, lag

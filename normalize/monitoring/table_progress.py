@@ -1,6 +1,7 @@
 """What a micro-batch of `sync_database` did to one table, for the listeners of its query.
 
-`sync_database` calls `publish` on the driver, and each `MetricsListener` of the process receives it. Spark's own progress has no tables.
+`sync_database` calls `publish` on the driver, and each `MetricsListener` of the process receives
+it. Spark's own progress has no tables.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class TableProgress:
         The records that were not applied, because the table is stopped.
     stopped : bool
     lag : mapping of str to float
-        Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table was written; empty without records.
+        Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table
+        was written; empty without records.
     """
 
     query: str

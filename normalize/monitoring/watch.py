@@ -1,7 +1,8 @@
 """Detect differing columns, changes without a position, and tasks whose records are all bad.
 
-The names of columns are compared in a sample of the records with rows. A decoder skips undeclared columns and fills missing ones with NULL,
-so that each sampled record is parsed again. The sample takes less than 2 % of the decoder's time.
+The names of columns are compared in a sample of the records with rows. A decoder skips undeclared
+columns and fills missing ones with NULL, so that each sampled record is parsed again. The sample
+takes less than 2 % of the decoder's time.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ _OF_COLUMNS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
 _MOST, _ONE_IN, _SMALL_BYTES = 20, 500, 1 << 16
 _TEXTS = {
     ABSENT_COLUMNS: (
-        "{subject}: declared but missing from {count} of {sampled} sampled records (first: {first}): {names}. These columns are NULL "
-        "in the rows. Check the spelling (names are case-sensitive), and whether the table still has them"
+        "{subject}: declared but missing from {count} of {sampled} sampled records (first: "
+        "{first}): {names}. These columns are NULL in the rows. Check the spelling (names are "
+        "case-sensitive), and whether the table still has them"
     ),
     UNKNOWN_COLUMNS: (
-        "{subject}: in {count} of {sampled} sampled records (first: {first}) but not declared: {names}. These columns are ignored; "
-        "declare those that you need"
+        "{subject}: in {count} of {sampled} sampled records (first: {first}) but not declared: "
+        "{names}. These columns are ignored; declare those that you need"
     ),
     WITHOUT_POSITION: (
         "{subject}: {count} changes have no position in the source's log (first: {first}), and are "
@@ -82,7 +84,8 @@ class Watch:
             try:
                 differing = self.decoder.compare_names(record.key, record.value, record.headers)
             except Exception:
-                # The record was decoded: only an undeclared part can fail. A sample never stops a query.
+                # The record was decoded: only an undeclared part can fail. A sample never stops a
+                # query.
                 continue
             if differing is None:
                 continue
@@ -101,7 +104,11 @@ class Watch:
     def _add(self, seen: dict[str, _Occurrence], columns: Sequence[str], where: str) -> None:
         for column in columns:
             before = seen.get(column)
-            seen[column] = _Occurrence(where) if before is None else before._replace(records=before.records + 1)
+            seen[column] = (
+                _Occurrence(where)
+                if before is None
+                else before._replace(records=before.records + 1)
+            )
 
     def add_without_position(self, first: KafkaRecord, changes: int) -> None:
         """Add changes without a position, and their first record."""
@@ -119,7 +126,9 @@ class Watch:
         notices = [self._of_columns(name) for name in _OF_COLUMNS if self.columns[name]]
         if self.without_position is not None:
             first, count = self.without_position
-            text = _TEXTS[WITHOUT_POSITION].format(subject=self._subject, count=count, first=first.where)
+            text = _TEXTS[WITHOUT_POSITION].format(
+                subject=self._subject, count=count, first=first.where
+            )
             notices.append(Notice((f"{WITHOUT_POSITION} {self.topic}",), text))
         if self.refused and self.refused.total() == self.records:
             notices.append(self._of_refused())
@@ -142,10 +151,13 @@ class Watch:
         return Notice(tuple(f"{name} {self.topic} {column}" for column in columns), text)
 
     def _of_refused(self) -> Notice:
-        counts = ", ".join(f"{condition} {count}" for condition, count in self.refused.most_common())
+        counts = ", ".join(
+            f"{condition} {count}" for condition, count in self.refused.most_common()
+        )
         text = (
-            f"{self._subject}: every record that a task read is bad ({self.records} of {self.records}: {counts}), and no row was "
-            f"returned. Check the format, its options and the schema. The first error: {self.first_error}"
+            f"{self._subject}: every record that a task read is bad ({self.records} of "
+            f"{self.records}: {counts}), and no row was returned. Check the format, its options "
+            f"and the schema. The first error: {self.first_error}"
         )
         return Notice((f"refused {self.topic}",), text)
 
@@ -160,8 +172,15 @@ def sample(decoded: Sequence[Sequence[Any]], size: int) -> list[int]:
     size : int
         The approximate size of a record in bytes.
     """
-    most = _MOST if size * len(decoded) <= _SMALL_BYTES else max(1, min(_MOST, len(decoded) // _ONE_IN))
+    most = (
+        _MOST
+        if size * len(decoded) <= _SMALL_BYTES
+        else max(1, min(_MOST, len(decoded) // _ONE_IN))
+    )
     count = min(most, len(decoded))
     bounds = [index * len(decoded) // count for index in range(count + 1)] if count else []
-    places = [next((place for place in range(start, end) if decoded[place]), None) for start, end in pairwise(bounds)]
+    places = [
+        next((place for place in range(start, end) if decoded[place]), None)
+        for start, end in pairwise(bounds)
+    ]
     return [place for place in places if place is not None]

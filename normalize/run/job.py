@@ -136,9 +136,13 @@ def read_job(path: str | os.PathLike[str]) -> Job:
     try:
         content = msgspec.yaml.decode(text)
     except ImportError:
-        raise MissingDependencyError("job files require PyYAML: pip install 'pyspark-kafka-changelog[run]'") from None
+        raise MissingDependencyError(
+            "job files require PyYAML: pip install 'pyspark-kafka-changelog[run]'"
+        ) from None
     except msgspec.DecodeError as error:
-        raise ArgumentError(f"the job file {path} is not YAML: {' '.join(str(error).split())}") from None
+        raise ArgumentError(
+            f"the job file {path} is not YAML: {' '.join(str(error).split())}"
+        ) from None
     try:
         return _job(_with_environment(content))
     except msgspec.ValidationError as error:
@@ -168,7 +172,9 @@ def _with_nearest(text: str) -> str:
     name, place = unknown[1], unknown[2] or "$"
     names = {name for kind in _structs() for name in kind.__struct_fields__}
     near = get_close_matches(name, names, 1)
-    return f"`{name}` at `{place}` is not an option" + (f": did you mean `{near[0]}`?" if near else "")
+    return f"`{name}` at `{place}` is not an option" + (
+        f": did you mean `{near[0]}`?" if near else ""
+    )
 
 
 @cache
@@ -221,7 +227,9 @@ def _file() -> type[msgspec.Struct]:
     for name, parameter in inspect.signature(sync_database).parameters.items():
         if name not in _OF_THE_CALL:
             required = parameter.default is inspect.Parameter.empty
-            parts.append((name, hints[name]) if required else (name, hints[name], parameter.default))
+            parts.append(
+                (name, hints[name]) if required else (name, hints[name], parameter.default)
+            )
     parts += [
         ("checkpoint_location", str),
         ("name", str, ""),
@@ -238,9 +246,13 @@ def _job(content: Any) -> Job:
     own = {each.name: getattr(file, each.name) for each in fields(Job) if each.name != "arguments"}
     rest = set(file.__struct_fields__) - own.keys() - {"target", "tables", "topic"}
     arguments = {name: getattr(file, name) for name in rest} | {
-        "topic": re.compile(file.topic.pattern) if isinstance(file.topic, TopicPattern) else file.topic,
+        "topic": re.compile(file.topic.pattern)
+        if isinstance(file.topic, TopicPattern)
+        else file.topic,
         "target": _database(file.target),
-        "tables": {name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()},
+        "tables": {
+            name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()
+        },
     }
     settings = {name: _setting(value) for name, value in own.pop("spark").items()}
     return Job(arguments=arguments, spark=settings, **own)
@@ -253,7 +265,9 @@ def _setting(value: Any) -> str:
 def _database(target: Any) -> Database:
     chosen = [name for name in _DATABASES if getattr(target, name) is not None]
     if len(chosen) != 1:
-        raise ArgumentError(f"`$.target` has {len(chosen)} databases: write one of {', '.join(_DATABASES)}")
+        raise ArgumentError(
+            f"`$.target` has {len(chosen)} databases: write one of {', '.join(_DATABASES)}"
+        )
     made: Database = _made(_DATABASES[chosen[0]], getattr(target, chosen[0]), f"target.{chosen[0]}")
     return made
 

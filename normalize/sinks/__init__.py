@@ -1,1 +1,4 @@
-"""Apply changelogs to tables (Delta, Iceberg, PostgreSQL, MySQL, MariaDB), and convert them to and from Delta's change feed."""
+"""Sinks that apply changelogs to tables, and conversions to and from Delta's change feed.
+
+The tables are in Delta, Iceberg, PostgreSQL, MySQL or MariaDB.
+"""

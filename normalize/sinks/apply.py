@@ -1,4 +1,4 @@
-"""Apply a changelog to a table: `apply_changes` for streams, `apply_batch` for bounded DataFrames."""
+"""Changelogs applied to tables: streams by `apply_changes`, bounded DataFrames by `apply_batch`."""
 
 from __future__ import annotations
 
@@ -66,49 +66,54 @@ def apply_changes(
     on_new_column: OnNewColumn = "fail",
     create: bool = True,
 ) -> DataStreamWriter:
-    """Return a writer that applies a changelog stream to a table, which then has the rows of the source.
+    """Return a writer that applies a changelog stream to a table, which then has the source's rows.
 
     For a bounded changelog, also within your own ``foreachBatch``, call `apply_batch`.
 
     Parameters
     ----------
     stream : DataFrame
-        A changelog stream with ``row_kind`` (`from_kafka_changelog`, `from_change_feed`). Filter out rows without a row kind (corrupt
-        records, control events) first.
+        A changelog stream with ``row_kind`` (`from_kafka_changelog`, `from_change_feed`). Filter
+        out rows without a row kind (corrupt records, control events) first.
     target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table. A string is the name of an existing Delta or Iceberg table.
     keys : str or sequence of str
         The columns that identify a row, in all partitions of the table. As in AUTO CDC.
     order_by : str or sequence of str
-        Columns that increase with each change of a key (``offset``), and order its changes within a micro-batch. They may be columns that
-        are not written. With ``scd_type=1``, they are required with Spark Connect (except for a change feed), after a shuffle (joins,
-        aggregates) and for sources other than Kafka. A change that arrives in a later micro-batch than a newer one still applies: read
-        the topic with ``order="source"`` to drop it.
+        Columns that increase with each change of a key (``offset``), and order its changes within a
+        micro-batch. They may be columns that are not written. With ``scd_type=1``, they are
+        required with Spark Connect (except for a change feed), after a shuffle (joins, aggregates)
+        and for sources other than Kafka. A change that arrives in a later micro-batch than a newer
+        one still applies: read the topic with ``order="source"`` to drop it.
     sequence_by : str or sequence of str
-        The same columns for ``scd_type=2``, which requires them. As in AUTO CDC, they order all changes of a key: a late change goes to its
-        place in the history.
+        The same columns for ``scd_type=2``, which requires them. As in AUTO CDC, they order all
+        changes of a key: a late change goes to its place in the history.
     scd_type : 1 or 2
-        1: the table has the rows of the source. 2: the table is a history, with a row for each version of a row. A version is valid from
-        ``__START_AT`` until before ``__END_AT``, which are sequence values (structs if `sequence_by` has several columns). ``__END_AT`` is
-        NULL in current rows. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
+        1: the table has the rows of the source. 2: the table is a history, with a row for each
+        version of a row. A version is valid from ``__START_AT`` until before ``__END_AT``, which
+        are sequence values (structs if `sequence_by` has several columns). ``__END_AT`` is NULL in
+        current rows. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
     track_history : str or sequence of str
-        The written columns of which a change makes a version, with ``scd_type=2``; by default all. An update of the others changes the
-        version of its place in the order of `sequence_by`, which has the values of its last update. As AUTO CDC's
-        ``track_history_column_list``.
+        The written columns of which a change makes a version, with ``scd_type=2``; by default all.
+        An update of the others changes the version of its place in the order of `sequence_by`,
+        which has the values of its last update. As AUTO CDC's ``track_history_column_list``.
     deletes : {"hard", "soft"}
-        ``hard``: a delete removes the row. ``soft``: a delete keeps the row and sets `deleted_column`, which is NULL in all other rows.
+        ``hard``: a delete removes the row. ``soft``: a delete keeps the row and sets
+        `deleted_column`, which is NULL in all other rows.
     deleted_column : str
-        The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column of `order_by`, or otherwise the time
-        at which the micro-batch is applied.
+        The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column
+        of `order_by`, or otherwise the time at which the micro-batch is applied.
     change_feed : bool
-        Append every change, with ``_change_type`` as in Delta's change feed (`to_change_feed`), the micro-batch's number as
-        ``_commit_version`` and its time as ``_commit_timestamp``. Both rows of an update are rows of the table, and none is ever changed.
+        Append every change, with ``_change_type`` as in Delta's change feed (`to_change_feed`), the
+        micro-batch's number as ``_commit_version`` and its time as ``_commit_timestamp``. Both rows
+        of an update are rows of the table, and none is ever changed.
     column_list : str or sequence of str
         The columns to write; by default all, including metadata. As in AUTO CDC.
     on_new_column : {"add", "ignore", "fail"}
-        What happens to a column that the table lacks. ``add`` adds it, with NULL in existing rows. ``ignore`` does not write it, and logs a
-        warning; it is written as soon as the table has it. ``fail`` is an error with the ``ALTER TABLE`` that adds it. ``__START_AT`` and
-        ``__END_AT`` are never added.
+        What happens to a column that the table lacks. ``add`` adds it, with NULL in existing rows.
+        ``ignore`` does not write it, and logs a warning; it is written as soon as the table has it.
+        ``fail`` is an error with the ``ALTER TABLE`` that adds it. ``__START_AT`` and ``__END_AT``
+        are never added.
     create : bool
         Whether to create a missing table, with these columns and keys.
 
@@ -120,39 +125,48 @@ def apply_changes(
     Raises
     ------
     ArgumentError, SchemaError, TargetError, ChangeOrderError
-        During this call, when the arguments or the table cannot be used; `SchemaError` also for a column name that the table does not
-        support. In a micro-batch: `ArgumentError` for a row without a row kind, `MissingFieldError` for a NULL key, `ChangeOrderError`
-        if a key's last change is ambiguous, `ConflictError` if other writers prevented every attempt.
+        During this call, when the arguments or the table cannot be used; `SchemaError` also for a
+        column name that the table does not support. In a micro-batch: `ArgumentError` for a row
+        without a row kind, `MissingFieldError` for a NULL key, `ChangeOrderError` if a key's last
+        change is ambiguous, `ConflictError` if other writers prevented every attempt.
 
     Notes
     -----
     Spark's AUTO CDC is ``pyspark.pipelines.create_auto_cdc_flow`` (Spark 4.2).
 
-    Each micro-batch applies the last change of each key, with ``scd_type=2`` every change, in one commit of the table. If another writer
-    changes the table at the same time (a commit conflict of Delta or Iceberg, a deadlock of a database), the micro-batch is applied again:
-    ten times at most, after pauses that double from 0.2 to 10 seconds.
+    Each micro-batch applies the last change of each key, with ``scd_type=2`` every change, in one
+    commit of the table. If another writer changes the table at the same time (a commit conflict of
+    Delta or Iceberg, a deadlock of a database), the micro-batch is applied again: ten times at
+    most, after pauses that double from 0.2 to 10 seconds.
 
-    A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A change feed would have its changes
-    twice. It therefore stores the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary
-    of Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
+    A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A
+    change feed would have its changes twice. It therefore stores the query's last micro-batch in
+    the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of Iceberg's
+    snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
 
-    A history (``scd_type=2``) has two kinds of rows that are valid at no time, for changes that arrive late. An update that changes no
-    tracked column makes no version, as in AUTO CDC: it is a row whose ``__END_AT`` equals its ``__START_AT``, and which has the values
-    before the update. A delete without a row before it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an auxiliary table.
-    Read versions with ``WHERE __START_AT < __END_AT OR __END_AT IS NULL``.
+    A history (``scd_type=2``) has two kinds of rows that are valid at no time, for changes that
+    arrive late. An update that changes no tracked column makes no version, as in AUTO CDC: it is a
+    row whose ``__END_AT`` equals its ``__START_AT``, and which has the values before the update. A
+    delete without a row before it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an
+    auxiliary table. Read versions with ``WHERE __START_AT < __END_AT OR __END_AT IS NULL``.
 
-    Of changes of a key with equal sequence values, an insert or update comes after a delete. Two inserts or updates are a
-    `ChangeOrderError` in one micro-batch; in a later one, the new row replaces the version.
+    Of changes of a key with equal sequence values, an insert or update comes after a delete. Two
+    inserts or updates are a `ChangeOrderError` in one micro-batch; in a later one, the new row
+    replaces the version.
 
-    Order a history by a position in the log. In a column of the row such as ``updated_at``, a delete has the value of the last version, and
-    so has no effect.
+    Order a history by a position in the log. In a column of the row such as ``updated_at``, a
+    delete has the value of the last version, and so has no effect.
 
     Queries that write one history at the same time must write different keys.
 
-    Spark Connect supports Delta and Iceberg tables. It runs micro-batches on its server, where this package must be installed.
+    Spark Connect supports Delta and Iceberg tables. It runs micro-batches on its server, where this
+    package must be installed.
     """
     if not stream.isStreaming:
-        raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
+        raise ArgumentError(
+            "apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, "
+            "target, ...)"
+        )
     options = Options(
         names_of(keys),
         names_of(order_by),
@@ -172,7 +186,10 @@ def apply_changes(
         stream, sink = stream.alias(mark), replace(sink, mark=mark)
     if scd_type == 1 and not change_feed and not column_list and has_default_stage(stream):
         _log.info(
-            "sync_table(spark, topic, ..., target=%s) keeps the same table without the keyed stage, which only removes equal rows here",
+            (
+                "sync_table(spark, topic, ..., target=%s) keeps the same table without the keyed "
+                "stage, which only removes equal rows here"
+            ),
             target,
         )
     writer = stream.writeStream.foreachBatch(sink)
@@ -200,20 +217,27 @@ def apply_batch(
     Parameters
     ----------
     df : DataFrame
-        A bounded changelog with ``row_kind``, or the DataFrame of your ``foreachBatch`` function. Filter out rows without a row kind first.
-    target, keys, order_by, sequence_by, scd_type, track_history, deletes, deleted_column, column_list, on_new_column, create
+        A bounded changelog with ``row_kind``, or the DataFrame of your ``foreachBatch`` function.
+        Filter out rows without a row kind first.
+    target, keys, order_by, sequence_by, scd_type, track_history, deletes, deleted_column,
+    column_list, on_new_column, create
         As in `apply_changes`.
     change_feed : bool
-        As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call in the same micro-batch appends
-        nothing. Outside of a stream, ``_commit_version`` is NULL, and a second call appends the changes again.
+        As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call
+        in the same micro-batch appends nothing. Outside of a stream, ``_commit_version`` is NULL,
+        and a second call appends the changes again.
 
     Raises
     ------
     ArgumentError, SchemaError, TargetError, ChangeOrderError, MissingFieldError, ConflictError
-        As in `apply_changes`; `TargetError` also when the table refuses the rows, such as by a CHECK constraint.
+        As in `apply_changes`; `TargetError` also when the table refuses the rows, such as by a
+        CHECK constraint.
     """
     if df.isStreaming:
-        raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
+        raise ArgumentError(
+            "apply_batch requires a bounded DataFrame, and this one is a stream: call "
+            "apply_changes(stream, target, ...)"
+        )
     options = Options(
         names_of(keys),
         names_of(order_by),
@@ -234,7 +258,7 @@ def apply_batch(
 
 @contextmanager
 def _java_errors(df: DataFrame, target: TableTarget | str) -> Iterator[None]:
-    """Raise an exception of Java, of which py4j shows the whole trace, as a `TargetError` with its cause."""
+    """Raise a Java exception, whose trace py4j shows in full, as a `TargetError` with its cause."""
     if is_connect(df):  # its client has no py4j
         yield
         return
@@ -263,7 +287,9 @@ class Options:
     create: bool
 
 
-def _apply(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+def _apply(
+    df: DataFrame, target: TableTarget | str, options: Options
+) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
@@ -282,12 +308,19 @@ def _apply_of(
 
     may = options.create, options.on_new_column
     if options.change_feed:
-        return AppendChangeFeed(table, TableSpec((*written, *_change_feed_fields()), (), *may), written)
+        return AppendChangeFeed(
+            table, TableSpec((*written, *_change_feed_fields()), (), *may), written
+        )
     if options.scd_type == 2:
         if not table.histories:
             kind = type(table).__name__
-            raise ArgumentError(f"scd_type=2 is not supported for {kind}: write the history to a DeltaTarget or an IcebergTarget")
-        spec = TableSpec((*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True)
+            raise ArgumentError(
+                f"scd_type=2 is not supported for {kind}: write the history to a DeltaTarget or an "
+                "IcebergTarget"
+            )
+        spec = TableSpec(
+            (*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True
+        )
         return ApplyVersions(table, spec, options.sequence_by, options.track_history)
     if not options.order_by:
         require_arrival_order(df, options.keys)
@@ -339,9 +372,13 @@ class AppendChangeFeed:
         from pyspark.sql import functions as F
 
         running = self._running(batch.sparkSession, number)
-        changes = to_change_feed(batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written)))
+        changes = to_change_feed(
+            batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written))
+        )
         version = F.lit(None if running is None else running.number).cast("bigint")
-        stamped = changes.withColumns({COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()})
+        stamped = changes.withColumns(
+            {COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()}
+        )
         # Also for a batch that is then skipped: computing the rows writes the query's state.
         with computed(stamped) as rows:
             if not rows.isEmpty():
@@ -358,11 +395,23 @@ class AppendChangeFeed:
 
 
 def _written(df: DataFrame, options: Options) -> list[StructField]:
-    fields = {field.name: field for field in df.schema.fields if field.name not in (ROW_KIND, *SIDE_OUTPUTS)}
-    unknown = [name for name in (*options.column_list, *options.order_by, *options.sequence_by) if name not in fields]
+    fields = {
+        field.name: field
+        for field in df.schema.fields
+        if field.name not in (ROW_KIND, *SIDE_OUTPUTS)
+    }
+    unknown = [
+        name
+        for name in (*options.column_list, *options.order_by, *options.sequence_by)
+        if name not in fields
+    ]
     if unknown:
-        raise ArgumentError(f"the DataFrame has no column {unknown[0]!r}; it has {', '.join(fields)}")
-    require_distinct(df, [*(options.column_list or fields), *options.order_by, *options.sequence_by])
+        raise ArgumentError(
+            f"the DataFrame has no column {unknown[0]!r}; it has {', '.join(fields)}"
+        )
+    require_distinct(
+        df, [*(options.column_list or fields), *options.order_by, *options.sequence_by]
+    )
     return [fields[name] for name in options.column_list or fields]
 
 
@@ -373,14 +422,22 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
         raise ArgumentError("keys is missing: pass keys=[...], the columns that identify a row")
     unknown = [name for name in options.keys if name not in names]
     if unknown:
-        raise ArgumentError(f"keys has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
+        raise ArgumentError(
+            f"keys has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}"
+        )
     untracked = [name for name in options.track_history if name not in names]
     if untracked:
-        raise ArgumentError(f"track_history has {untracked[0]!r}, which is not one of the columns to write: {', '.join(names)}")
+        raise ArgumentError(
+            f"track_history has {untracked[0]!r}, which is not one of the columns to write: "
+            f"{', '.join(names)}"
+        )
     own = _own_columns(options)
     reserved = [name for name in names if name.lower() in own]
     if reserved:
-        raise ArgumentError(f"column {reserved[0]} is one that apply_changes writes itself: leave it out with column_list=[...]")
+        raise ArgumentError(
+            f"column {reserved[0]} is one that apply_changes writes itself: leave it out with "
+            "column_list=[...]"
+        )
 
 
 def _check_kind_of_table(options: Options) -> None:
@@ -402,13 +459,20 @@ def _check_kind_of_table(options: Options) -> None:
 def _check_order(options: Options) -> None:
     history, order = options.scd_type == 2, options.order_by
     wrong = {
-        "sequence_by is missing, which scd_type=2 requires: pass columns that increase with each change of a key": history
-        and not options.sequence_by,
-        "order_by and scd_type=2 cannot be combined: pass its columns as sequence_by": history and order,
-        "sequence_by requires scd_type=2: pass order_by, which orders the changes of a micro-batch and drops no late ones": not history
-        and options.sequence_by,
-        "track_history requires scd_type=2: pass it too, or remove track_history": not history and options.track_history,
-        "change_feed and order_by cannot be combined: remove one of them": options.change_feed and order,
+        (
+            "sequence_by is missing, which scd_type=2 requires: pass columns that increase with "
+            "each change of a key"
+        ): history and not options.sequence_by,
+        "order_by and scd_type=2 cannot be combined: pass its columns as sequence_by": history
+        and order,
+        (
+            "sequence_by requires scd_type=2: pass order_by, which orders the changes of a "
+            "micro-batch and drops no late ones"
+        ): not history and options.sequence_by,
+        "track_history requires scd_type=2: pass it too, or remove track_history": not history
+        and options.track_history,
+        "change_feed and order_by cannot be combined: remove one of them": options.change_feed
+        and order,
     }
     for text, is_wrong in wrong.items():
         if is_wrong:
@@ -427,5 +491,9 @@ def _own_columns(options: Options) -> set[str]:
 def _change_feed_fields() -> list[StructField]:
     from pyspark.sql.types import LongType, StringType, StructField, TimestampType
 
-    names = {CHANGE_TYPE: StringType(), COMMIT_VERSION: LongType(), COMMIT_TIMESTAMP: TimestampType()}
+    names = {
+        CHANGE_TYPE: StringType(),
+        COMMIT_VERSION: LongType(),
+        COMMIT_TIMESTAMP: TimestampType(),
+    }
     return [StructField(name, kind) for name, kind in names.items()]

@@ -1,8 +1,10 @@
-"""Check whether the plan of a DataFrame keeps the order of each key's rows, or has one row for each key.
+"""The check whether a DataFrame's plan keeps the order of a key's rows, or has one row per key.
 
-Rows of one key come in order from Kafka (a key is in one Kafka partition, which is one partition of Spark) and from ChangelogNormalize.
-Spark's narrow operations keep the order of a partition. A shuffle does not: after a join, a ``groupBy`` or a ``repartition`` a delete may
-precede the insert of its row. The result of a ``groupBy`` has one row for each group, and so needs no order if the group is the key.
+Rows of one key come in order from Kafka (a key is in one Kafka partition, which is one partition of
+Spark) and from ChangelogNormalize. Spark's narrow operations keep the order of a partition. A
+shuffle does not: after a join, a ``groupBy`` or a ``repartition`` a delete may precede the insert
+of its row. The result of a ``groupBy`` has one row for each group, and so needs no order if the
+group is the key.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ class ChangeOrderError(ChangelogError, ValueError):
 
 _BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "OneRowRelation", "Sort"}
 """Nodes that define the order: a sort, sources, and the keyed stage."""
-_REMEDY = "pass order_by=['offset'], or another column that increases with each change of a key (metadata=['offset'] adds Kafka's)"
+_REMEDY = (
+    "pass order_by=['offset'], or another column that increases with each change of a key "
+    "(metadata=['offset'] adds Kafka's)"
+)
 _UNORDERED_RDD = re.compile(r"\b(?:Shuffled|Coalesced|CoGrouped|\w*Checkpoint)\w*RDD")
 
 
 def require_arrival_order(df: DataFrame, keys: Sequence[str]) -> None:
-    """Raise an error for a DataFrame that may have several rows of a key, and whose plan may reorder them.
+    """Raise an error if a DataFrame may have several rows of a key, and its plan may reorder them.
 
     Raises
     ------
@@ -41,15 +46,16 @@ def require_arrival_order(df: DataFrame, keys: Sequence[str]) -> None:
     """
     if is_connect(df):
         raise ChangeOrderError(
-            f"Spark Connect requires order_by, since its client does not see whether a key's rows are in order: {_REMEDY}. If each key "
-            "has one row, as in the result of a GROUP BY, pass any column without NULL"
+            "Spark Connect requires order_by, since its client does not see whether a key's rows "
+            f"are in order: {_REMEDY}. If each key has one row, as in the result of a GROUP BY, "
+            "pass any column without NULL"
         )
     plan = plan_of(df)
     unordered = _unordered(plan)
     if unordered and not _one_row_for_each(plan, keys):
         raise ChangeOrderError(
-            f"the plan contains {unordered}, which does not keep the order of a key's rows: {_REMEDY}. For the result of a GROUP BY, pass "
-            "its columns as keys instead"
+            f"the plan contains {unordered}, which does not keep the order of a key's rows: "
+            f"{_REMEDY}. For the result of a GROUP BY, pass its columns as keys instead"
         )
 
 
@@ -74,25 +80,47 @@ def _is_kafka(node: Node, name: str) -> bool:
         return bool(node.java.sourceName() == "kafka")
     if name == "StreamingDataSourceV2ScanRelation":  # of a running query
         return bool(node.java.stream().getClass().getSimpleName() == "KafkaMicroBatchStream")
-    return name == "LogicalRelation" and node.java.relation().getClass().getSimpleName() == "KafkaRelation"
+    return (
+        name == "LogicalRelation"
+        and node.java.relation().getClass().getSimpleName() == "KafkaRelation"
+    )
 
 
 def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
-    """Return whether the rows are groups of a ``groupBy`` all of whose columns are among the keys."""
+    """Return whether the rows are groups of a ``groupBy`` whose columns are all among the keys."""
     names = {name.lower() for name in keys}
-    ids = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
+    ids = {
+        attribute.exprId().id()
+        for attribute in elements(node.java.output())
+        if attribute.name().lower() in names
+    }
     while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):
         if node.name == "Project":
-            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in ids)
-            ids = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
+            sources = (
+                _source(entry)
+                for entry in elements(node.java.projectList())
+                if entry.exprId().id() in ids
+            )
+            ids = {
+                source.exprId().id()
+                for source in sources
+                if source.getClass().getSimpleName() == "AttributeReference"
+            }
         node = node.children[0]
     return node.name == "Aggregate" and _shows_groups(node, ids)
 
 
 def _shows_groups(node: Node, ids: set[int]) -> bool:
     """Return whether all columns of a ``groupBy`` are among the columns with these ids."""
-    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in ids]
-    return all(any(group.semanticEquals(source) for source in shown) for group in elements(node.java.groupingExpressions()))
+    shown = [
+        _source(entry)
+        for entry in elements(node.java.aggregateExpressions())
+        if entry.exprId().id() in ids
+    ]
+    return all(
+        any(group.semanticEquals(source) for source in shown)
+        for group in elements(node.java.groupingExpressions())
+    )
 
 
 def _source(entry: Any) -> Any:

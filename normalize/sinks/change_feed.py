@@ -1,4 +1,4 @@
-"""Convert changelogs to and from Delta's change-feed names: `to_change_feed` and `from_change_feed`.
+"""Changelog conversion to and from Delta's change-feed names: `to_change_feed`, `from_change_feed`.
 
 =============  ====================
 ``row_kind``   ``_change_type``
@@ -9,7 +9,8 @@
 ``-D``         ``delete``
 =============  ====================
 
-Delta's ``readChangeFeed``, Iceberg's ``create_changelog_view`` (in upper case) and the ``changes()`` of Spark 4.2 use them.
+Delta's ``readChangeFeed``, Iceberg's ``create_changelog_view`` (in upper case) and the
+``changes()`` of Spark 4.2 use them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def to_change_feed(df: DataFrame) -> DataFrame:
     Parameters
     ----------
     df : DataFrame
-        A changelog with ``row_kind``, streaming or not. A row whose ``row_kind`` is NULL fails the query.
+        A changelog with ``row_kind``, streaming or not. A row whose ``row_kind`` is NULL fails the
+        query.
 
     Raises
     ------
@@ -57,9 +59,11 @@ def from_change_feed(df: DataFrame) -> DataFrame:
     Parameters
     ----------
     df : DataFrame
-        The result of Delta's ``readChangeFeed``, a change feed that `apply_changes` wrote, or another DataFrame with ``_change_type``. Its
-        rows have no order: to apply them, pass ``order_by="_commit_version"`` (for one of `apply_changes`, add a column that orders
-        the changes of a micro-batch, such as ``offset``). Delta's feed has preimages: to aggregate it, pass ``changelog_mode="all"``.
+        The result of Delta's ``readChangeFeed``, a change feed that `apply_changes` wrote, or
+        another DataFrame with ``_change_type``. Its rows have no order: to apply them, pass
+        ``order_by="_commit_version"`` (for one of `apply_changes`, add a column that orders the
+        changes of a micro-batch, such as ``offset``). Delta's feed has preimages: to aggregate it,
+        pass ``changelog_mode="all"``.
 
     Raises
     ------
@@ -67,7 +71,10 @@ def from_change_feed(df: DataFrame) -> DataFrame:
         When `df` has no ``_change_type``, or already has a ``row_kind``.
     """
     if CHANGE_TYPE not in df.columns:
-        raise ArgumentError(f"the DataFrame has no column {CHANGE_TYPE}, as a change feed has: read Delta with readChangeFeed=true")
+        raise ArgumentError(
+            f"the DataFrame has no column {CHANGE_TYPE}, as a change feed has: read Delta with "
+            "readChangeFeed=true"
+        )
     if ROW_KIND in df.columns:
         raise ArgumentError(f"the DataFrame already has a column {ROW_KIND}: drop or rename it")
     others = [backquoted(name) for name in df.columns if name != CHANGE_TYPE]
@@ -79,7 +86,11 @@ def _translated(name: str, words: Mapping[str, str], *, lower: bool = False) -> 
     from pyspark.sql import functions as F
 
     column = F.lower(F.col(name)) if lower else F.col(name)
-    unknown = F.concat(F.lit(f"[ARGUMENT] {name} is "), F.coalesce(F.col(name), F.lit("NULL")), F.lit(f", not one of {', '.join(words)}"))
+    unknown = F.concat(
+        F.lit(f"[ARGUMENT] {name} is "),
+        F.coalesce(F.col(name), F.lit("NULL")),
+        F.lit(f", not one of {', '.join(words)}"),
+    )
     translated = F.raise_error(unknown).cast("string")
     for word, other in words.items():
         translated = F.when(column == word, other).otherwise(translated)

@@ -1,4 +1,4 @@
-"""Descriptions of the databases that `sync_database` writes: where their tables are, and how they are named."""
+"""The databases that `sync_database` writes: where their tables are, and how they are named."""
 
 from __future__ import annotations
 
@@ -16,13 +16,23 @@ from .soft_deletes import DELETED_AT, soft_delete_column
 from .targets import TableTarget, TargetError
 
 _PLACES = ("database", "schema", "table")
-_FOLDERS_OF_TABLES = frozenset({"_delta_log", "_change_data", "_delta_index", "_symlink_format_manifest", "_spark_metadata", "_temporary"})
-"""Folders that Delta and Spark make in a table's folder: with a table of this name, they would take its database for a table."""
+_FOLDERS_OF_TABLES = frozenset(
+    {
+        "_delta_log",
+        "_change_data",
+        "_delta_index",
+        "_symlink_format_manifest",
+        "_spark_metadata",
+        "_temporary",
+    }
+)
+"""Folders that Delta and Spark make in a table's folder: with a table of this name, they would take
+its database for a table."""
 
 
 @dataclass(frozen=True)
 class LakeDatabase:
-    """A namespace of the session's catalogs, whose tables are written with Spark's ``MERGE INTO``."""
+    """A namespace of the session's catalogs; Spark's ``MERGE INTO`` writes its tables."""
 
     name: str
     table: str = "{table}"
@@ -33,7 +43,9 @@ class LakeDatabase:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ArgumentError(f"{type(self).__name__} requires the name of a database, got {self.name!r}")
+            raise ArgumentError(
+                f"{type(self).__name__} requires the name of a database, got {self.name!r}"
+            )
         check_template(self.table)
         soft_delete_column(self.deletes, self.deleted_column)
         require_scd_type(self.scd_type, self.deletes)
@@ -56,15 +68,16 @@ class DeltaDatabase(LakeDatabase):
     Parameters
     ----------
     name : str
-        A path (with a ``/``), in which each table is a folder, or a database of the session's catalogs (``shop``, ``catalog.shop``).
+        A path (with a ``/``), in which each table is a folder, or a database of the session's
+        catalogs (``shop``, ``catalog.shop``).
     table : str
-        The template of the tables' names, with ``{table}``, and optionally ``{schema}`` and ``{database}`` of the source table:
-        ``"{database}_{table}"``.
+        The template of the tables' names, with ``{table}``, and optionally ``{schema}`` and
+        ``{database}`` of the source table: ``"{database}_{table}"``.
     deletes, deleted_column
         As of `apply_changes`, for all tables. `TableOptions` has them for one table.
     scd_type : {1, 2}
-        2: all tables are histories, with a row for each version of a row, as of `apply_changes`. The offset in Kafka orders them.
-        `TableOptions` has it for one table.
+        2: all tables are histories, with a row for each version of a row, as of `apply_changes`.
+        The offset in Kafka orders them. `TableOptions` has it for one table.
     """
 
     of: ClassVar[type[LakeTarget]] = DeltaTarget
@@ -76,11 +89,17 @@ class DeltaDatabase(LakeDatabase):
     def target(self, name: str) -> TableTarget:
         """Return the table with this name; in a path, a name cannot leave the folder."""
         if name.lower() in _FOLDERS_OF_TABLES:
-            raise TargetError(f"the table name {name!r} is that of a folder in Delta tables: pass tables={{...: TableOptions(name=...)}}")
+            raise TargetError(
+                f"the table name {name!r} is that of a folder in Delta tables: pass tables={{...: "
+                "TableOptions(name=...)}"
+            )
         if not is_path(self.name):
             return super().target(name)
         if "/" in name or "\\" in name or name in ("", ".", ".."):
-            raise TargetError(f"the table name {name!r} cannot be a folder's name: pass tables={{...: TableOptions(name=...)}}")
+            raise TargetError(
+                f"the table name {name!r} cannot be a folder's name: pass tables={{...: "
+                "TableOptions(name=...)}"
+            )
         return DeltaTarget(f"{self.name.rstrip('/')}/{name}")
 
 
@@ -143,7 +162,9 @@ class JdbcDatabase:
             When the name has a dot, which separates a schema.
         """
         if "." in name:
-            raise TargetError(f"the table name {name!r} has a dot: pass tables={{...: TableOptions(name=...)}}")
+            raise TargetError(
+                f"the table name {name!r} has a dot: pass tables={{...: TableOptions(name=...)}}"
+            )
         qualified = name if self.schema is None else f"{self.schema}.{name}"
         return JdbcTarget(self.url, qualified, self.user, self.password, self.options)
 
@@ -166,7 +187,7 @@ class OneTable:
 
     @property
     def source_table(self) -> str:
-        """The name of the source table in the file and in errors: the last part of the target's name."""
+        """The source table's name in the file and in errors: the last part of the target's."""
         return self.of_table.sql_name.replace("`", "").rstrip("/").rpartition("/")[2]
 
     def target(self, name: str) -> TableTarget:
@@ -203,18 +224,23 @@ def check_template(template: str) -> None:
         found = ["?"]
     unknown = [name for name in found if name not in _PLACES]
     if unknown or "table" not in found:
-        raise ArgumentError(f"the template of table names is {template!r}: write {{table}}, and optionally {{schema}} and {{database}}")
+        raise ArgumentError(
+            f"the template of table names is {template!r}: write {{table}}, and optionally "
+            "{schema} and {database}"
+        )
 
 
 def source_id(names: Sequence[str]) -> str:
-    """Return the name of a source table, as users write it: ``shop.orders``. A part with a dot is in backquotes.
+    """Return a source table's name as users write it (``shop.orders``), dotted parts in backquotes.
 
     Examples
     --------
     >>> source_id(["shop", "orders"]), source_id(["shop", "order.items"])
     ('shop.orders', 'shop.`order.items`')
     """
-    return ".".join(backquoted(name) if {".", "`"} & set(name) or not name else name for name in names)
+    return ".".join(
+        backquoted(name) if {".", "`"} & set(name) or not name else name for name in names
+    )
 
 
 def table_name(template: str, source: str) -> str:
@@ -224,8 +250,9 @@ def table_name(template: str, source: str) -> str:
     ----------
     template : str
     source : str
-        As of `source_id`, or a topic. Its last part is the table, the part before it the schema, and the first of three the database. A
-        producer that writes two parts has no schema of its own, and so ``{schema}`` and ``{database}`` are the same.
+        As of `source_id`, or a topic. Its last part is the table, the part before it the schema,
+        and the first of three the database. A producer that writes two parts has no schema of its
+        own, and so ``{schema}`` and ``{database}`` are the same.
 
     Raises
     ------
@@ -244,4 +271,7 @@ def table_name(template: str, source: str) -> str:
     try:
         return template.format(**places)
     except KeyError as error:
-        raise TargetError(f"the source table {source!r} has no {error.args[0]} for the template {template!r}: remove it") from None
+        raise TargetError(
+            f"the source table {source!r} has no {error.args[0]} for the template {template!r}: "
+            "remove it"
+        ) from None

@@ -1,8 +1,9 @@
 """The SQL dialects of PostgreSQL, and of MySQL and MariaDB: types, staging, upserts, deletes.
 
-A staging table has the target's column types, so that the database compares and stores values as in the target. Its columns are called
-``c0`` and so on, since Spark's JDBC writer does not escape names. Statements take a mapping from the target's names to these.
-Dates and times are sent as text, in UTC: drivers shift them by the JVM's time zone, and lose the hour that summer time skips.
+A staging table has the target's column types, so that the database compares and stores values as in
+the target. Its columns are called ``c0`` and so on, since Spark's JDBC writer does not escape
+names. Statements take a mapping from the target's names to these. Dates and times are sent as text,
+in UTC: drivers shift them by the JVM's time zone, and lose the hour that summer time skips.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 _TEXT = {
     "date": "CAST({0} AS STRING)",
     "timestamp_ntz": "CAST({0} AS STRING)",
-    # By arithmetic: a cast would use the session's time zone, in which an hour in autumn is ambiguous.
-    "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * 0.000001BD AS DECIMAL(18,6)))"
-    " AS STRING)",
+    # By arithmetic: a cast would use the session's time zone, in which an hour in autumn is
+    # ambiguous.
+    "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * "
+    "0.000001BD AS DECIMAL(18,6))) AS STRING)",
 }
 
 
@@ -39,7 +41,8 @@ class Dialect:
     Parameters
     ----------
     binary_collation : str
-        The collation of text in a created primary key, which distinguishes ``a``, ``A`` and ``a`` with a trailing blank.
+        The collation of text in a created primary key, which distinguishes ``a``, ``A`` and ``a``
+        with a trailing blank.
     """
 
     binary_collation: str = ""
@@ -47,13 +50,19 @@ class Dialect:
     driver: ClassVar[str] = "org.postgresql.Driver"
     quote: ClassVar[str] = '"'
     missing_table: ClassVar[str] = "42P01"
-    # The server converts text to the column's type: dates and times, and json, uuid, enums, inet from STRING.
-    properties: ClassVar[Mapping[str, str]] = {"stringtype": "unspecified", "reWriteBatchedInserts": "true"}
-    # Indexes that ON CONFLICT supports: of whole columns and all rows. An INCLUDE column is not part of the key.
+    # The server converts text to the column's type: dates and times, and json, uuid, enums, inet
+    # from STRING.
+    properties: ClassVar[Mapping[str, str]] = {
+        "stringtype": "unspecified",
+        "reWriteBatchedInserts": "true",
+    }
+    # Indexes that ON CONFLICT supports: of whole columns and all rows. An INCLUDE column is not
+    # part of the key.
     unique_indexes: ClassVar[str] = (
-        "SELECT i.indexrelid, a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid "
-        "AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1]) "
-        "WHERE i.indrelid = CAST(? AS regclass) AND i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL"
+        "SELECT i.indexrelid, a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = "
+        "i.indrelid AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1]) WHERE "
+        "i.indrelid = CAST(? AS regclass) AND i.indisunique AND i.indimmediate AND i.indpred IS "
+        "NULL AND i.indexprs IS NULL"
     )
     timestamp_suffix: ClassVar[str] = "+00"
     types: ClassVar[Mapping[str, str]] = {
@@ -90,8 +99,15 @@ class Dialect:
         if kind.startswith("decimal"):
             return kind.upper()
         if kind not in self.types:
-            hint = "convert it to text with to_json(...)" if kind.split("<")[0] in ("array", "map", "struct") else "cast it first"
-            raise SchemaError(f"column {backquoted(field.name)} is {kind}, which has no type in the database: {hint}")
+            hint = (
+                "convert it to text with to_json(...)"
+                if kind.split("<")[0] in ("array", "map", "struct")
+                else "cast it first"
+            )
+            raise SchemaError(
+                f"column {backquoted(field.name)} is {kind}, which has no type in the database: "
+                f"{hint}"
+            )
         return self._key_type(kind) if in_key else self.types[kind]
 
     def _key_type(self, kind: str) -> str:
@@ -99,46 +115,81 @@ class Dialect:
 
     def create(self, table: str, fields: Sequence[StructField], primary_key: Sequence[str]) -> str:
         """Return the statement that creates a table."""
-        columns = [f"{self.name(field.name)} {self.type(field, in_key=field.name in primary_key)}" for field in fields]
+        columns = [
+            f"{self.name(field.name)} {self.type(field, in_key=field.name in primary_key)}"
+            for field in fields
+        ]
         key = [f"PRIMARY KEY ({self.names(primary_key)})"] if primary_key else []
         return f"CREATE TABLE IF NOT EXISTS {self.table(table)} ({', '.join([*columns, *key])})"
 
     def add(self, table: str, field: StructField) -> str:
         """Return the statement that adds a column."""
-        return f"ALTER TABLE {self.table(table)} ADD COLUMN {self.name(field.name)} {self.type(field, in_key=False)}"
+        return (
+            f"ALTER TABLE {self.table(table)} ADD COLUMN {self.name(field.name)} "
+            f"{self.type(field, in_key=False)}"
+        )
 
     def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
         """Return the statement that gives a column another type."""
-        return f"ALTER TABLE {self.table(table)} ALTER COLUMN {self.name(field.name)} TYPE {self.type(field, in_key=in_key)}"
+        return (
+            f"ALTER TABLE {self.table(table)} ALTER COLUMN {self.name(field.name)} TYPE "
+            f"{self.type(field, in_key=in_key)}"
+        )
 
     def stage(
-        self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False, bases: Mapping[str, str] | None = None
+        self,
+        staging: str,
+        table: str,
+        columns: Mapping[str, str],
+        *,
+        partial_rows: bool = False,
+        bases: Mapping[str, str] | None = None,
     ) -> str:
-        """Return the statement that creates the staging table: nullable columns of the target's types, the row kind, missing columns.
+        """Return the statement that creates the staging table.
+
+        The table has nullable columns of the target's types, the row kind, and the missing columns.
 
         `bases` are the columns of the key whose row has the missing columns, as `columns`.
         """
         kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in [*columns.items(), *(bases or {}).items()])
-        return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM {self.table(table)} WITH NO DATA"
+        names = ", ".join(
+            f"{self.name(name)} AS {staged}"
+            for name, staged in [*columns.items(), *(bases or {}).items()]
+        )
+        return (
+            f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM "
+            f"{self.table(table)} WITH NO DATA"
+        )
 
     def staged_kinds(self, columns: int, partial_rows: bool) -> str:
         """Return the columns of the staging table that the target does not have."""
         kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
         # A flag for each column, and the place of a record: a topic has up to 249 characters.
-        return f"{kind}, CAST(NULL AS CHAR({columns + 300})) AS {ABSENT_COLUMN}" if partial_rows else kind
+        return (
+            f"{kind}, CAST(NULL AS CHAR({columns + 300})) AS {ABSENT_COLUMN}"
+            if partial_rows
+            else kind
+        )
 
-    def incomplete(self, staging: str, table: str, primary_key: Mapping[str, str], deleted: str | None) -> str:
-        """Return the query for a partial row of a key that the target does not have, or has deleted softly; NULL if there is none."""
+    def incomplete(
+        self, staging: str, table: str, primary_key: Mapping[str, str], deleted: str | None
+    ) -> str:
+        """Return the query for a partial row whose key the target lacks or has deleted softly.
+
+        The query returns NULL if there is no such row.
+        """
         gone = "" if deleted is None else f" OR t.{self.name(deleted)} IS NOT NULL"
         is_gone = f"(t.{self.name(next(iter(primary_key)))} IS NULL{gone})"
         return (
-            f"SELECT MIN(s.{ABSENT_COLUMN}) FROM {self.table(staging)} AS s LEFT JOIN {self.table(table)} AS t "
-            f"ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} IN {ADDS} AND s.{ABSENT_COLUMN} IS NOT NULL AND {is_gone}"
+            f"SELECT MIN(s.{ABSENT_COLUMN}) FROM {self.table(staging)} AS s LEFT JOIN "
+            f"{self.table(table)} AS t ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} "
+            f"IN {ADDS} AND s.{ABSENT_COLUMN} IS NOT NULL AND {is_gone}"
         )
 
-    def complete(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
-        """Return the statement that gives partial rows of the staging table the target's values in the columns that they lack."""
+    def complete(
+        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
+    ) -> str:
+        """Return the statement that fills staged partial rows' missing columns from the target."""
         sets = ", ".join(f"{staged} = {value}" for staged, value in self.completed(columns).items())
         return (
             f"UPDATE {self.table(staging)} AS s SET {sets} FROM {self.table(table)} AS t "
@@ -159,16 +210,27 @@ class Dialect:
             f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
-    def soft_delete(self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]) -> str:
-        """Return the statement that sets the time of a delete, whose columns in the two tables are `deleted`, unless it is set."""
+    def soft_delete(
+        self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]
+    ) -> str:
+        """Return the statement that sets the time of a delete, unless it is set.
+
+        `deleted` are the columns of this time in the target and in the staging table.
+        """
         name, staged = self.name(deleted[0]), deleted[1]
         return (
-            f"UPDATE {self.table(table)} AS t SET {name} = s.{staged} FROM {self.table(staging)} AS s "
-            f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS} AND t.{name} IS NULL"
+            f"UPDATE {self.table(table)} AS t SET {name} = s.{staged} FROM {self.table(staging)} "
+            f"AS s WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS} AND "
+            f"t.{name} IS NULL"
         )
 
-    def redelivered(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
-        """Return the statement that drops staged changes which are not after their row, by its position in the two tables."""
+    def redelivered(
+        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
+    ) -> str:
+        """Return the statement that drops staged changes which are not after their row.
+
+        The statement compares the positions in the two tables.
+        """
         return (
             f"DELETE FROM {self.table(staging)} AS s USING {self.table(table)} AS t "
             f"WHERE {self.equal(primary_key)} AND {self.is_redelivered(position)}"
@@ -178,28 +240,45 @@ class Dialect:
         """Return the condition that a staged change is not after its row."""
         return redelivery_condition(f"s.{position[1]}", f"t.{self.name(position[0])}")
 
-    def place_deletes(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
+    def place_deletes(
+        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
+    ) -> str:
         """Return the statement that gives deleted rows the position of their last delete."""
         return (
-            f"UPDATE {self.table(table)} AS t SET {self.name(position[0])} = s.{position[1]} FROM {self.table(staging)} AS s "
-            f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS}"
+            f"UPDATE {self.table(table)} AS t SET {self.name(position[0])} = s.{position[1]} FROM "
+            f"{self.table(staging)} AS s WHERE {self.equal(primary_key)} AND "
+            f"s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
-    def insert_deletes(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
-        """Return the statement that inserts a deleted row for each delete of a key that the table lacks."""
+    def insert_deletes(
+        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
+    ) -> str:
+        """Return the statement that inserts a deleted row for each delete of an absent key.
+
+        An absent key is one that the table lacks.
+        """
         return (
-            f"{self.insert(staging, table, columns)} AS s WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS} "
-            f"AND NOT EXISTS (SELECT 1 FROM {self.table(table)} AS t WHERE {self.equal(primary_key)})"
+            f"{self.insert(staging, table, columns)} AS s WHERE s.{self.name(ROW_KIND)} NOT IN "
+            f"{ADDS} AND NOT EXISTS (SELECT 1 FROM {self.table(table)} AS t WHERE "
+            f"{self.equal(primary_key)})"
         )
 
-    def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
+    def upsert(
+        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
+    ) -> str:
         """Return the statement that inserts or updates the other rows."""
         sets = ", ".join(f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in columns)
-        return f"{self.insert(staging, table, columns)} {self.added()} ON CONFLICT ({self.names(primary_key)}) DO UPDATE SET {sets}"
+        return (
+            f"{self.insert(staging, table, columns)} {self.added()} ON CONFLICT "
+            f"({self.names(primary_key)}) DO UPDATE SET {sets}"
+        )
 
     def insert(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
         """Return the statement that inserts all rows."""
-        return f"INSERT INTO {self.table(table)} ({self.names(columns)}) SELECT {', '.join(columns.values())} FROM {self.table(staging)}"
+        return (
+            f"INSERT INTO {self.table(table)} ({self.names(columns)}) SELECT "
+            f"{', '.join(columns.values())} FROM {self.table(staging)}"
+        )
 
     def twins(self, staging: str, primary_key: Mapping[str, str]) -> str:
         """Return the query that counts keys which differ in Spark but are equal in the database."""
@@ -223,7 +302,8 @@ class Dialect:
         """
         if not name or "\0" in name or len(name.encode()) > 63:
             raise SchemaError(
-                f"the {of} name {name!r} is empty, longer than PostgreSQL's 63 bytes, or has a NUL character: choose another name"
+                f"the {of} name {name!r} is empty, longer than PostgreSQL's 63 bytes, or has a NUL "
+                "character: choose another name"
             )
 
     def names(self, columns: Iterable[str]) -> str:
@@ -231,8 +311,10 @@ class Dialect:
         return ", ".join(map(self.name, columns))
 
     def equal(self, primary_key: Mapping[str, str]) -> str:
-        """Return the condition that a row t of the target and a row s of the staging table have the same key."""
-        return " AND ".join(f"t.{self.name(name)} = s.{staged}" for name, staged in primary_key.items())
+        """Return the condition that a target row t and a staging table row s have the same key."""
+        return " AND ".join(
+            f"t.{self.name(name)} = s.{staged}" for name, staged in primary_key.items()
+        )
 
     def staged(self, field: StructField) -> SparkColumn:
         """Return a column as it is written into the staging table."""
@@ -242,7 +324,9 @@ class Dialect:
         if kind not in _TEXT:
             return F.col(column)
         text = F.expr(_TEXT[kind].format(column))
-        return (F.concat(text, F.lit(self.timestamp_suffix)) if kind == "timestamp" else text).alias(field.name)
+        return (
+            F.concat(text, F.lit(self.timestamp_suffix)) if kind == "timestamp" else text
+        ).alias(field.name)
 
 
 @dataclass(frozen=True)
@@ -279,36 +363,61 @@ class MySql(Dialect):
 
     def _key_type(self, kind: str) -> str:
         # MySQL requires a length for key columns.
-        sized = {"string": f"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE {self.binary_collation}", "binary": "VARBINARY(255)"}
+        sized = {
+            "string": f"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE {self.binary_collation}",
+            "binary": "VARBINARY(255)",
+        }
         return sized.get(kind) or self.types[kind].removesuffix(" NULL")
 
     def require_name(self, name: str, of: str = "column") -> None:
-        if not name or len(name) > 64 or name.endswith(" ") or "\0" in name or any(char > "\uffff" for char in name):
+        if (
+            not name
+            or len(name) > 64
+            or name.endswith(" ")
+            or "\0" in name
+            or any(char > "\uffff" for char in name)
+        ):
             raise SchemaError(
-                f"the {of} name {name!r} is empty, longer than MySQL's 64 characters, ends with a blank, or has a NUL character or one "
-                "beyond U+FFFF: choose another name"
+                f"the {of} name {name!r} is empty, longer than MySQL's 64 characters, ends with a "
+                "blank, or has a NUL character or one beyond U+FFFF: choose another name"
             )
 
     def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
         required = " NOT NULL" if in_key else ""
-        return f"ALTER TABLE {self.table(table)} MODIFY COLUMN {self.name(field.name)} {self.type(field, in_key=in_key)}{required}"
-
-    def stage(
-        self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False, bases: Mapping[str, str] | None = None
-    ) -> str:
-        kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(f"t.{self.name(name)} AS {staged}" for name, staged in [*columns.items(), *(bases or {}).items()])
-        # The outer join makes the columns nullable: a delete may have the key alone.
         return (
-            f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} "
-            f"FROM (SELECT 1 AS one) AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
+            f"ALTER TABLE {self.table(table)} MODIFY COLUMN {self.name(field.name)} "
+            f"{self.type(field, in_key=in_key)}{required}"
         )
 
-    def complete(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
-        sets = ", ".join(f"s.{staged} = {value}" for staged, value in self.completed(columns).items())
+    def stage(
+        self,
+        staging: str,
+        table: str,
+        columns: Mapping[str, str],
+        *,
+        partial_rows: bool = False,
+        bases: Mapping[str, str] | None = None,
+    ) -> str:
+        kind = self.staged_kinds(len(columns), partial_rows)
+        names = ", ".join(
+            f"t.{self.name(name)} AS {staged}"
+            for name, staged in [*columns.items(), *(bases or {}).items()]
+        )
+        # The outer join makes the columns nullable: a delete may have the key alone.
         return (
-            f"UPDATE {self.table(staging)} AS s JOIN {self.table(table)} AS t ON {self.equal(primary_key)} "
-            f"SET {sets} WHERE s.{ABSENT_COLUMN} IS NOT NULL"
+            f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM (SELECT 1 AS one) "
+            f"AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
+        )
+
+    def complete(
+        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
+    ) -> str:
+        sets = ", ".join(
+            f"s.{staged} = {value}" for staged, value in self.completed(columns).items()
+        )
+        return (
+            f"UPDATE {self.table(staging)} AS s JOIN {self.table(table)} AS t ON "
+            f"{self.equal(primary_key)} SET {sets} WHERE s.{ABSENT_COLUMN} IS NOT NULL"
         )
 
     def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:
@@ -317,28 +426,40 @@ class MySql(Dialect):
             f"ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
-    def soft_delete(self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]) -> str:
+    def soft_delete(
+        self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]
+    ) -> str:
         name, staged = self.name(deleted[0]), deleted[1]
         return (
-            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON {self.equal(primary_key)} "
-            f"SET t.{name} = s.{staged} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS} AND t.{name} IS NULL"
+            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON "
+            f"{self.equal(primary_key)} SET t.{name} = s.{staged} WHERE s.{self.name(ROW_KIND)} "
+            f"NOT IN {ADDS} AND t.{name} IS NULL"
         )
 
-    def redelivered(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
+    def redelivered(
+        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
+    ) -> str:
         return (
             f"DELETE s FROM {self.table(staging)} AS s JOIN {self.table(table)} AS t "
             f"ON {self.equal(primary_key)} WHERE {self.is_redelivered(position)}"
         )
 
-    def place_deletes(self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]) -> str:
+    def place_deletes(
+        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
+    ) -> str:
         return (
-            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON {self.equal(primary_key)} "
-            f"SET t.{self.name(position[0])} = s.{position[1]} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS}"
+            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON "
+            f"{self.equal(primary_key)} SET t.{self.name(position[0])} = s.{position[1]} WHERE "
+            f"s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
-    def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
+    def upsert(
+        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
+    ) -> str:
         sets = ", ".join(f"{self.name(name)} = VALUES({self.name(name)})" for name in columns)
-        return f"{self.insert(staging, table, columns)} {self.added()} ON DUPLICATE KEY UPDATE {sets}"
+        return (
+            f"{self.insert(staging, table, columns)} {self.added()} ON DUPLICATE KEY UPDATE {sets}"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,21 @@
-"""Tables of PostgreSQL, MySQL and MariaDB: Spark's JDBC writer fills a staging table, and one transaction applies each micro-batch.
+"""Tables of PostgreSQL, MySQL and MariaDB, written by Spark's JDBC writer and one transaction.
+
+The writer fills a staging table, and the transaction applies each micro-batch.
 
 ::
 
     workers ──Spark's JDBC writer──► products_changes_1f0c ──DELETE, INSERT ... ON CONFLICT (or ON DUPLICATE KEY)──► products
 
-The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape names, which come from messages.
+The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape
+names, which come from messages.
 
-All workers send rows at once, and readers of the table never see part of a micro-batch. The cost is that the database writes each row
-twice. A writer that upserts in place, partition by partition, would write it once, and expose partial micro-batches.
+All workers send rows at once, and readers of the table never see part of a micro-batch. The cost is
+that the database writes each row twice. A writer that upserts in place, partition by partition,
+would write it once, and expose partial micro-batches.
 
-Each query has its own staging table: a new run drops what a killed run left. A change feed's last micro-batch is a row of
-``changelog_batches`` (query, table, number), written in the same transaction.
+Each query has its own staging table: a new run drops what a killed run left. A change feed's last
+micro-batch is a row of ``changelog_batches`` (query, table, number), written in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -43,7 +48,8 @@ BATCHES = "changelog_batches"
 _SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 _SECRET = re.compile("(?i)pass|secret|token|key")
 _WRITERS = "8"
-"""The default number of connections, and so of tasks that write; `JdbcTable.options` override it."""
+"""The default number of connections, and so of tasks that write; `JdbcTable.options` override
+it."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +72,28 @@ class JdbcTable:
         kind = type(self).__name__
         if not isinstance(self.url, str) or _SECRET_IN_URL.search(self.url):
             # The text leaves out the url, which contains the secret.
-            raise ArgumentError(f"{kind} has a password in its url, where logs and plans may show it: pass password=... instead")
+            raise ArgumentError(
+                f"{kind} has a password in its url, where logs and plans may show it: pass "
+                "password=... instead"
+            )
         if not self.url.startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")):
-            raise ArgumentError(f"{kind} has the url {self.url!r}: it must begin with jdbc:postgresql:, jdbc:mysql: or jdbc:mariadb:")
+            raise ArgumentError(
+                f"{kind} has the url {self.url!r}: it must begin with jdbc:postgresql:, "
+                "jdbc:mysql: or jdbc:mariadb:"
+            )
         if not self.table or not all(self.table.split(".")):
-            raise ArgumentError(f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'")
+            raise ArgumentError(
+                f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'"
+            )
 
 
 @dataclass(frozen=True)
 class JdbcTarget(JdbcTable, TableTarget):
     """A table of PostgreSQL, MySQL or MariaDB.
 
-    The password never appears in reprs, plans, event logs or errors. At log level DEBUG, Spark's class ``BasicConnectionProvider`` logs
-    every connection's properties, as for any use of Spark's JDBC source.
+    The password never appears in reprs, plans, event logs or errors. At log level DEBUG, Spark's
+    class ``BasicConnectionProvider`` logs every connection's properties, as for any use of Spark's
+    JDBC source.
 
     Parameters
     ----------
@@ -88,8 +103,8 @@ class JdbcTarget(JdbcTable, TableTarget):
         ``table`` or ``schema.table``, spelled as in the database.
     user, password : str or None
     options : mapping
-        Options of the driver (``sslmode``, ...) and of Spark's JDBC writer (``batchsize``, ``numPartitions``, ...). They may contain
-        secrets, and so are not shown.
+        Options of the driver (``sslmode``, ...) and of Spark's JDBC writer (``batchsize``,
+        ``numPartitions``, ...). They may contain secrets, and so are not shown.
     """
 
     positions: ClassVar[bool] = True
@@ -99,7 +114,11 @@ class JdbcTarget(JdbcTable, TableTarget):
         return self.table
 
     def sink(self, spark: SparkSession) -> DatabaseSink:
-        require_jvm(spark, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
+        require_jvm(
+            spark,
+            "JdbcTarget",
+            "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget",
+        )
         return DatabaseSink(spark, self)
 
 
@@ -118,10 +137,19 @@ class DatabaseSink(Sink):
         with JdbcConnection.open(self.spark, self.table) as connection:
             for statement in _needed(connection, self.table, spec):
                 connection.execute(statement)
-            return spec if spec.on_new_column != "ignore" else written_spec(self.table, spec, connection.columns(self.table.table))
+            return (
+                spec
+                if spec.on_new_column != "ignore"
+                else written_spec(self.table, spec, connection.columns(self.table.table))
+            )
 
-    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
-        """Apply the last change of each key, in one transaction, in which also partial rows are completed."""
+    def merge(
+        self,
+        latest: DataFrame,
+        spec: TableSpec,
+        keep: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
+        """Apply the last change of each key, and complete partial rows, in one transaction."""
         with self._staged(latest, spec) as staged:
             staged.require_distinct_keys()
             # A repeated micro-batch would find other rows at earlier keys.
@@ -132,7 +160,9 @@ class DatabaseSink(Sink):
     def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
         with self._staged(rows, spec) as staged, staged.transaction(batch) as is_new:
             if is_new:
-                staged.connection.execute(staged.connection.dialect.insert(staged.name, self.table.table, staged.names))
+                staged.connection.execute(
+                    staged.connection.dialect.insert(staged.name, self.table.table, staged.names)
+                )
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
         with JdbcConnection.open(self.spark, self.table) as connection:
@@ -151,11 +181,29 @@ class DatabaseSink(Sink):
             name = self._staging_table()
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.execute(drop)
-            names, key = connection.staged(self.table.table, spec.names), connection.spelled(self.table.table, spec.primary_key)
-            bases = {column: f"b{part}" for part, column in enumerate(key)} if BASE_COLUMN in rows.columns else {}
+            names, key = (
+                connection.staged(self.table.table, spec.names),
+                connection.spelled(self.table.table, spec.primary_key),
+            )
+            bases = (
+                {column: f"b{part}" for part, column in enumerate(key)}
+                if BASE_COLUMN in rows.columns
+                else {}
+            )
             computed = (spec.deleted_column, spec.position_column)
-            deleted, position = (column and connection.spelled(self.table.table, [column])[0] for column in computed)
-            staged = _StagedRows(connection, self.table, name, names, {column: names[column] for column in key}, bases, deleted, position)
+            deleted, position = (
+                column and connection.spelled(self.table.table, [column])[0] for column in computed
+            )
+            staged = _StagedRows(
+                connection,
+                self.table,
+                name,
+                names,
+                {column: names[column] for column in key},
+                bases,
+                deleted,
+                position,
+            )
             try:
                 staged.fill(rows, spec)
                 yield staged
@@ -188,7 +236,8 @@ class _StagedRows:
     names : dict of str to str
         The columns of the staging table, by those of the table.
     key, bases : dict of str to str
-        Those of the row's key, and of the key whose row has the missing columns; empty if it is the row's own.
+        Those of the row's key, and of the key whose row has the missing columns; empty if it is the
+        row's own.
     deleted, position : str or None
         The table's columns of soft deletes, and of the position of a row's last change.
     """
@@ -205,39 +254,59 @@ class _StagedRows:
     def fill(self, rows: DataFrame, spec: TableSpec) -> None:
         """Create the staging table, and write the rows into it."""
         dialect, connection = self.connection.dialect, self.connection
-        connection.execute(dialect.stage(self.name, self.table.table, self.names, partial_rows=spec.partial_rows, bases=self.bases))
+        connection.execute(
+            dialect.stage(
+                self.name,
+                self.table.table,
+                self.names,
+                partial_rows=spec.partial_rows,
+                bases=self.bases,
+            )
+        )
         kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
         bases = [_base(column, part) for part, column in enumerate(spec.primary_key) if self.bases]
         renamed = rows.select(*kind, *positional(spec.names), *bases)
-        staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
+        staged = renamed.select(
+            *kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :])
+        )
         options = connection.options | {"dbtable": dialect.table(self.name)}
         with database_errors(self.table):
             staged.write.format("jdbc").options(**options).mode("append").save()
             self._require_once(rows.count())
 
     def _require_once(self, count: int) -> None:
-        """Raise an error if rows were staged twice: Spark repeats a task that committed its rows and was then lost with its executor.
+        """Raise an error if rows were staged twice.
+
+        Spark repeats a task that committed its rows and was then lost with its executor.
 
         Raises
         ------
         ConflictError
             The caller stages all rows again.
         """
-        staged = self.connection.number(f"SELECT COUNT(*) FROM {self.connection.dialect.table(self.name)}")
+        staged = self.connection.number(
+            f"SELECT COUNT(*) FROM {self.connection.dialect.table(self.name)}"
+        )
         if staged != count:
-            raise ConflictError(f"{staged} rows instead of {count} were staged for {self.table}, because an executor was lost")
+            raise ConflictError(
+                f"{staged} rows instead of {count} were staged for {self.table}, because an "
+                "executor was lost"
+            )
 
     def require_distinct_keys(self) -> None:
         """Raise an error for keys that differ in Spark and are equal in the database."""
         if self.connection.number(self.connection.dialect.twins(self.name, self.key)):
             raise TargetError(
-                f"{self.table}: keys ({', '.join(self.key)}) that differ in the changelog are equal in the table's collation: use a binary "
-                "collation"
+                f"{self.table}: keys ({', '.join(self.key)}) that differ in the changelog are "
+                "equal in the table's collation: use a binary collation"
             )
 
     @contextmanager
     def transaction(self, batch: Batch | None) -> Iterator[bool]:
-        """Run the block in a transaction, and yield whether the micro-batch is new; it always is without a number to compare."""
+        """Run the block in a transaction, and yield whether the micro-batch is new.
+
+        It always is without a number to compare.
+        """
         batches = in_same_schema(self.table.table, BATCHES)
         if batch is not None:
             self.connection.execute(_batches(self.connection.dialect, batches))
@@ -255,7 +324,11 @@ class _StagedRows:
         if self.deleted is None:
             connection.execute(dialect.delete(self.name, table, self.key))
         else:
-            connection.execute(dialect.soft_delete(self.name, table, self.key, (self.deleted, self.names[self.deleted])))
+            connection.execute(
+                dialect.soft_delete(
+                    self.name, table, self.key, (self.deleted, self.names[self.deleted])
+                )
+            )
         if position is not None:
             connection.execute(dialect.place_deletes(self.name, table, self.key, position))
             connection.execute(dialect.insert_deletes(self.name, table, self.names, self.key))
@@ -270,7 +343,9 @@ class _StagedRows:
             When the table does not have a row's key.
         """
         dialect, key = self.connection.dialect, self.bases or self.key
-        ((lost,),) = self.connection.rows(dialect.incomplete(self.name, self.table.table, key, self.deleted))
+        ((lost,),) = self.connection.rows(
+            dialect.incomplete(self.name, self.table.table, key, self.deleted)
+        )
         if lost:
             raise missing_row(lost.split()[1])
         self.connection.execute(dialect.complete(self.name, self.table.table, self.names, key))
@@ -282,14 +357,22 @@ def in_same_schema(table: str, name: str) -> str:
 
 
 def _base(name: str, part: int) -> SparkColumn:
-    """Return a column of the key whose row has the missing columns of a row: its earlier key, or its own."""
+    """Return a column of the key whose row has the missing columns of a row.
+
+    It is the row's earlier key, or its own.
+    """
     from pyspark.sql import functions as F
 
-    return F.coalesce(F.col(f"{BASE_COLUMN}.{backquoted(name)}"), F.col(backquoted(name))).alias(f"b{part}")
+    return F.coalesce(F.col(f"{BASE_COLUMN}.{backquoted(name)}"), F.col(backquoted(name))).alias(
+        f"b{part}"
+    )
 
 
 def _batches(dialect: Dialect, name: str) -> str:
-    key = "query_id VARCHAR(64) NOT NULL, table_name VARCHAR(255) NOT NULL, batch_id BIGINT NOT NULL, PRIMARY KEY (query_id, table_name)"
+    key = (
+        "query_id VARCHAR(64) NOT NULL, table_name VARCHAR(255) NOT NULL, batch_id BIGINT NOT "
+        "NULL, PRIMARY KEY (query_id, table_name)"
+    )
     return f"CREATE TABLE IF NOT EXISTS {dialect.table(name)} ({key})"
 
 
@@ -321,7 +404,11 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
         _check_indexes(connection, table, spec.primary_key)
 
     def widen(old: StructField, new: StructField) -> list[str]:
-        return [dialect.widen(table.table, new, in_key=old.name.lower() in map(str.lower, spec.primary_key))]
+        return [
+            dialect.widen(
+                table.table, new, in_key=old.name.lower() in map(str.lower, spec.primary_key)
+            )
+        ]
 
     require_no_narrowing(table, spec, found, widen)
 
@@ -331,19 +418,26 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
     return additions(missing_columns(table, spec, found, additions))
 
 
-def _check_indexes(connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]) -> None:
+def _check_indexes(
+    connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]
+) -> None:
     key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
     if key not in indexes:
-        raise TargetError(f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: add that primary key")
+        raise TargetError(
+            f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: "
+            "add that primary key"
+        )
     others = [index for index in indexes if index != key]
     if others and isinstance(connection.dialect, MySql):
         # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
         raise TargetError(
-            f"{table} has another unique index, on ({', '.join(sorted(others[0]))}), with which MySQL would update other rows: drop it"
+            f"{table} has another unique index, on ({', '.join(sorted(others[0]))}), with which "
+            "MySQL would update other rows: drop it"
         )
 
 
-# -------------------------------------------------------------------------------------------------------------- the connection
+# --------------------------------------------------------------------------------------------------
+# the connection
 
 
 @dataclass(frozen=True)
@@ -364,8 +458,14 @@ class JdbcConnection:
         dialect = dialect_of(table.url)
         options = jdbc_options(table, dialect)
         with database_errors(table):
-            parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
-            java = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"]).createConnectionFactory(parsed).apply(-1)
+            parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(
+                jvm.PythonUtils.toScalaMap(options)
+            )
+            java = (
+                jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
+                .createConnectionFactory(parsed)
+                .apply(-1)
+            )
         try:
             connection = cls(java, jvm, dialect, options, table)
             yield replace(connection, dialect=connection.refined())
@@ -413,19 +513,27 @@ class JdbcConnection:
         if not isinstance(self.dialect, MySql):
             return self.dialect
         mariadb = "mariadb" in str(self.java.getMetaData().getDatabaseProductVersion()).lower()
-        return replace(self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin")
+        return replace(
+            self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
+        )
 
     def columns(self, table: str) -> dict[str, DataType | None] | None:
         """Return a table's columns with their types, or None if the table is missing.
 
-        Only types are known that can silently lose part of a value (`narrowing`). The others are None.
+        Only types are known that can silently lose part of a value (`narrowing`). The others are
+        None.
         """
         from py4j.protocol import Py4JJavaError
 
         try:
-            with self._executed(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as rows:
+            with self._executed(
+                f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()
+            ) as rows:
                 found = rows.getMetaData()
-                return {found.getColumnName(index): _exact_type(found, index) for index in range(1, found.getColumnCount() + 1)}
+                return {
+                    found.getColumnName(index): _exact_type(found, index)
+                    for index in range(1, found.getColumnCount() + 1)
+                }
         except Py4JJavaError as error:
             if error.java_exception.getSQLState() == self.dialect.missing_table:
                 return None
@@ -443,7 +551,11 @@ class JdbcConnection:
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns, in lower case, of each unique index that an upsert can use."""
         *schema, name = table.split(".")
-        of = [schema[0] if schema else self.java.getCatalog(), name] if isinstance(self.dialect, MySql) else [self.dialect.table(table)]
+        of = (
+            [schema[0] if schema else self.java.getCatalog(), name]
+            if isinstance(self.dialect, MySql)
+            else [self.dialect.table(table)]
+        )
         indexes: dict[str, set[str]] = {}
         # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
         with database_errors(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
@@ -491,8 +603,16 @@ def jdbc_options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
     url = table.url
     if url.startswith("jdbc:mariadb:"):
         # Spark uses MySQL's SQL and quotes for this scheme only.
-        url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1) + ("&" if "?" in url else "?") + "permitMysqlScheme"
-    account = {name: value for name, value in (("user", table.user), ("password", table.password)) if value is not None}
+        url = (
+            url.replace("jdbc:mariadb:", "jdbc:mysql:", 1)
+            + ("&" if "?" in url else "?")
+            + "permitMysqlScheme"
+        )
+    account = {
+        name: value
+        for name, value in (("user", table.user), ("password", table.password))
+        if value is not None
+    }
     given = {name: str(value) for name, value in table.options.items()}
     return {
         **dialect.properties,
@@ -520,17 +640,21 @@ def database_errors(table: JdbcTable) -> Iterator[None]:
         yield
     except (Py4JJavaError, PySparkException) as error:
         if _deadlock(error):
-            raise ConflictError(f"another writer locked rows of {table} at the same time (deadlock)") from None
+            raise ConflictError(
+                f"another writer locked rows of {table} at the same time (deadlock)"
+            ) from None
         raise TargetError(_text(error, table)) from None
 
 
 def _deadlock(error: Any) -> bool:
-    """Return whether the database rolled the transaction back because of another: a deadlock, or a failed serialization."""
+    """Return whether another transaction caused a rollback: a deadlock or failed serialization."""
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 
     root = _root(error)
-    is_sql = root is not None and is_instance_of(SparkContext._gateway, root, "java.sql.SQLException")
+    is_sql = root is not None and is_instance_of(
+        SparkContext._gateway, root, "java.sql.SQLException"
+    )
     return is_sql and root.getSQLState() in ("40001", "40P01")
 
 
@@ -547,7 +671,11 @@ def _text(error: Any, table: JdbcTable) -> str:
         causes = [line for line in str(error).splitlines() if "Exception: " in line]
         text = (causes or str(error).splitlines())[-1]
     shown = " ".join(text.split())[:500]
-    secrets = (str(value) for name, value in {**table.options, "password": table.password}.items() if value and _SECRET.search(name))
+    secrets = (
+        str(value)
+        for name, value in {**table.options, "password": table.password}.items()
+        if value and _SECRET.search(name)
+    )
     for secret in secrets:
         shown = shown.replace(secret, "***")
     return f"{table}: {shown}"

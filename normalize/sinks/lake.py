@@ -1,7 +1,8 @@
-"""Delta and Iceberg tables: Spark's ``MERGE INTO``, and appends that store the number of their micro-batch.
+"""Delta and Iceberg tables: ``MERGE INTO``, and appends that store their micro-batch's number.
 
-Names of columns come from messages: statements quote them with backquotes, at every depth. Spark replaces ``${...}`` even in backquotes,
-and so such a name is an error, as is one that the table format does not support.
+Names of columns come from messages: statements quote them with backquotes, at every depth. Spark
+replaces ``${...}`` even in backquotes, and so such a name is an error, as is one that the table
+format does not support.
 """
 
 from __future__ import annotations
@@ -32,17 +33,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-_MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND")
+_MISSING = (
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "PATH_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+)
 # Of the snapshot's summary; Iceberg's own streaming sink writes them too.
 _QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _CONFLICT = re.compile(
     r"(?:io\.delta|delta|org\.apache\.iceberg)\.exceptions\.(?:captured\.)?"
-    r"(Concurrent\w+|DeltaConcurrentModificationException|MetadataChangedException|ProtocolChangedException|CommitFailedException"
-    r"|ValidationException)\b|java\.lang\.(IllegalStateException): .*the table has been concurrently modified"
+    r"(Concurrent\w+|DeltaConcurrentModificationException|MetadataChangedException|"
+    r"ProtocolChangedException|CommitFailedException|ValidationException)\b|"
+    r"java\.lang\.(IllegalStateException): .*the table has been concurrently modified"
 )
-"""Conflicts of commits, which wrote nothing: the exceptions of Delta (in Java and in delta-spark's Python) and of Iceberg."""
-_GONE = re.compile(r"(?:org\.apache\.iceberg\.exceptions\.NotFoundException:|.*\[FAILED_READ_FILE\.FILE_NOT_EXIST\]) (.*)")
-"""A file that the table had when the statement began: `VACUUM` or ``expire_snapshots`` removed it, and nothing was written."""
+"""Conflicts of commits, which wrote nothing: the exceptions of Delta (in Java and in delta-spark's
+Python) and of Iceberg."""
+_GONE = re.compile(
+    r"(?:org\.apache\.iceberg\.exceptions\.NotFoundException:|.*\[FAILED_READ_FILE\.FILE_NOT_EXIST\]) "
+    r"(.*)"
+)
+"""A file that the table had when the statement began: `VACUUM` or ``expire_snapshots`` removed it,
+and nothing was written."""
 _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
@@ -59,10 +72,13 @@ class LakeTarget(TableTarget):
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
-            raise ArgumentError(f"{type(self).__name__} requires the name of a table, got {self.name!r}")
+            raise ArgumentError(
+                f"{type(self).__name__} requires the name of a table, got {self.name!r}"
+            )
         if not self.parts:
             raise ArgumentError(
-                f"table name {self.name!r} has an empty part or an unbalanced backquote: write, for example, `shop`.`order``items`"
+                f"table name {self.name!r} has an empty part or an unbalanced backquote: write, "
+                "for example, `shop`.`order``items`"
             )
 
     @property
@@ -80,7 +96,7 @@ class LakeTarget(TableTarget):
 
 
 def is_path(name: str) -> bool:
-    """Return whether the name of a Delta table or database is a path: it has a slash outside of backquotes."""
+    """Return whether a Delta table or database name is a path: has a slash outside backquotes."""
     return "/" in re.sub("`(?:[^`]|``)*`", "", name)
 
 
@@ -92,7 +108,10 @@ def require_absolute(name: str) -> None:
     ArgumentError
     """
     if is_path(name) and not re.match("/|[A-Za-z][A-Za-z0-9+.-]*:", name):
-        raise ArgumentError(f"the path {name!r} is relative: pass an absolute path (/lake/shop) or a URI (s3a://lake/shop)")
+        raise ArgumentError(
+            f"the path {name!r} is relative: pass an absolute path (/lake/shop) or a URI "
+            "(s3a://lake/shop)"
+        )
 
 
 @dataclass(frozen=True)
@@ -102,8 +121,9 @@ class DeltaTarget(LakeTarget):
     Parameters
     ----------
     name : str
-        An absolute path or a URI (with a ``/`` outside of backquotes), or a name in the session's catalogs. Backquotes are needed only
-        around a part with a dot, a slash or a backquote: ``shop.`order.items```.
+        An absolute path or a URI (with a ``/`` outside of backquotes), or a name in the session's
+        catalogs. Backquotes are needed only around a part with a dot, a slash or a backquote:
+        ``shop.`order.items```.
     """
 
     provider: ClassVar[str] = "delta"
@@ -119,7 +139,7 @@ class DeltaTarget(LakeTarget):
 
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
-        """Return a session like the user's, in which Delta does not store the source of a MERGE again."""
+        """Return a session like the user's, where Delta does not store a MERGE's source again."""
         session: Any = spark
         own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
         own.conf.set("spark.databricks.delta.merge.materializeSource", "none")
@@ -133,7 +153,8 @@ class IcebergTarget(LakeTarget):
     Parameters
     ----------
     name : str
-        As ``catalog.namespace.table``. Backquotes are needed only around a part with a dot or a backquote: ``lake.db.`order.items```.
+        As ``catalog.namespace.table``. Backquotes are needed only around a part with a dot or a
+        backquote: ``lake.db.`order.items```.
     """
 
     provider: ClassVar[str] = "iceberg"
@@ -155,11 +176,17 @@ class LakeSink(Sink):
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
             _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
             columns = ", ".join(column_definition(field, table) for field in spec.fields)
-            return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
+            return [
+                f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
+            ]
         provider = provider_of(self.spark, table.sql_name)
         if provider != table.provider:
-            raise TargetError(f"{table} has the provider {provider}: name a table of {table.provider}")
-        require_no_narrowing(table, spec, {field.name: field.dataType for field in found.fields}, self.widen)
+            raise TargetError(
+                f"{table} has the provider {provider}: name a table of {table.provider}"
+            )
+        require_no_narrowing(
+            table, spec, {field.name: field.dataType for field in found.fields}, self.widen
+        )
         missing = missing_columns(table, spec, found.fieldNames(), self._additions)
         if not missing:
             return []
@@ -169,20 +196,33 @@ class LakeSink(Sink):
     def _additions(self, missing: Sequence[StructField]) -> list[str]:
         """Return the statements that add columns."""
         table = self.table
-        added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(column_definition(field, table) for field in missing)})"
-        # Delta requires this feature, which excludes older readers, before the first column of this type.
-        ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
-        feature = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+        added = (
+            f"ALTER TABLE {table.sql_name} ADD COLUMNS "
+            f"({', '.join(column_definition(field, table) for field in missing)})"
+        )
+        # Delta requires this feature, which excludes older readers, before the first column of this
+        # type.
+        ntz = table.provider == "delta" and any(
+            field.dataType.simpleString() == "timestamp_ntz" for field in missing
+        )
+        feature = (
+            f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = "
+            "'supported')"
+        )
         return [feature, added] if ntz else [added]
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool = False) -> list[str]:
         table, kind = self.table, new.dataType.simpleString()
-        altered = f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}"
+        altered = (
+            f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}"
+        )
         if table.provider == "iceberg":
             return [altered] if _iceberg_widens(old.dataType, new.dataType) else []
         if kind == "timestamp":
             return []
-        features = {"delta.enableTypeWidening": "true"} | ({"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {})
+        features = {"delta.enableTypeWidening": "true"} | (
+            {"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {}
+        )
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in features.items())
         return [f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})", altered]
 
@@ -195,19 +235,35 @@ class LakeSink(Sink):
                     self.spark.sql(statement)
         except _spark_errors(self.spark) as error:
             if self._changed_meanwhile(spec, statements):
-                raise ConflictError(f"another writer created or altered {self.table} at the same time") from None
-            raise TargetError(f"{self.table} cannot be created or altered: {_reason(error)}; {self._remedy()}") from None
-        return spec if spec.on_new_column != "ignore" else written_spec(self.table, spec, self.rows().columns)
+                raise ConflictError(
+                    f"another writer created or altered {self.table} at the same time"
+                ) from None
+            raise TargetError(
+                f"{self.table} cannot be created or altered: {_reason(error)}; {self._remedy()}"
+            ) from None
+        return (
+            spec
+            if spec.on_new_column != "ignore"
+            else written_spec(self.table, spec, self.rows().columns)
+        )
 
     def _changed_meanwhile(self, spec: TableSpec, statements: list[str]) -> bool:
-        """Return whether other statements are needed now; a table that is being created is first seen a moment later."""
+        """Return whether other statements are needed now.
+
+        A table that is being created becomes visible a moment later.
+        """
         for pause in (0, 0.5, 1, 2):
             time.sleep(pause)
             if self.needed(spec) != statements:
                 return True
         return False
 
-    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+    def merge(
+        self,
+        latest: DataFrame,
+        spec: TableSpec,
+        keep: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
         spark, changes = self.spark, f"changes_{uuid4().hex}"
         with self.conflicts():
             if BASE_COLUMN in latest.columns:
@@ -218,15 +274,23 @@ class LakeSink(Sink):
             finally:
                 spark.catalog.dropTempView(changes)
 
-    def _with_moved_rows(self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None) -> DataFrame:
+    def _with_moved_rows(
+        self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None
+    ) -> DataFrame:
         """Return the changes with whole rows where a key changed."""
         is_moved = f"{BASE_COLUMN} IS NOT NULL AND {ROW_KIND} IN {ADDS}"
         whole = self.with_values_of_bases(changes.where(is_moved), spec)
         kept = whole if keep is None else keep(whole)
-        return changes.where(f"NOT ({is_moved})").drop(BASE_COLUMN).unionByName(kept, allowMissingColumns=True)
+        return (
+            changes.where(f"NOT ({is_moved})")
+            .drop(BASE_COLUMN)
+            .unionByName(kept, allowMissingColumns=True)
+        )
 
     def with_values_of_bases(self, moved: DataFrame, spec: TableSpec) -> DataFrame:
-        """Return whole rows: those whose key changed, with the values that the table has in the rows of their earlier keys.
+        """Return rows whose key changed as whole rows.
+
+        They have the table's values for their earlier keys.
 
         Parameters
         ----------
@@ -237,7 +301,10 @@ class LakeSink(Sink):
         from pyspark.sql import functions as F
 
         names = [name for name in spec.names if name != spec.deleted_column]
-        key = [(F.col(f"s.{BASE_COLUMN}.{backquoted(name)}"), F.col(f"t.{backquoted(name)}")) for name in spec.primary_key]
+        key = [
+            (F.col(f"s.{BASE_COLUMN}.{backquoted(name)}"), F.col(f"t.{backquoted(name)}"))
+            for name in spec.primary_key
+        ]
         same, changes = [earlier == there for earlier, there in key], moved.alias("s")
         # Few rows change their key: the table is not shuffled.
         stored = self.rows().alias("t").join(F.broadcast(changes), same, "left_semi")
@@ -248,16 +315,22 @@ class LakeSink(Sink):
         values = []
         for index, name in enumerate(names):
             kind, own = moved.schema[name].dataType, F.col(f"s.{backquoted(name)}")
-            kept = F.when(lost, F.expr(_RAISED).cast(kind)).otherwise(F.col(f"t.{backquoted(name)}").cast(kind))
+            kept = F.when(lost, F.expr(_RAISED).cast(kind)).otherwise(
+                F.col(f"t.{backquoted(name)}").cast(kind)
+            )
             values.append(F.when(F.expr(is_absent(index, "s")), kept).otherwise(own).alias(name))
-        others = [F.col(f"s.{backquoted(name)}") for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))]
+        others = [
+            F.col(f"s.{backquoted(name)}")
+            for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))
+        ]
         return joined.select(*others, *values)
 
     def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
         """Append rows, unless the micro-batch was appended before.
 
-        Delta compares the batch with the query's last transaction (``txnAppId``, ``txnVersion``). For Iceberg it is compared with the
-        snapshots, which ``expire_snapshots`` must keep as long as the query may repeat the micro-batch.
+        Delta compares the batch with the query's last transaction (``txnAppId``, ``txnVersion``).
+        For Iceberg it is compared with the snapshots, which ``expire_snapshots`` must keep as long
+        as the query may repeat the micro-batch.
         """
         writer = rows.select(*map(backquoted, spec.names)).writeTo(self.table.sql_name)
         if batch is not None and self.table.provider == "delta":
@@ -265,7 +338,9 @@ class LakeSink(Sink):
         elif batch is not None:
             if self._appended(batch):
                 return
-            writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(f"snapshot-property.{_BATCH}", str(batch.number))
+            writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(
+                f"snapshot-property.{_BATCH}", str(batch.number)
+            )
         with self.conflicts():
             writer.append()
 
@@ -274,7 +349,9 @@ class LakeSink(Sink):
 
         summary = F.col("summary")
         # Spark Connect writes the names in lower case.
-        query, number = (F.coalesce(summary[name], summary[name.lower()]) for name in (_QUERY, _BATCH))
+        query, number = (
+            F.coalesce(summary[name], summary[name.lower()]) for name in (_QUERY, _BATCH)
+        )
         of_query = self.spark.table(f"{self.table.sql_name}.snapshots").where(query == batch.query)
         return not of_query.where(number.cast("bigint") >= batch.number).isEmpty()
 
@@ -283,13 +360,16 @@ class LakeSink(Sink):
 
     @contextmanager
     def conflicts(self) -> Iterator[None]:
-        """Raise a conflict with another writer, or with a job that removes files, as a `ConflictError`."""
+        """Raise a conflict with another writer or file-removing job as a `ConflictError`."""
         try:
             yield
         except _spark_errors(self.spark) as error:
             if _is_missing(error):
-                # Delta sees a table that another writer is creating: it is not created again, and cannot be written yet.
-                raise ConflictError(f"another writer is creating {self.table}, or dropped it") from None
+                # Delta sees a table that another writer is creating: it is not created again, and
+                # cannot be written yet.
+                raise ConflictError(
+                    f"another writer is creating {self.table}, or dropped it"
+                ) from None
             reason = _conflict(error, self.table)
             if not reason:
                 raise
@@ -305,16 +385,25 @@ class LakeSink(Sink):
         except AnalysisException as error:
             if _is_missing(error):
                 return None
-            raise TargetError(f"{self.table} cannot be reached: {_reason(error)}; {self._remedy()}") from None
+            raise TargetError(
+                f"{self.table} cannot be reached: {_reason(error)}; {self._remedy()}"
+            ) from None
 
     def _remedy(self) -> str:
         provider, version = self.table.provider, self.spark.version
-        return f"the session needs spark.jars.packages={package(provider, version)} and the catalog that {provider}'s documentation names"
+        return (
+            f"the session needs spark.jars.packages={package(provider, version)} and the catalog "
+            f"that {provider}'s documentation names"
+        )
 
     def _column_mapping(self) -> str:
         if self.table.provider != "delta":
             return "none"
-        found = self.spark.sql(f"SHOW TBLPROPERTIES {self.table.sql_name}").where("key = 'delta.columnMapping.mode'").collect()
+        found = (
+            self.spark.sql(f"SHOW TBLPROPERTIES {self.table.sql_name}")
+            .where("key = 'delta.columnMapping.mode'")
+            .collect()
+        )
         return str(found[0]["value"]) if found else "none"
 
 
@@ -332,15 +421,22 @@ def lake_target(spark: SparkSession, name: str) -> LakeTarget:
         provider = provider_of(spark, LakeTarget(name).sql_name)
     except AnalysisException:
         raise TargetError(
-            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTarget(...) or IcebergTarget(...)"
+            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTarget(...) "
+            "or IcebergTarget(...)"
         ) from None
     if provider not in kinds:
-        raise TargetError(f"table {name!r} has the provider {provider}: supported are {', '.join(kinds)} and JdbcTarget(...)")
+        raise TargetError(
+            f"table {name!r} has the provider {provider}: supported are {', '.join(kinds)} and "
+            "JdbcTarget(...)"
+        )
     return kinds[provider](name)
 
 
 def _iceberg_widens(old: DataType, new: DataType) -> bool:
-    """Return whether Iceberg has a statement: it keeps a decimal's scale, and changes no date and no integer into another kind of type."""
+    """Return whether Iceberg has a statement for a wider type.
+
+    Iceberg keeps a decimal's scale, and changes no date and no integer into another kind of type.
+    """
     from pyspark.sql.types import DecimalType
 
     if isinstance(old, DecimalType) and isinstance(new, DecimalType):
@@ -349,7 +445,10 @@ def _iceberg_widens(old: DataType, new: DataType) -> bool:
 
 
 def refresh_table(spark: SparkSession, table: LakeTarget) -> None:
-    """Make the session forget what it has read of an Iceberg table: another job may have rewritten it, and removed its files."""
+    """Make the session forget what it has read of an Iceberg table.
+
+    Another job may have rewritten the table, and removed its files.
+    """
     if table.provider != "iceberg":
         return
     try:
@@ -362,7 +461,9 @@ def refresh_table(spark: SparkSession, table: LakeTarget) -> None:
 
 def provider_of(spark: SparkSession, name: str) -> str:
     """Return a table's provider, in lower case (``delta``, ``iceberg``, ``parquet``, ...)."""
-    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Provider'").collect()
+    described = (
+        spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Provider'").collect()
+    )
     # The table's columns come first, and one may have this name.
     return str(described[-1]["data_type"]).lower() if described else "no provider"
 
@@ -370,7 +471,8 @@ def provider_of(spark: SparkSession, name: str) -> str:
 def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     """Return the ``MERGE`` statement.
 
-    Rows are matched by the primary key alone, so that a row whose partition column changes moves to its new partition.
+    Rows are matched by the primary key alone, so that a row whose partition column changes moves to
+    its new partition.
 
     Examples
     --------
@@ -386,8 +488,16 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     equal = [f"t.{name} = s.{name}" for name in map(backquoted, spec.primary_key)]
     if spec.versions:
         # The place of the change that made the row.
-        equal.append(" = ".join(f"coalesce({of}.{backquoted(START_AT)}, {of}.{backquoted(END_AT)})" for of in "ts"))
-    deletion, matched, added = "THEN DELETE", "WHEN MATCHED", f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS}"
+        equal.append(
+            " = ".join(
+                f"coalesce({of}.{backquoted(START_AT)}, {of}.{backquoted(END_AT)})" for of in "ts"
+            )
+        )
+    deletion, matched, added = (
+        "THEN DELETE",
+        "WHEN MATCHED",
+        f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS}",
+    )
     if spec.deleted_column is not None:
         deleted = backquoted(spec.deleted_column)
         # The first delete counts, also if its micro-batch is repeated.
@@ -395,8 +505,13 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     if spec.position_column is not None:
         assert spec.deleted_column is not None
         position = backquoted(spec.position_column)
-        matched += f" AND NOT coalesce({redelivery_condition(f's.{position}', f't.{position}')}, false)"
-        deletion = f"THEN UPDATE SET t.{deleted} = coalesce(t.{deleted}, s.{deleted}), t.{position} = s.{position}"
+        matched += (
+            f" AND NOT coalesce({redelivery_condition(f's.{position}', f't.{position}')}, false)"
+        )
+        deletion = (
+            f"THEN UPDATE SET t.{deleted} = coalesce(t.{deleted}, s.{deleted}), t.{position} = "
+            f"s.{position}"
+        )
         # Also a delete: the insert before it may be delivered again.
         added = "WHEN NOT MATCHED"
     names, (updated, inserted) = list(map(backquoted, spec.names)), _written_values(spec)
@@ -417,12 +532,19 @@ def _written_values(spec: TableSpec) -> tuple[list[str], list[str]]:
     inserted = [f"s.{name}" for name in names]
     if not spec.partial_rows:
         return inserted, inserted
-    updated = [f"CASE WHEN {is_absent(index, 's')} THEN t.{name} ELSE s.{name} END" for index, name in enumerate(names)]
-    # In a value, since Spark evaluates it only for rows that are written: a row that is deleted softly is not there either.
+    updated = [
+        f"CASE WHEN {is_absent(index, 's')} THEN t.{name} ELSE s.{name} END"
+        for index, name in enumerate(names)
+    ]
+    # In a value, since Spark evaluates it only for rows that are written: a row that is deleted
+    # softly is not there either.
     inserted[0] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL THEN {_RAISED} ELSE {inserted[0]} END"
     if spec.deleted_column is not None:
         deleted = backquoted(spec.deleted_column)
-        updated[-1] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL AND t.{deleted} IS NOT NULL THEN {_RAISED} ELSE s.{deleted} END"
+        updated[-1] = (
+            f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL AND t.{deleted} IS NOT NULL THEN {_RAISED} "
+            f"ELSE s.{deleted} END"
+        )
     return updated, inserted
 
 
@@ -458,7 +580,10 @@ def _chain(error: Any) -> Iterator[str]:
 
 
 def _remote_chain(error: Any) -> Iterator[str]:
-    """Yield the same for an error of Spark Connect, whose message or stack trace begins with the class."""
+    """Yield the same for an error of Spark Connect.
+
+    The error's message or stack trace begins with the class.
+    """
     if not hasattr(error, "getStackTrace"):
         return
     message = str(error)
@@ -486,35 +611,56 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
         text = kind.simpleString()
         if text.startswith("interval"):
             raise SchemaError(
-                f"column {backquoted(field.name)} has the type {text}, which {table.provider} does not support: cast it first"
+                f"column {backquoted(field.name)} has the type {text}, which {table.provider} does "
+                "not support: cast it first"
             )
         # Iceberg has no integers of less than 32 bits.
-        return {"tinyint": "int", "smallint": "int"}.get(text, text) if table.provider == "iceberg" else text
+        return (
+            {"tinyint": "int", "smallint": "int"}.get(text, text)
+            if table.provider == "iceberg"
+            else text
+        )
 
     return f"{backquoted(field.name)} {type_ddl(field.dataType, plain)}"
 
 
-# ------------------------------------------------------------------------------------------------------------------ names
+# --------------------------------------------------------------------------------------------------
+# names
 
 
-def _require_plain_text(spark: SparkSession, table: LakeTarget, fields: Sequence[StructField]) -> None:
-    """Raise an error for a name in which Spark would substitute a setting or an environment variable."""
+def _require_plain_text(
+    spark: SparkSession, table: LakeTarget, fields: Sequence[StructField]
+) -> None:
+    """Raise an error for a name in which Spark would replace a setting or environment variable."""
     if spark.conf.get(_SUBSTITUTE) == "true":
         for name in (table.name, *map(".".join, _paths(fields))):
             if "${" in name:
-                raise SchemaError(f"Spark would replace ${{...}} in the name {name!r}: rename it, or set {_SUBSTITUTE}=false")
+                raise SchemaError(
+                    f"Spark would replace ${{...}} in the name {name!r}: rename it, or set "
+                    f"{_SUBSTITUTE}=false"
+                )
 
 
-def _require_names(table: LakeTarget, fields: Sequence[StructField], column_mapping: str | None) -> None:
+def _require_names(
+    table: LakeTarget, fields: Sequence[StructField], column_mapping: str | None
+) -> None:
     """Raise an error for a name that the table format does not support."""
     for path in _paths(fields):
         name = ".".join(path)
         if table.provider == "iceberg" and not path[-1]:
-            raise SchemaError(f"the column {name!r} of {table} has an empty name, which Iceberg cannot write: rename it")
-        if table.provider == "delta" and column_mapping == "none" and _RESERVED_BY_DELTA.intersection(path[-1]):
             raise SchemaError(
-                f"the column {name!r} of {table} has one of the characters ' ,;{{}}()\\n\\t=' in its name: rename it, or create the table "
-                f"with delta.columnMapping.mode=name (in this session, by {_MAPPING_OF_NEW_TABLES}=name)"
+                f"the column {name!r} of {table} has an empty name, which Iceberg cannot write: "
+                "rename it"
+            )
+        if (
+            table.provider == "delta"
+            and column_mapping == "none"
+            and _RESERVED_BY_DELTA.intersection(path[-1])
+        ):
+            raise SchemaError(
+                f"the column {name!r} of {table} has one of the characters ' ,;{{}}()\\n\\t=' in "
+                "its name: rename it, or create the table with delta.columnMapping.mode=name (in "
+                f"this session, by {_MAPPING_OF_NEW_TABLES}=name)"
             )
 
 

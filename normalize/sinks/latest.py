@@ -1,15 +1,21 @@
-"""The last change of each key of a micro-batch, the errors when it is ambiguous, and the rows stored while they are written.
+"""The last change of each key of a micro-batch, and the rows stored while they are written.
 
-A retraction (``-U`` or ``-D``) as a key's last change deletes the row. The ``-U`` of an update that keeps the key precedes its ``+U``.
+An ambiguous last change is an error.
 
-==============================  ========================================================================================
+A retraction (``-U`` or ``-D``) as a key's last change deletes the row. The ``-U`` of an update that
+keeps the key precedes its ``+U``.
+
+==============================  ==================================================================
 order                           the last change of a key
-==============================  ========================================================================================
-arrival (the default)           the last in the DataFrame's partition; a key whose rows are in several is an error
-columns that order the changes  the greatest; with equal ones a ``+`` comes after a ``-``, and two ``+`` are an error
-==============================  ========================================================================================
+==============================  ==================================================================
+arrival (the default)           the last in the DataFrame's partition; a key whose rows are in
+                                several is an error
+columns that order the changes  the greatest; with equal ones a ``+`` comes after a ``-``, and two
+                                ``+`` are an error
+==============================  ==================================================================
 
-A change's place in its partition is `monotonically_increasing_id`, taken before anything is shuffled: its upper bits are the partition.
+A change's place in its partition is `monotonically_increasing_id`, taken before anything is
+shuffled: its upper bits are the partition.
 """
 
 from __future__ import annotations
@@ -36,8 +42,10 @@ _PARTITION_BITS = 33
 _FLAGS = ("unkinded", "unplaced", "ambiguous")
 
 
-def last_changes(batch: DataFrame, columns: Sequence[str], keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """Return one row for each key: ``row`` has its last ``row_kind`` and the columns, ``flags`` the input of `check`.
+def last_changes(
+    batch: DataFrame, columns: Sequence[str], keys: Sequence[str], order_by: Sequence[str]
+) -> DataFrame:
+    """Return a row per key: ``row`` with its last ``row_kind`` and columns, ``flags`` for `check`.
 
     Parameters
     ----------
@@ -50,30 +58,51 @@ def last_changes(batch: DataFrame, columns: Sequence[str], keys: Sequence[str], 
     # Generated names, which cannot collide with the user's.
     placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(order_by)]
     values = [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
-    rows = batch.select(F.col(ROW_KIND).alias("kind"), *values, *placed, F.monotonically_increasing_id().alias("arrival"))
+    rows = batch.select(
+        F.col(ROW_KIND).alias("kind"),
+        *values,
+        *placed,
+        F.monotonically_increasing_id().alias("arrival"),
+    )
     grouping = [f"c{columns.index(name)}" for name in keys]
     rest = [f"c{index}" for index in range(len(columns)) if f"c{index}" not in grouping]
     order = [f"o{index}" for index in range(len(order_by))]
     place = F.struct(*order, F.col("kind").isin(*ADDS), "arrival") if order else F.struct("arrival")
     last = F.max_by(F.struct("kind", *rest), place).alias("last")
-    unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias("unkinded")
-    grouped = rows.groupBy(*grouping).agg(last, unkinded, *(_by_columns(order) if order else _by_arrival()))
-    named = [F.col(f"c{i}" if f"c{i}" in grouping else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
-    return grouped.select(F.struct(F.col("last.kind").alias(ROW_KIND), *named).alias("row"), F.struct(*_FLAGS).alias("flags"))
+    unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias(
+        "unkinded"
+    )
+    grouped = rows.groupBy(*grouping).agg(
+        last, unkinded, *(_by_columns(order) if order else _by_arrival())
+    )
+    named = [
+        F.col(f"c{i}" if f"c{i}" in grouping else f"last.c{i}").alias(name)
+        for i, name in enumerate(columns)
+    ]
+    return grouped.select(
+        F.struct(F.col("last.kind").alias(ROW_KIND), *named).alias("row"),
+        F.struct(*_FLAGS).alias("flags"),
+    )
 
 
 def _by_arrival() -> list[SparkColumn]:
     from pyspark.sql import functions as F
 
     partition = F.shiftright("arrival", _PARTITION_BITS)
-    return [F.lit(False).alias("unplaced"), (F.min(partition) != F.max(partition)).alias("ambiguous")]
+    return [
+        F.lit(False).alias("unplaced"),
+        (F.min(partition) != F.max(partition)).alias("ambiguous"),
+    ]
 
 
 def _by_columns(order: Sequence[str]) -> list[SparkColumn]:
     from pyspark.sql import functions as F
 
     place: list[str | SparkColumn] = [*order, F.col("kind").isin(*ADDS)]
-    first, last = (F.max(F.struct(*place, (F.col("arrival") * sign).alias("at")))["at"] * sign for sign in (-1, 1))
+    first, last = (
+        F.max(F.struct(*place, (F.col("arrival") * sign).alias("at")))["at"] * sign
+        for sign in (-1, 1)
+    )
     added = F.max_by(F.col("kind").isin(*ADDS), F.struct(*place))
     unplaced = F.max(reduce(or_, (F.col(name).isNull() for name in order)))
     return [unplaced.alias("unplaced"), (added & (first != last)).alias("ambiguous")]
@@ -94,37 +123,50 @@ def check(latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> in
     from pyspark.sql import functions as F
 
     flags = [F.max(f"flags.{flag}").alias(flag) for flag in _FLAGS]
-    nulls = [F.max(F.col(f"row.{backquoted(name)}").isNull()).alias(f"null{index}") for index, name in enumerate(keys)]
+    nulls = [
+        F.max(F.col(f"row.{backquoted(name)}").isNull()).alias(f"null{index}")
+        for index, name in enumerate(keys)
+    ]
     found = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
     assert found is not None  # an aggregate without groups is one row
     if found["unkinded"]:
         raise ArgumentError(
-            f"a row has no {ROW_KIND} (a corrupt record or a control event), or one other than {', '.join(SHORT_STRINGS)}: filter such "
-            f"rows out, df.where('{ROW_KIND} IS NOT NULL')"
+            f"a row has no {ROW_KIND} (a corrupt record or a control event), or one other than "
+            f"{', '.join(SHORT_STRINGS)}: filter such rows out, df.where('{ROW_KIND} IS NOT NULL')"
         )
     for index, name in enumerate(keys):
         if found[f"null{index}"]:
             raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
     if found["unplaced"]:
-        raise ChangeOrderError(f"a column of {list(order_by)}, which order the changes, is NULL in a row: order by columns without NULL")
+        raise ChangeOrderError(
+            f"a column of {list(order_by)}, which order the changes, is NULL in a row: order by "
+            "columns without NULL"
+        )
     if found["ambiguous"]:
-        raise ChangeOrderError(_AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS)
+        raise ChangeOrderError(
+            _AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS
+        )
     return int(found["keys"])
 
 
-_AMBIGUOUS_ORDER = "two rows of one key have the same values in {}, which order its changes: add a column that differs, such as offset"
+_AMBIGUOUS_ORDER = (
+    "two rows of one key have the same values in {}, which order its changes: add a column that "
+    "differs, such as offset"
+)
 _SEVERAL_PARTITIONS = (
-    "the rows of one key are in several partitions of the DataFrame, and so their order is unknown: read the topic with "
-    "ChangelogNormalize (source_duplicates=True), or pass order_by=[...] with columns that increase with each change of a key"
+    "the rows of one key are in several partitions of the DataFrame, and so their order is "
+    "unknown: read the topic with ChangelogNormalize (source_duplicates=True), or pass "
+    "order_by=[...] with columns that increase with each change of a key"
 )
 
 
 @contextmanager
 def computed(df: DataFrame) -> Iterator[DataFrame]:
-    """Yield a DataFrame whose rows are computed once, now and all of them, also those of a micro-batch that is then skipped.
+    """Yield a DataFrame with all rows computed now and once, even if the micro-batch is skipped.
 
-    Executors hold the rows. Spark computes those of a lost executor again, from the same offsets and the same version of the state.
-    `localCheckpoint` would forget how, and the query would end with the executor; on Spark Connect there is nothing else.
+    Executors hold the rows. Spark computes those of a lost executor again, from the same offsets
+    and the same version of the state. `localCheckpoint` would forget how, and the query would end
+    with the executor; on Spark Connect there is nothing else.
     """
     if is_connect(df):
         yield df.localCheckpoint()
@@ -138,9 +180,10 @@ def computed(df: DataFrame) -> Iterator[DataFrame]:
 
 
 def _rows_of(stored: DataFrame) -> DataFrame:
-    """Return stored rows without the plan that computed them: ``MERGE`` refuses a source with a plan that is not deterministic.
+    """Return stored rows without their plan: ``MERGE`` refuses a nondeterministic source plan.
 
-    The new plan keeps their size, so that Spark broadcasts few changes and does not shuffle the table.
+    The new plan keeps their size, so that Spark broadcasts few changes and does not shuffle the
+    table.
     """
     from pyspark.sql.classic.dataframe import DataFrame
 

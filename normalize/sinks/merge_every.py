@@ -1,17 +1,22 @@
-"""`MergedDeltaTarget`: a Delta table that is merged at an interval, and whose changes can be read at once.
+"""`MergedDeltaTarget`: a Delta table that is merged at an interval.
 
-Each micro-batch appends the last change of each key to a table beside the target. When the oldest of these changes is as old as the
-interval, one ``MERGE`` applies the last change of each key, and the changes are removed.
+Its changes can be read at once.
 
-============  =====================================================================================================================
+Each micro-batch appends the last change of each key to a table beside the target. When the oldest
+of these changes is as old as the interval, one ``MERGE`` applies the last change of each key, and
+the changes are removed.
+
+============  ====================================================================================
 a kill after  what then happens
-============  =====================================================================================================================
+============  ====================================================================================
 the append    Spark repeats the micro-batch, which replaces its changes
-the MERGE     the changes are merged again, which ends in the same rows; until then `fresh_rows` returns the same rows, too
+the MERGE     the changes are merged again, which ends in the same rows; until then `fresh_rows`
+              returns the same rows, too
 the removal   the repeated micro-batch is appended again, and merged later: no newer change exists
-============  =====================================================================================================================
+============  ====================================================================================
 
-The changes of a micro-batch are a partition of their table, and so are replaced and removed without reading them.
+The changes of a micro-batch are a partition of their table, and so are replaced and removed without
+reading them.
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ if TYPE_CHECKING:
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _COLUMNS = ["query", "batch", "appended_ms", ROW_KIND, "key", "row", "deleted"]
-"""The last three are structs: the key, all columns, and the column of soft deletes, which is missing with hard deletes."""
+"""The last three are structs: the key, all columns, and the column of soft deletes, which is
+missing with hard deletes."""
 
 
 class Waiting(NamedTuple):
@@ -69,7 +75,8 @@ class MergedDeltaTarget(DeltaTarget):
     name : str
         As of `DeltaTarget`.
     merge_every : str
-        How long a change may wait, by the driver's clock: ``"10 minutes"``. The first micro-batch with changes after that merges all.
+        How long a change may wait, by the driver's clock: ``"10 minutes"``. The first micro-batch
+        with changes after that merges all.
     """
 
     merge_every: str
@@ -87,7 +94,10 @@ class MergedDeltaTarget(DeltaTarget):
         """The interval in seconds."""
         found = re.fullmatch(rf"(\d+) ({'|'.join(_SECONDS)})s?", self.merge_every)
         if not found:
-            raise ArgumentError(f"merge_every is {self.merge_every!r}: pass a number of seconds, minutes, hours or days, as '10 minutes'")
+            raise ArgumentError(
+                f"merge_every is {self.merge_every!r}: pass a number of seconds, minutes, hours or "
+                "days, as '10 minutes'"
+            )
         return int(found[1]) * _SECONDS[found[2]]
 
     def sink(self, spark: SparkSession) -> LakeSink:
@@ -118,15 +128,30 @@ class ChangesSink(LakeSink):
         """Return the columns, as ``CREATE TABLE`` declares them."""
         from pyspark.sql.types import StructField, StructType
 
-        parts = [column_definition(StructField(name, StructType(fields)), self.table) for name, fields in _parts(spec).items()]
-        return ", ".join(["query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING", *parts])
+        parts = [
+            column_definition(StructField(name, StructType(fields)), self.table)
+            for name, fields in _parts(spec).items()
+        ]
+        return ", ".join(
+            ["query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING", *parts]
+        )
 
     def create(self, spec: TableSpec) -> None:
         """Create the table, or replace an empty one that has other columns."""
-        # CREATE OR REPLACE cannot replace the columns of a path. Names of columns come from messages. No query reads the statistics.
-        options = {"overwriteSchema": "true", "delta.columnMapping.mode": "name", "delta.dataSkippingNumIndexedCols": "0"}
+        # CREATE OR REPLACE cannot replace the columns of a path. Names of columns come from
+        # messages. No query reads the statistics.
+        options = {
+            "overwriteSchema": "true",
+            "delta.columnMapping.mode": "name",
+            "delta.dataSkippingNumIndexedCols": "0",
+        }
         empty = self.spark.createDataFrame([], self.layout(spec))
-        writer = empty.write.format("delta").mode("overwrite").options(**options).partitionBy("query", "batch")
+        writer = (
+            empty.write.format("delta")
+            .mode("overwrite")
+            .options(**options)
+            .partitionBy("query", "batch")
+        )
         if is_path(self.table.name):
             writer.save(self.table.name)
         else:
@@ -144,11 +169,20 @@ class ChangesSink(LakeSink):
         if found is None:
             return None
         if found.names not in (_COLUMNS, _COLUMNS[:-1]):
-            raise TargetError(f"changes are kept in {self.table}, which has other columns: rename it, or choose another target")
-        key, row, *deleted = (tuple(getattr(each.dataType, "fields", ())) for each in found.fields[4:])
+            raise TargetError(
+                f"changes are kept in {self.table}, which has other columns: rename it, or choose "
+                "another target"
+            )
+        key, row, *deleted = (
+            tuple(getattr(each.dataType, "fields", ())) for each in found.fields[4:]
+        )
         fields = sum(deleted, row)
         return TableSpec(
-            fields, tuple(each.name for each in key), create=True, on_new_column="add", deleted_column=fields[-1].name if deleted else None
+            fields,
+            tuple(each.name for each in key),
+            create=True,
+            on_new_column="add",
+            deleted_column=fields[-1].name if deleted else None,
         )
 
     def waiting(self) -> Waiting:
@@ -164,11 +198,18 @@ class ChangesSink(LakeSink):
         """Append the changes of a micro-batch, in place of those of an earlier attempt."""
         from pyspark.sql import functions as F
 
-        parts = (F.struct(*(backquoted(each.name) for each in fields)) for fields in _parts(spec).values())
+        parts = (
+            F.struct(*(backquoted(each.name) for each in fields))
+            for fields in _parts(spec).values()
+        )
         values = F.lit(batch.query), F.lit(batch.number), F.lit(now), F.col(ROW_KIND), *parts
-        rows = latest.select(*(value.alias(name) for name, value in zip(_COLUMNS, values, strict=False)))
+        rows = latest.select(
+            *(value.alias(name) for name, value in zip(_COLUMNS, values, strict=False))
+        )
         with self.conflicts():
-            rows.writeTo(self.table.sql_name).overwrite(F.expr(f"query = '{batch.query}' AND batch = {batch.number}"))
+            rows.writeTo(self.table.sql_name).overwrite(
+                F.expr(f"query = '{batch.query}' AND batch = {batch.number}")
+            )
 
     def remove(self, batches: Mapping[str, int]) -> None:
         """Remove the changes of these micro-batches and of those before them."""
@@ -187,7 +228,12 @@ class MergedSink(LakeSink):
         """The sink of the changes."""
         return ChangesSink(self.spark, changes_table(self.table))
 
-    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+    def merge(
+        self,
+        latest: DataFrame,
+        spec: TableSpec,
+        keep: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
         batch, known = running_batch(self.spark), self.table.known
         waiting = known.pop() if known else self.changes.waiting()
         # Only the target completes partial rows.
@@ -202,14 +248,19 @@ class MergedSink(LakeSink):
         """Append changes, and merge all if it is time; return what waits then."""
         layout, now = self.changes.layout(spec), int(time.time() * 1000)
         # A new checkpoint, or one that was set back, numbers its micro-batches anew.
-        follows = all(query == batch.query and number <= batch.number for query, number in waiting.batches.items())
+        follows = all(
+            query == batch.query and number <= batch.number
+            for query, number in waiting.batches.items()
+        )
         if layout != waiting.layout or not follows:
             self.merge_changes(waiting.batches)
             waiting = waiting._replace(batches={})
         if layout != waiting.layout:
             self.changes.create(spec)
         self.changes.put(latest, spec, batch, now)
-        waiting = Waiting({batch.query: batch.number}, waiting.since if waiting.batches else now, layout)
+        waiting = Waiting(
+            {batch.query: batch.number}, waiting.since if waiting.batches else now, layout
+        )
         if now - waiting.since < self.table.seconds * 1000:
             return waiting
         self.merge_changes(waiting.batches)
@@ -225,7 +276,9 @@ class MergedSink(LakeSink):
 
 
 def merge_changes(spark: SparkSession, target: DeltaTarget) -> None:
-    """Merge the changes that wait into a table that is no longer a `MergedDeltaTarget`; stop its query before.
+    """Merge the waiting changes into a table that is no longer a `MergedDeltaTarget`.
+
+    Stop the table's query before.
 
     Parameters
     ----------
@@ -249,13 +302,15 @@ def require_merged(spark: SparkSession, target: TableTarget) -> None:
     """
     if type(target) is DeltaTarget and ChangesSink(spark, changes_table(target)).waiting().batches:
         raise TargetError(
-            f"{target} has changes that are not merged: pass MergedDeltaTarget({target.name!r}, ...), or first call "
-            "merge_changes(spark, target) of normalize.sinks.merge_every"
+            f"{target} has changes that are not merged: pass MergedDeltaTarget({target.name!r}, "
+            "...), or first call merge_changes(spark, target) of normalize.sinks.merge_every"
         )
 
 
 def fresh_rows(spark: SparkSession, target: DeltaTarget) -> DataFrame:
-    """Return the rows of a `MergedDeltaTarget` with the changes that are not merged yet, as they are now.
+    """Return the rows of a `MergedDeltaTarget` with the changes that are not merged yet.
+
+    The rows are as they are now.
 
     The DataFrame is one state of the table: call this function again to see newer changes.
 
@@ -275,10 +330,14 @@ def fresh_rows(spark: SparkSession, target: DeltaTarget) -> DataFrame:
     spec = ChangesSink(spark, changes).spec()
     if spec is None:
         return target.sink(spark).rows()
-    # Changes are removed after they are merged: while the target is the same before and after, none is in both tables or in neither.
+    # Changes are removed after they are merged: while the target is the same before and after, none
+    # is in both tables or in neither.
     while version != (version := _version(spark, target)):
         of_changes = _version(spark, changes)
-    stored, last = _at(spark, target, version).alias("t"), _last(_at(spark, changes, of_changes)).alias("s")
+    stored, last = (
+        _at(spark, target, version).alias("t"),
+        _last(_at(spark, changes, of_changes)).alias("s"),
+    )
     adds, names = F.col(f"s.{ROW_KIND}").isin(*ADDS), {name.lower(): name for name in spec.names}
     same = [F.col(f"t.{name}") == F.col(f"s.{name}") for name in map(backquoted, spec.primary_key)]
     kept = F.lit(spec.deleted_column is not None) | F.col(f"s.{ROW_KIND}").isNull() | adds
@@ -287,19 +346,28 @@ def fresh_rows(spark: SparkSession, target: DeltaTarget) -> DataFrame:
         name, old = names.get(each.name.lower()), F.col(f"t.{backquoted(each.name)}")
         new = (F.lit(None) if name is None else F.col(f"s.{backquoted(name)}")).cast(each.dataType)
         # Only the table has a column without a name. The first delete counts, as in the MERGE.
-        value = F.when(adds, old if name is None else new).otherwise(F.coalesce(old, new) if name == spec.deleted_column else old)
+        value = F.when(adds, old if name is None else new).otherwise(
+            F.coalesce(old, new) if name == spec.deleted_column else old
+        )
         updated.append(value.alias(each.name))
         inserted.append(new.alias(each.name))
     changed = stored.join(last, same, "left_semi").alias("t")
     unknown = last.where(adds).join(changed, same, "left_anti")
-    return stored.join(last, same, "left").where(kept).select(*updated).union(unknown.select(*inserted))
+    return (
+        stored.join(last, same, "left")
+        .where(kept)
+        .select(*updated)
+        .union(unknown.select(*inserted))
+    )
 
 
 def _parts(spec: TableSpec) -> dict[str, list[StructField]]:
     """Return the fields of each struct."""
     row = [each for each in spec.fields if each.name != spec.deleted_column]
     deleted = [each for each in spec.fields if each.name == spec.deleted_column]
-    return {"key": [each for each in row if each.name in spec.primary_key], "row": row} | ({"deleted": deleted} if deleted else {})
+    return {"key": [each for each in row if each.name in spec.primary_key], "row": row} | (
+        {"deleted": deleted} if deleted else {}
+    )
 
 
 def _last(changes: DataFrame) -> DataFrame:
@@ -313,7 +381,9 @@ def _last(changes: DataFrame) -> DataFrame:
 
 def _until(batches: Mapping[str, int]) -> str:
     """Return the condition of these micro-batches and those before them."""
-    return " OR ".join(f"query = '{query}' AND batch <= {number}" for query, number in batches.items())
+    return " OR ".join(
+        f"query = '{query}' AND batch <= {number}" for query, number in batches.items()
+    )
 
 
 def _version(spark: SparkSession, table: DeltaTarget) -> int:

@@ -1,15 +1,17 @@
-"""Columns of a table that would silently lose part of a value: Spark and databases round or cut it, and raise no error.
+"""Table columns that would silently lose part of a value, which Spark and databases round or cut.
 
-=====================  ============================================  ====================================
+=====================  ============================================  ==============================
 the table's type       the type of the changes                       what would be written
-=====================  ============================================  ====================================
-an integer             DECIMAL with a scale, FLOAT, DOUBLE           the integer part, or a rounded value
+=====================  ============================================  ==============================
+an integer             DECIMAL with a scale, FLOAT, DOUBLE           the integer part, or a rounded
+                                                                     value
 DECIMAL                DECIMAL with a larger scale, FLOAT, DOUBLE    a rounded value
 DATE                   TIMESTAMP, TIMESTAMP_NTZ                      the day
 BOOLEAN                a number                                      TRUE for all numbers but 0
-=====================  ============================================  ====================================
+=====================  ============================================  ==============================
 
-A value that is too large for its type is not such a case, since it raises an error. FLOAT and DOUBLE are approximate by definition.
+A value that is too large for its type is not such a case, since it raises an error. FLOAT and
+DOUBLE are approximate by definition.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def require_no_narrowing(
-    table: Any, spec: TableSpec, found: Mapping[str, DataType | None], widen: Callable[[StructField, StructField], list[str]]
+    table: Any,
+    spec: TableSpec,
+    found: Mapping[str, DataType | None],
+    widen: Callable[[StructField, StructField], list[str]],
 ) -> None:
     """Raise an error if the table would silently lose part of a value.
 
@@ -39,8 +44,9 @@ def require_no_narrowing(
     found : mapping
         The type of each of the table's columns; None: not compared.
     widen : callable
-        Returns the statements that give a column, spelled as in the table, a wider type. It gets the column as it is and as it should be,
-        and returns an empty list if no statement does this.
+        Returns the statements that give a column, spelled as in the table, a wider type. It gets
+        the column as it is and as it should be, and returns an empty list if no statement does
+        this.
 
     Raises
     ------
@@ -59,17 +65,18 @@ def require_no_narrowing(
         first = f"run {'; '.join(statements)}, or convert" if statements else "convert"
         have, given = kind.simpleString().upper(), field.dataType.simpleString().upper()
         raise SchemaError(
-            f"{table} has the column {backquoted(name)} as {have}, which cuts values of {given}: {first} the column to {have}"
+            f"{table} has the column {backquoted(name)} as {have}, which cuts values of {given}: "
+            f"{first} the column to {have}"
         )
 
 
 def is_narrower(kind: DataType, given: DataType) -> bool:
-    """Return whether a column of the type `kind` silently loses part of a value of the type `given` (`lattice.cuts`)."""
+    """Return whether a `kind` column silently loses part of a `given` value (`lattice.cuts`)."""
     return lattice.cuts(_sql_type(kind), _sql_type(given))
 
 
 def wider(kind: DataType, given: DataType) -> DataType | None:
-    """Return a type that has every value of both, which a column can be given; None if there is none, and for nested types.
+    """Return a type for a column with all values of both; None for nested types or without one.
 
     Examples
     --------
@@ -92,7 +99,7 @@ def wider(kind: DataType, given: DataType) -> DataType | None:
 
 
 def _sql_type(kind: DataType) -> SqlType:
-    """Return a type of Spark for comparisons; one that no column of a changelog has keeps its name."""
+    """Return a Spark type for comparisons; one that no changelog column has keeps its name."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
     if isinstance(kind, DecimalType):

@@ -10,12 +10,14 @@ an update at 8                           5, 8               8, NULL
 a delete at 9                            5, 8               8, 9
 =======================================  =================  =================
 
-A version lasts as long as the tracked columns stay equal, from one change of the key to the next, and has the values of its last change: an
-update of other columns changes it in place. A delete ends it, and an insert after the delete is a new version, even with equal values.
+A version lasts as long as the tracked columns stay equal, from one change of the key to the next,
+and has the values of its last change: an update of other columns changes it in place. A delete ends
+it, and an insert after the delete is a new version, even with equal values.
 
-A later change may be late, and then belongs between two that were applied. Two kinds of changes leave no version, and must be known then:
-an update that changes no tracked column, and a delete without a row before it. AUTO CDC keeps them in an auxiliary table. Here they are
-rows of the history that are valid at no time, so that one commit writes everything:
+A later change may be late, and then belongs between two that were applied. Two kinds of changes
+leave no version, and must be known then: an update that changes no tracked column, and a delete
+without a row before it. AUTO CDC keeps them in an auxiliary table. Here they are rows of the
+history that are valid at no time, so that one commit writes everything:
 
 =======================================  =================  =================
 row                                      ``__START_AT``     ``__END_AT``
@@ -24,12 +26,14 @@ an update at 8 of no tracked column      8                  8
 a delete at 8 without a row before it    NULL               8
 =======================================  =================  =================
 
-The row of such an update has the values *before* it, since the version has those of its last update. So the changes of a version at 5, 8
-and 9 with the values a, b and c are the rows c from 5, a at 8 and b at 9. A change after 9 therefore reads the version alone, and a late
-one finds in the stored row after it the values that the version had until there.
+The row of such an update has the values *before* it, since the version has those of its last
+update. So the changes of a version at 5, 8 and 9 with the values a, b and c are the rows c from 5,
+a at 8 and b at 9. A change after 9 therefore reads the version alone, and a late one finds in the
+stored row after it the values that the version had until there.
 
-The stored rows of a key are the changes that they were made of: an upsert at the start, and a delete at the end unless another version
-starts there. Together with those of the micro-batch, in the order of their sequence values, they yield the rows that the history must have.
+The stored rows of a key are the changes that they were made of: an upsert at the start, and a
+delete at the end unless another version starts there. Together with those of the micro-batch, in
+the order of their sequence values, they yield the rows that the history must have.
 """
 
 from __future__ import annotations
@@ -64,14 +68,17 @@ class ApplyVersions:
     track_history: tuple[str, ...] = ()
     """The columns of which a change makes a version; empty for all."""
     one_partition: bool = False
-    """Whether sequence values have the field ``partition``, which must be the same for all changes of a key."""
+    """Whether sequence values have the field ``partition``, which must be the same for all changes
+    of a key."""
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply all changes."""
         key = self.spec.primary_key
         marked = batch.withColumn(START_AT, sequence_of(batch, self.sequence_by))
         # One change of each key and sequence value.
-        placed = last_changes(marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by)
+        placed = last_changes(
+            marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by
+        )
         with computed(placed) as changes:
             count = check(changes, key, self.sequence_by)
             if count:
@@ -91,7 +98,9 @@ class ApplyVersions:
         # A tracked column may be one that the table lacks and that is ignored.
         tracked = [name for name in columns if not self.track_history or name in self.track_history]
         options: dict[str, bool] = {"few_keys": count <= _FEW, "one_partition": self.one_partition}
-        with computed(version_changes(changes, stored, spec.primary_key, columns, tracked, **options)) as rows:
+        with computed(
+            version_changes(changes, stored, spec.primary_key, columns, tracked, **options)
+        ) as rows:
             unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
             partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
             flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
@@ -99,13 +108,16 @@ class ApplyVersions:
             assert found is not None  # an aggregate without groups is one row
             if found["partitions"]:
                 raise ChangeOrderError(
-                    f"the changes of a key are in the Kafka partitions {found['partitions']}, and so their order is unknown: let the "
-                    "producer choose the partition by the row's key, and begin a new history, or pass scd_type=1 for this table"
+                    f"the changes of a key are in the Kafka partitions {found['partitions']}, and "
+                    "so their order is unknown: let the producer choose the partition by the "
+                    "row's key, and begin a new history, or pass scd_type=1 for this table"
                 )
             if found["unplaced"]:
                 raise TargetError(
-                    f"{self.table} has rows without {START_AT}, which are at no place of the history: set it to a value before their first "
-                    f"change, UPDATE {self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND {END_AT} IS NULL"
+                    f"{self.table} has rows without {START_AT}, which are at no place of the "
+                    "history: set it to a value before their first change, UPDATE "
+                    f"{self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND "
+                    f"{END_AT} IS NULL"
                 )
             if found["rows"]:
                 sink.merge(rows, spec)
@@ -117,7 +129,8 @@ def _without_validity(spec: TableSpec) -> list[str]:
 
 
 _FEW = 100_000
-"""So many keys fit into the memory of each worker: the history is then not shuffled to find their rows."""
+"""So many keys fit into the memory of each worker: the history is then not shuffled to find their
+rows."""
 
 
 def sequence_of(batch: DataFrame, sequence_by: Sequence[str]) -> SparkColumn:
@@ -129,7 +142,7 @@ def sequence_of(batch: DataFrame, sequence_by: Sequence[str]) -> SparkColumn:
 
 
 def version_fields(batch: DataFrame, sequence_by: Sequence[str]) -> list[StructField]:
-    """Return the fields ``__START_AT`` and ``__END_AT``, which have the type of the sequence values."""
+    """Return the fields ``__START_AT`` and ``__END_AT``, with the type of the sequence values."""
     from pyspark.sql.types import StructField
 
     kind = batch.select(sequence_of(batch, sequence_by).alias(START_AT)).schema[0].dataType
@@ -146,14 +159,16 @@ def version_changes(
     few_keys: bool,
     one_partition: bool = False,
 ) -> DataFrame:
-    """Return the rows of a history that a micro-batch adds (``+I``), changes (``+U``) and removes (``-D``).
+    """Return the history rows that a micro-batch adds (``+I``), changes (``+U``), removes (``-D``).
 
-    A history's row is identified by its key and by ``coalesce(__START_AT, __END_AT)``, the place of the change that made it.
+    A history's row is identified by its key and by ``coalesce(__START_AT, __END_AT)``, the place of
+    the change that made it.
 
     Parameters
     ----------
     changes : DataFrame
-        ``row_kind``, the columns and ``__START_AT``, the sequence value: one row for each key and sequence value.
+        ``row_kind``, the columns and ``__START_AT``, the sequence value: one row for each key and
+        sequence value.
     stored : DataFrame
         The history: the columns, ``__START_AT`` and ``__END_AT``.
     keys : sequence of str
@@ -164,18 +179,22 @@ def version_changes(
     few_keys : bool
         Whether the keys of the micro-batch fit into memory.
     one_partition : bool
-        Whether all changes of a key must have the same ``partition``, a field of their sequence values.
+        Whether all changes of a key must have the same ``partition``, a field of their sequence
+        values.
 
     Returns
     -------
     DataFrame
-        ``row_kind``, the columns, ``__START_AT`` and ``__END_AT``. Two kinds of rows cannot be written. A ``+U`` whose ``__START_AT`` is
-        NULL is a row of the history that has no place, since both are NULL in it. A row kind with the names of two partitions is of a
-        key that has changes of both.
+        ``row_kind``, the columns, ``__START_AT`` and ``__END_AT``. Two kinds of rows cannot be
+        written. A ``+U`` whose ``__START_AT`` is NULL is a row of the history that has no place,
+        since both are NULL in it. A row kind with the names of two partitions is of a key that has
+        changes of both.
     """
     from pyspark.sql import Window, functions as F
 
-    names = {name: f"k{index}" if name in keys else f"c{index}" for index, name in enumerate(columns)}  # cannot collide with the user's
+    names = {
+        name: f"k{index}" if name in keys else f"c{index}" for index, name in enumerate(columns)
+    }  # cannot collide with the user's
     grouping = [names[name] for name in keys]
     values = [name for name in names.values() if name not in grouping]
     new = changes.select(
@@ -185,16 +204,21 @@ def version_changes(
         F.when(F.lit(False), F.col(START_AT)).alias("end"),
         F.lit("new").alias("of"),
     )
-    events = new.unionByName(_stored_events(stored, new, names, grouping, few_keys=few_keys, one_partition=one_partition))
+    events = new.unionByName(
+        _stored_events(stored, new, names, grouping, few_keys=few_keys, one_partition=one_partition)
+    )
 
-    # One event of each key and place: an upsert comes after a delete, and a new one replaces a stored one.
+    # One event of each key and place: an upsert comes after a delete, and a new one replaces a
+    # stored one.
     is_new, row = F.col("of") == "new", F.struct(F.col("added"), *values)
     is_version = F.col("added") & ~is_new
     placed = (
         events.repartition(*grouping)
         .groupBy(*grouping, "at")
         .agg(
-            F.max_by(F.struct(row.alias("row"), is_new.alias("new")), F.struct("added", is_new)).alias("change"),
+            F.max_by(
+                F.struct(row.alias("row"), is_new.alias("new")), F.struct("added", is_new)
+            ).alias("change"),
             F.max_by(row, F.when(is_version, 1)).alias("before"),
             F.max_by("end", F.when(is_version, 1)).alias("end"),
             F.max(F.col("of") == "tombstone").alias("tombstone"),
@@ -203,9 +227,12 @@ def version_changes(
     )
 
     onward = Window.partitionBy(*grouping).orderBy("at")
-    # Backward, so that a running aggregate finds the next event: a frame that begins at its row is quadratic.
+    # Backward, so that a running aggregate finds the next event: a frame that begins at its row is
+    # quadratic.
     backward = Window.partitionBy(*grouping).orderBy(F.desc("at"))
-    later, not_earlier = (backward.rowsBetween(Window.unboundedPreceding, end) for end in (-1, Window.currentRow))
+    later, not_earlier = (
+        backward.rowsBetween(Window.unboundedPreceding, end) for end in (-1, Window.currentRow)
+    )
     kinds = {field.name: field.dataType for field in events.schema.fields}
     compared = {short: kinds[short] for short in values}
     tracked_kinds = {names[name]: kinds[names[name]] for name in tracked if name not in keys}
@@ -217,31 +244,58 @@ def version_changes(
         .withColumn("repeats", F.col("added") & F.col("follows") & equal)
         .withColumn("is_last", ~F.coalesce(F.lead("repeats").over(onward), F.lit(False)))
         .withColumn("next", F.min(F.when(~F.col("repeats"), F.col("at"))).over(later))
-        .withColumn("latest", F.last(F.when(F.col("is_last"), F.col("row")), ignorenulls=True).over(not_earlier))
-        .withColumn("written", F.when(F.col("repeats"), F.col("earlier")).otherwise(F.col("latest")))
+        .withColumn(
+            "latest",
+            F.last(F.when(F.col("is_last"), F.col("row")), ignorenulls=True).over(not_earlier),
+        )
+        .withColumn(
+            "written", F.when(F.col("repeats"), F.col("earlier")).otherwise(F.col("latest"))
+        )
         .withColumn("start_at", F.when(F.col("added"), F.col("at")))
-        .withColumn("end_at", F.when(F.col("repeats") | ~F.col("added"), F.col("at")).otherwise(F.col("next")))
+        .withColumn(
+            "end_at",
+            F.when(F.col("repeats") | ~F.col("added"), F.col("at")).otherwise(F.col("next")),
+        )
     )
-    same = _equal(F.col("written"), F.col("before"), compared) & F.col("end").eqNullSafe(F.col("end_at"))
+    same = _equal(F.col("written"), F.col("before"), compared) & F.col("end").eqNullSafe(
+        F.col("end_at")
+    )
     there = F.col("before").isNotNull() | F.col("tombstone")
     wanted = F.col("added") | ~F.col("follows")
-    unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(wanted == there)
-    kind = F.when(F.col("at").isNull(), "+U").when(unchanged, None).when(wanted, F.when(there, "+U").otherwise("+I")).otherwise("-D")
+    unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(
+        wanted == there
+    )
+    kind = (
+        F.when(F.col("at").isNull(), "+U")
+        .when(unchanged, None)
+        .when(wanted, F.when(there, "+U").otherwise("+I"))
+        .otherwise("-D")
+    )
     if one_partition:
-        # Sequence values are compared by this field first: two partitions of a key are next to each other once.
+        # Sequence values are compared by this field first: two partitions of a key are next to each
+        # other once.
         partition, earlier = F.col("at.partition"), F.lag("at.partition").over(onward)
-        kind = F.when(earlier != partition, F.concat(earlier, F.lit(" and "), partition)).otherwise(kind)
+        kind = F.when(earlier != partition, F.concat(earlier, F.lit(" and "), partition)).otherwise(
+            kind
+        )
     shown = [
-        (F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"written.{short}"))).alias(name)
+        (
+            F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"written.{short}"))
+        ).alias(name)
         for name, short in names.items()
     ]
-    return ended.select(kind.alias(ROW_KIND), *shown, F.col("start_at").alias(START_AT), F.col("end_at").alias(END_AT)).where(
-        F.col(ROW_KIND).isNotNull()
-    )
+    return ended.select(
+        kind.alias(ROW_KIND),
+        *shown,
+        F.col("start_at").alias(START_AT),
+        F.col("end_at").alias(END_AT),
+    ).where(F.col(ROW_KIND).isNotNull())
 
 
 def _with_own_values(placed: DataFrame, grouping: Sequence[str], onward: WindowSpec) -> DataFrame:
-    """Return the events with ``row``, the values that each change has: an update that makes no version has them in the next stored row.
+    """Return the events with ``row``, the values that each change has.
+
+    Those of an update that makes no version are in the next stored row.
 
     The last one of a version has them in the version's row.
     """
@@ -251,21 +305,36 @@ def _with_own_values(placed: DataFrame, grouping: Sequence[str], onward: WindowS
     version = F.when(F.col("before").isNotNull() & ~is_within, F.col("before"))
     stored = F.when(F.col("before").isNotNull(), F.struct("before", is_within.alias("is_within")))
     # The functions of pyspark do not have IGNORE NULLS of lead.
-    following = F.expr(f"lead(stored) IGNORE NULLS OVER (PARTITION BY {', '.join(grouping)} ORDER BY `at`)")
-    own = F.when(F.col("following.is_within"), F.col("following.before")).otherwise(F.coalesce("version", "before"))
+    following = F.expr(
+        f"lead(stored) IGNORE NULLS OVER (PARTITION BY {', '.join(grouping)} ORDER BY `at`)"
+    )
+    own = F.when(F.col("following.is_within"), F.col("following.before")).otherwise(
+        F.coalesce("version", "before")
+    )
     is_stored = F.col("added") & ~F.col("change.new")
     return (
         placed.withColumn("stored", stored)
         .withColumn("following", following)
-        .withColumn("version", F.last(version, ignorenulls=True).over(onward.rowsBetween(Window.unboundedPreceding, Window.currentRow)))
+        .withColumn(
+            "version",
+            F.last(version, ignorenulls=True).over(
+                onward.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+            ),
+        )
         .withColumn("row", F.when(is_stored, own).otherwise(F.col("change.row")))
     )
 
 
 def _stored_events(
-    stored: DataFrame, new: DataFrame, names: dict[str, str], grouping: Sequence[str], *, few_keys: bool, one_partition: bool
+    stored: DataFrame,
+    new: DataFrame,
+    names: dict[str, str],
+    grouping: Sequence[str],
+    *,
+    few_keys: bool,
+    one_partition: bool,
 ) -> DataFrame:
-    """Return the changes of which the rows of a history were made: those that a micro-batch can move or end."""
+    """Return the changes that made the rows of a history and that a micro-batch can move or end."""
     from pyspark.sql import functions as F
 
     first = new.groupBy(*grouping).agg(F.min("at").alias("first"))
@@ -275,13 +344,23 @@ def _stored_events(
         F.col(END_AT).alias("end_at"),
     )
     # A version that ended before the first change of its key stays as it is.
-    is_touched = "end_at IS NULL OR end_at >= first" + " OR end_at.partition <> first.partition" * one_partition
+    is_touched = (
+        "end_at IS NULL OR end_at >= first"
+        + " OR end_at.partition <> first.partition" * one_partition
+    )
     touched = renamed.join(F.broadcast(first) if few_keys else first, [*grouping]).where(is_touched)
     start, end = F.col("start_at"), F.col("end_at")
-    upsert = F.struct(start.alias("at"), F.lit(True).alias("added"), end.alias("end"), F.lit("version").alias("of"))
+    upsert = F.struct(
+        start.alias("at"),
+        F.lit(True).alias("added"),
+        end.alias("end"),
+        F.lit("version").alias("of"),
+    )
     tombstone = F.when(start.isNull(), "tombstone").otherwise("end")
     no_end = F.when(F.lit(False), end)
-    delete = F.struct(end.alias("at"), F.lit(False).alias("added"), no_end.alias("end"), tombstone.alias("of"))
+    delete = F.struct(
+        end.alias("at"), F.lit(False).alias("added"), no_end.alias("end"), tombstone.alias("of")
+    )
     made = (
         F.when(start.isNull() & end.isNotNull(), F.array(delete))
         .when(end.isNull() | start.eqNullSafe(end), F.array(upsert))
@@ -296,7 +375,14 @@ def _equal(left: SparkColumn, right: SparkColumn, kinds: dict[str, DataType]) ->
 
     def comparable(column: SparkColumn, kind: DataType) -> SparkColumn:
         # Spark does not compare maps.
-        return F.to_json(F.struct(column), {"ignoreNullFields": "false"}) if "map<" in kind.simpleString() else column
+        return (
+            F.to_json(F.struct(column), {"ignoreNullFields": "false"})
+            if "map<" in kind.simpleString()
+            else column
+        )
 
-    fields = [comparable(left[name], kind).eqNullSafe(comparable(right[name], kind)) for name, kind in kinds.items()]
+    fields = [
+        comparable(left[name], kind).eqNullSafe(comparable(right[name], kind))
+        for name, kind in kinds.items()
+    ]
     return reduce(and_, fields, F.lit(True))

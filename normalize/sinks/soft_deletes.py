@@ -28,7 +28,9 @@ def soft_delete_column(deletes: str, deleted_column: str) -> str | None:
     if deletes not in ("hard", "soft"):
         raise ArgumentError(f"deletes={deletes!r} is unknown: pass 'hard' or 'soft'")
     if deletes == "hard" and deleted_column != DELETED_AT:
-        raise ArgumentError("deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'")
+        raise ArgumentError(
+            "deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'"
+        )
     return deleted_column if deletes == "soft" else None
 
 
@@ -42,7 +44,8 @@ def with_deletion_times(changes: DataFrame, name: str, time_column: str | None =
     name : str
         The name of the new column.
     time_column : str or None
-        The TIMESTAMP column with the time of a change; None for the time at which the changes are applied.
+        The TIMESTAMP column with the time of a change; None for the time at which the changes are
+        applied.
     """
     from pyspark.sql import functions as F
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Batch(NamedTuple):
-    """A micro-batch of a streaming query: the query's id, which the checkpoint stores, and the batch's number."""
+    """A micro-batch of a streaming query: the query's id in the checkpoint, the batch's number."""
 
     query: str
     number: int
@@ -27,14 +27,17 @@ class Batch(NamedTuple):
 
 def running_batch(spark: SparkSession) -> Batch | None:
     """Return the micro-batch of the current ``foreachBatch`` call, or None."""
-    query, number = map(spark.sparkContext.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
+    query, number = map(
+        spark.sparkContext.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId")
+    )
     return Batch(query, int(number)) if query and number else None
 
 
 def marked_query(spark: SparkSession, mark: str) -> str:
-    """Return the id of the running query whose plan has an alias, as its checkpoint stores it; for Spark Connect.
+    """Return the checkpoint's id of the running query whose plan has an alias; for Spark Connect.
 
-    The function of a ``foreachBatch`` runs in a process of its own there, which receives the micro-batch's number and not the query.
+    The function of a ``foreachBatch`` runs in a process of its own there, which receives the
+    micro-batch's number and not the query.
 
     Raises
     ------
@@ -53,14 +56,15 @@ def marked_query(spark: SparkSession, mark: str) -> str:
             found.append(query.id)
     if len(found) != 1:
         raise ArgumentError(
-            f"{len(found)} running queries of this session have the plan of this change feed, and so its query is unknown: call "
-            "apply_changes(..., change_feed=True) once for each query, and start its writer in the same session"
+            f"{len(found)} running queries of this session have the plan of this change feed, and "
+            "so its query is unknown: call apply_changes(..., change_feed=True) once for each "
+            "query, and start its writer in the same session"
         )
     return str(found[0])
 
 
 def require_no_micro_batch(df: DataFrame) -> None:
-    """Raise an error for a DataFrame of Spark Connect that may belong to a micro-batch, which Spark may repeat.
+    """Raise an error if a Spark Connect DataFrame may be of a micro-batch, which Spark may repeat.
 
     Raises
     ------
@@ -69,15 +73,20 @@ def require_no_micro_batch(df: DataFrame) -> None:
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if (main and main.name.endswith(".foreach_batch_worker")) or is_of_server(df):
         raise ArgumentError(
-            "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark Connect, nor in a "
-            "checkpointed DataFrame: call apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "
+            "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a "
+            "foreachBatch of Spark Connect, nor in a checkpointed DataFrame: call "
+            "apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "
             "checkpointed"
         )
 
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 """The columns of a version's validity, as AUTO CDC names them."""
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
+    "_change_type",
+    "_commit_version",
+    "_commit_timestamp",
+)
 """The columns of a change feed, as Delta names them."""
 
 OnNewColumn = Literal["add", "ignore", "fail"]
@@ -102,8 +111,9 @@ class TableSpec:
     partial_rows : bool
         Whether the changes have the column of `partial_rows`.
     position_column : str or None
-        The column with the position of the last change (`core.stored_position`): a change whose position is not after it is not applied,
-        and a delete of a key that the table lacks is stored as a deleted row. Only with a `deleted_column`.
+        The column with the position of the last change (`core.stored_position`): a change whose
+        position is not after it is not applied, and a delete of a key that the table lacks is
+        stored as a deleted row. Only with a `deleted_column`.
     """
 
     fields: tuple[StructField, ...]
@@ -125,7 +135,11 @@ class TableSpec:
         """The columns that are never left out: the key, and those that the sink computes."""
         if not self.primary_key:
             return {CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP}
-        computed = {START_AT, END_AT} if self.versions else {name for name in (self.deleted_column, self.position_column) if name}
+        computed = (
+            {START_AT, END_AT}
+            if self.versions
+            else {name for name in (self.deleted_column, self.position_column) if name}
+        )
         return computed.union(self.primary_key)
 
 
@@ -144,15 +158,23 @@ def written_spec(table: Any, spec: TableSpec, found: Iterable[str] | None) -> Ta
     if found is None or spec.on_new_column != "ignore":
         return spec
     there = {name.lower() for name in found}
-    ignored = [name for name in spec.names if name.lower() not in there and name not in spec.required]
+    ignored = [
+        name for name in spec.names if name.lower() not in there and name not in spec.required
+    ]
     if ignored:
-        text = f"{table} has no column {shown_names(ignored)}, which the changes have: it is not written (on_new_column='ignore')"
+        text = (
+            f"{table} has no column {shown_names(ignored)}, which the changes have: it is not "
+            "written (on_new_column='ignore')"
+        )
         log([Notice(tuple(f"ignored {table} {name}" for name in ignored), text)])
     return replace(spec, fields=tuple(field for field in spec.fields if field.name not in ignored))
 
 
 def missing_columns(
-    table: Any, spec: TableSpec, found: Iterable[str], alter: Callable[[Sequence[StructField]], list[str]]
+    table: Any,
+    spec: TableSpec,
+    found: Iterable[str],
+    alter: Callable[[Sequence[StructField]], list[str]],
 ) -> list[StructField]:
     """Return the columns that a table lacks.
 
@@ -168,41 +190,74 @@ def missing_columns(
     Raises
     ------
     SchemaError
-        When they may not be added, or are part of the primary key, or when the table is a history and the rows are not versions.
+        When they may not be added, or are part of the primary key, or when the table is a history
+        and the rows are not versions.
     """
     there = {name.lower() for name in found}  # Spark ignores case by default
     missing = [field for field in spec.fields if field.name.lower() not in there]
     _require_key(table, spec, missing, there)
     if spec.versions:
         # Not added here: the rows that the table has would be at no place of the history.
-        _require_columns(table, [field for field in missing if field.name in (START_AT, END_AT)], "scd_type=2", alter, _SET_START)
+        _require_columns(
+            table,
+            [field for field in missing if field.name in (START_AT, END_AT)],
+            "scd_type=2",
+            alter,
+            _SET_START,
+        )
     if spec.on_new_column != "add":
-        _require_columns(table, [field for field in missing if field.name == spec.deleted_column], "deletes='soft'", alter)
+        _require_columns(
+            table,
+            [field for field in missing if field.name == spec.deleted_column],
+            "deletes='soft'",
+            alter,
+        )
         if missing:
             names = ", ".join(field.name for field in missing)
             raise SchemaError(
-                f"{table} has no column {names}: run {'; '.join(alter(missing))}, or pass on_new_column='add', which does this, or "
-                "'ignore', which does not write it"
+                f"{table} has no column {names}: run {'; '.join(alter(missing))}, or pass "
+                "on_new_column='add', which does this, or 'ignore', which does not write it"
             )
     return missing
 
 
-def _require_key(table: Any, spec: TableSpec, missing: Sequence[StructField], there: set[str]) -> None:
-    """Raise an error for a table whose rows the primary key does not identify; `there` are its columns in lower case."""
+def _require_key(
+    table: Any, spec: TableSpec, missing: Sequence[StructField], there: set[str]
+) -> None:
+    """Raise an error if the primary key does not identify the rows of a table.
+
+    `there` are the table's columns in lower case.
+    """
     keys = [field.name for field in missing if field.name in spec.primary_key]
     if keys:
-        raise SchemaError(f"{table} has no column {', '.join(keys)}, which is part of the primary key")
-    if spec.primary_key and START_AT.lower() in there.difference(name.lower() for name in spec.names):
+        raise SchemaError(
+            f"{table} has no column {', '.join(keys)}, which is part of the primary key"
+        )
+    if spec.primary_key and START_AT.lower() in there.difference(
+        name.lower() for name in spec.names
+    ):
         # A change would overwrite every version of its row.
-        raise SchemaError(f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another table")
+        raise SchemaError(
+            f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another "
+            "table"
+        )
 
 
 def _require_columns(
-    table: Any, missing: Sequence[StructField], option: str, alter: Callable[[Sequence[StructField]], list[str]], then: str = ""
+    table: Any,
+    missing: Sequence[StructField],
+    option: str,
+    alter: Callable[[Sequence[StructField]], list[str]],
+    then: str = "",
 ) -> None:
     if missing:
         names = ", ".join(field.name for field in missing)
-        raise SchemaError(f"{table} has no column {names}, which {option} requires: run {'; '.join(alter(missing))}{then}")
+        raise SchemaError(
+            f"{table} has no column {names}, which {option} requires: run "
+            f"{'; '.join(alter(missing))}{then}"
+        )
 
 
-_SET_START = f", and then set {START_AT} of the rows that the table has to a value before their first change"
+_SET_START = (
+    f", and then set {START_AT} of the rows that the table has to a value before their first change"
+)

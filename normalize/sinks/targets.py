@@ -1,4 +1,4 @@
-"""What a table to write is: a description that users pass (`TableTarget`), and what writes it in a session (`Sink`).
+"""A table to write: its description (`TableTarget`), and its writer in a session (`Sink`).
 
 ========================  ================  =====================================================
 targets                   sink              module
@@ -63,7 +63,10 @@ class TableTarget(ABC):
 
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
-        """Return the session for micro-batches that executors hold already: the user's, or one like it."""
+        """Return the session for micro-batches that executors hold already.
+
+        It is the user's session, or one like it.
+        """
         return spark
 
     @abstractmethod
@@ -76,19 +79,21 @@ class Sink(ABC):
 
     Unstable: a minor release may change it without a deprecation.
 
-    All methods that write may be called again with the same changes: Spark repeats a micro-batch after a failure.
+    All methods that write may be called again with the same changes: Spark repeats a micro-batch
+    after a failure.
     """
 
     @abstractmethod
     def needed(self, spec: TableSpec) -> list[str]:
-        """Return the statements that create the table or add its missing columns; empty if there is nothing to change.
+        """Return the statements that create the table or add columns; empty if none is needed.
 
         Raises
         ------
         TargetError
             When the table cannot be reached, or is missing and may not be created.
         SchemaError
-            When it lacks columns that may not be added, or does not support a column's name or type.
+            When it lacks columns that may not be added, or does not support a column's name or
+            type.
         """
 
     @abstractmethod
@@ -96,23 +101,31 @@ class Sink(ABC):
         """Run the statements that are needed, and return what is written."""
 
     @abstractmethod
-    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+    def merge(
+        self,
+        latest: DataFrame,
+        spec: TableSpec,
+        keep: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
         """Apply the last change of each key, in one commit.
 
         Parameters
         ----------
         latest : DataFrame
-            ``row_kind`` and the columns of `spec`: a row for each key, in which ``+I`` and ``+U`` are the key's new row, and other kinds
-            delete it. With ``spec.partial_rows`` also the columns of `partial_rows`.
+            ``row_kind`` and the columns of `spec`: a row for each key, in which ``+I`` and ``+U``
+            are the key's new row, and other kinds delete it. With ``spec.partial_rows`` also the
+            columns of `partial_rows`.
         spec : TableSpec
             As of `prepare`.
         keep : callable or None
-            Returns the same rows whenever the micro-batch is repeated, for rows that are computed from the table itself.
+            Returns the same rows whenever the micro-batch is repeated, for rows that are computed
+            from the table itself.
 
         Raises
         ------
         ConflictError
-            When another writer commits in the meantime. Nothing is written, and the caller tries again.
+            When another writer commits in the meantime. Nothing is written, and the caller tries
+            again.
         """
 
     def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
@@ -125,7 +138,10 @@ class Sink(ABC):
         TargetError
             When the sink has no appends.
         """
-        raise TargetError(f"{type(self).__name__} does not support change_feed=True: write the change feed to a DeltaTarget")
+        raise TargetError(
+            f"{type(self).__name__} does not support change_feed=True: write the change feed to a "
+            "DeltaTarget"
+        )
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
         """Return the statements that give a column a wider type; empty if there are none."""
@@ -144,11 +160,13 @@ class Sink(ABC):
         return nullcontext()
 
 
-def repeat_conflicts(commit: Callable[[], None], *, pause: Callable[[float], None] = time.sleep) -> None:
+def repeat_conflicts(
+    commit: Callable[[], None], *, pause: Callable[[float], None] = time.sleep
+) -> None:
     """Call `commit` until no other writer prevents it, at most `TRIES` times.
 
-    The pauses double, up to ten seconds. Each is shortened at random, so that two writers do not collide again. Each conflict is logged as
-    information.
+    The pauses double, up to ten seconds. Each is shortened at random, so that two writers do not
+    collide again. Each conflict is logged as information.
 
     Parameters
     ----------
@@ -171,7 +189,8 @@ def repeat_conflicts(commit: Callable[[], None], *, pause: Callable[[float], Non
         if tried < TRIES - 1:
             pause(min(_FIRST_PAUSE * 2**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1))
     raise ConflictError(
-        f"{conflict.args[0]}, in each of {TRIES} attempts: let fewer queries write this table at a time, and restart this query"
+        f"{conflict.args[0]}, in each of {TRIES} attempts: let fewer queries write this table at a "
+        "time, and restart this query"
     )
 
 

@@ -95,7 +95,9 @@ class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics: dict[str, str] = {}
 
 
-def checked_facts(kept: TableFacts, seen: TableFacts, primary_key: Sequence[str], *, user_key: bool, file: str) -> TableFacts:
+def checked_facts(
+    kept: TableFacts, seen: TableFacts, primary_key: Sequence[str], *, user_key: bool, file: str
+) -> TableFacts:
     """Return the facts about a table after a micro-batch.
 
     Parameters
@@ -118,13 +120,18 @@ def checked_facts(kept: TableFacts, seen: TableFacts, primary_key: Sequence[str]
     if kept.target and kept.target != seen.target:
         raise SyncError(
             f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: "
-            f"pass its earlier name in tables=, or rename the target, and write its name into {file}"
+            "pass its earlier name in tables=, or rename the target, and write its name into "
+            f"{file}"
         )
     known = set(map(_folded, kept.source_keys))
     other = sorted({names for names in seen.source_keys if _folded(names) not in known})
     if not known:
         # A key that is part of the table's key distinguishes no more rows than it.
-        other_rows = [] if user_key else [names for names in other if not _folded(names) <= _folded(primary_key)]
+        other_rows = (
+            []
+            if user_key
+            else [names for names in other if not _folded(names) <= _folded(primary_key)]
+        )
         keys = tuple(other)
     else:
         other_rows, keys = other, kept.source_keys
@@ -137,10 +144,22 @@ def checked_facts(kept: TableFacts, seen: TableFacts, primary_key: Sequence[str]
             f"{_shown(primary_key)} still identifies its rows, add {list(other_rows[0])!r} to "
             f"source_keys in {file}"
         )
-    return replace(kept, target=seen.target, source_keys=keys, topics=tuple(sorted({*kept.topics, *seen.topics})))
+    return replace(
+        kept,
+        target=seen.target,
+        source_keys=keys,
+        topics=tuple(sorted({*kept.topics, *seen.topics})),
+    )
 
 
-def checked_guard(kept: GuardFacts, seen: Sequence[PartitionSummary], expected: Expected, *, query: str, batch: int) -> GuardFacts:
+def checked_guard(
+    kept: GuardFacts,
+    seen: Sequence[PartitionSummary],
+    expected: Expected,
+    *,
+    query: str,
+    batch: int,
+) -> GuardFacts:
     """Return the guard's facts after a micro-batch.
 
     Parameters
@@ -161,7 +180,11 @@ def checked_guard(kept: GuardFacts, seen: Sequence[PartitionSummary], expected: 
     """
     before = kept.at(query, batch)
     after = check(before or None, seen, _LAYOUT, expected, 0)
-    return kept if after == kept.after and query == kept.query and batch != kept.batch else GuardFacts(query, batch, before, after)
+    return (
+        kept
+        if after == kept.after and query == kept.query and batch != kept.batch
+        else GuardFacts(query, batch, before, after)
+    )
 
 
 _LAYOUT = Layout(1, to_columns("key BINARY"), ("key",))
@@ -194,11 +217,17 @@ def same_target(table: str, targets: Mapping[str, str], owners: Collection[str])
     >>> [same_target(table, targets, ["shop1.orders"]) for table in targets]
     [[], ['shop1.orders']]
     """
-    others = [name for name, target in targets.items() if name != table and target.lower() == targets[table].lower()]
+    others = [
+        name
+        for name, target in targets.items()
+        if name != table and target.lower() == targets[table].lower()
+    ]
     return sorted(name for name in others if table not in owners or name in owners)
 
 
-def checked_topics(kept: QueryFacts, query: str, described: Mapping[str, TopicDescription]) -> QueryFacts:
+def checked_topics(
+    kept: QueryFacts, query: str, described: Mapping[str, TopicDescription]
+) -> QueryFacts:
     """Return the facts about a query after Kafka described its topics.
 
     Parameters

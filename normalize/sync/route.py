@@ -1,19 +1,23 @@
-"""The first pass of `sync_database`, on the workers: the source table of each record, and which columns its rows have.
+"""The first pass of `sync_database`, on workers: each record's source table, and its rows' columns.
 
-A message names its table (`Format.table_identity`). Where it does not, and where a record without a value is a delete, the topic is the
-table.
+A message names its table (`Format.table_identity`). Where it does not, and where a record without a
+value is a delete, the topic is the table.
 
-The pass returns the records with these columns, followed by a row for each table of the task, in which only ``summary`` is set:
+The pass returns the records with these columns, followed by a row for each table of the task, in
+which only ``summary`` is set:
 
-============  ====================================================================================================================
+============  ===================================================================================
 column        content
-============  ====================================================================================================================
-``table``     the source table (`source_id`), of shards the table that they are merged into; NULL for a record without rows
-``sample``    whether the record belongs to the sample from which a schema is inferred: the first ones, and those with new columns
+============  ===================================================================================
+``table``     the source table (`source_id`), of shards the table that they are merged into; NULL
+              for a record without rows
+``sample``    whether the record belongs to the sample from which a schema is inferred: the first
+              ones, and those with new columns
 ``summary``   a `TableSummary`, as MessagePack
-============  ====================================================================================================================
+============  ===================================================================================
 
-Only columns with a value count: a column that is NULL in all rows has no type yet, and nothing is lost without it.
+Only columns with a value count: a column that is NULL in all rows has no type yet, and nothing is
+lost without it.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ from normalize.worker import worker
 from .table_options import Selection
 
 RECORD_DDL = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers "
+    "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 ROUTED_DDL = f"{RECORD_DDL}, table STRING, sample BOOLEAN, summary BINARY"
 _SAMPLE = 1_000
@@ -151,12 +156,15 @@ class Router:
     def __init__(self, format: Format, selection: Selection) -> None:
         self.format, self.selection = format, selection
         self.reader = AnyColumns(format)
-        # A record without a value names no table: then all records of the topic belong to the topic's.
+        # A record without a value names no table: then all records of the topic belong to the
+        # topic's.
         self.by_topic = format.reads_tombstones or not format.table_identity
         self._table_of = format.table_reader(list(format.table_identity))
         self._merged: dict[str, str] = {}
 
-    def route(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Routed:
+    def route(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Routed:
         """Return where a record belongs.
 
         Raises
@@ -168,51 +176,80 @@ class Router:
         """
         routed = self._routed(topic, key, value, headers)
         merged = self._merged.get(routed.table) if routed.table else ""
-        return routed if merged == routed.table or not merged else replace(routed, table=merged, shard=routed.table)
+        return (
+            routed
+            if merged == routed.table or not merged
+            else replace(routed, table=merged, shard=routed.table)
+        )
 
-    def _routed(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Routed:
+    def _routed(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> Routed:
         if self.by_topic:
             return self._of_topic(topic, key, value, headers) if self._selects(topic) else _OTHER
         events = self.reader.events(key, value, headers)
         if isinstance(events, Ignored):
-            table = self._subject(topic, key, value, events, headers) if events is Ignored.TRUNCATE else ""
+            table = (
+                self._subject(topic, key, value, events, headers)
+                if events is Ignored.TRUNCATE
+                else ""
+            )
             return Routed(table, reason="" if table else events.value)
         if not events:
             return Routed("", reason="MESSAGE")
         table = self._named(events[0].message) or topic
         if not self._selects(table):
             return _OTHER
-        return self._with_names(table, events, self.reader.sampler.source_key(events[0].message, key, headers))
+        return self._with_names(
+            table, events, self.reader.sampler.source_key(events[0].message, key, headers)
+        )
 
-    def _of_topic(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Routed:
-        """Return the topic's table, also for a record without a row, which may be a delete, and for one that cannot be read."""
+    def _of_topic(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> Routed:
+        """Return the topic's table, also for a record without a row or one that cannot be read.
+
+        A record without a row may be a delete.
+        """
         try:
             events = self.reader.events(key, value, headers)
         except DecodeError:
             return Routed(topic)
         if isinstance(events, Ignored) or not events:
             return Routed(topic, source_key=self.reader.sampler.source_key(None, key, headers))
-        return self._with_names(topic, events, self.reader.sampler.source_key(events[0].message, key, headers))
+        return self._with_names(
+            topic, events, self.reader.sampler.source_key(events[0].message, key, headers)
+        )
 
-    def _with_names(self, table: str, events: Sequence[Event], source_key: tuple[str, ...]) -> Routed:
+    def _with_names(
+        self, table: str, events: Sequence[Event], source_key: tuple[str, ...]
+    ) -> Routed:
         rows, names = 0, set[str]()
         for event in events:
             if event.after is not None:
                 rows += 1
                 found = self.format.row_names(event)
                 added = () if found is None else found.added
-                names.update(name for name, each in event.after.items() if each is not None and name not in added)
+                names.update(
+                    name
+                    for name, each in event.after.items()
+                    if each is not None and name not in added
+                )
         return Routed(table, rows, frozenset(names), source_key=source_key)
 
     def _selects(self, table: str) -> bool:
         if table not in self._merged:
-            self._merged[table] = self.selection.target(table) if self.selection.selects(table) else ""
+            self._merged[table] = (
+                self.selection.target(table) if self.selection.selects(table) else ""
+            )
         return bool(self._merged[table])
 
     def _named(self, message: Any) -> str:
         return source_id([str(name) for name in self._table_of(message) if name is not None])
 
-    def _subject(self, topic: str, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers) -> str:
+    def _subject(
+        self, topic: str, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers
+    ) -> str:
         """Return the table of a truncate; empty if it is not selected."""
         event = self.format.control_event(key, value, reason, headers)
         parts = [name for name in (event.database, event.schema, event.table) if name is not None]
@@ -263,14 +300,18 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
     with worker():
         for batch in batches:
             tables, sample, letters = [], [], list[Letter]()
-            for index, (topic, key, value, headers) in enumerate(zip(*_arguments(batch), strict=True)):
+            for index, (topic, key, value, headers) in enumerate(
+                zip(*_arguments(batch), strict=True)
+            ):
                 try:
                     routed = router.route(topic, key, value, headers)
                 except DecodeError as error:
                     routed = Routed("", reason=error.condition)
                     letters.append(_bad(error, batch, index, route))
                     if route.stops_table:
-                        summaries.setdefault("", TableSummary("")).unread.setdefault(topic, str(letters[-1].error))
+                        summaries.setdefault("", TableSummary("")).unread.setdefault(
+                            topic, str(letters[-1].error)
+                        )
                 tables.append(routed.table or None)
                 sample.append(_see(summaries, chosen, routed, topic, len(value or b"")))
             if route.dead_letters is not None:
@@ -278,7 +319,13 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
             summary = pa.nulls(batch.num_rows, pa.binary())
             names = [*batch.schema.names, "table", "sample", "summary"]
             routed_batch = pa.RecordBatch.from_arrays(
-                [*batch.columns, pa.array(tables, pa.string()), pa.array(sample, pa.bool_()), summary], names=names
+                [
+                    *batch.columns,
+                    pa.array(tables, pa.string()),
+                    pa.array(sample, pa.bool_()),
+                    summary,
+                ],
+                names=names,
             )
             schema = routed_batch.schema
             # A record without rows is counted, and needs no place.
@@ -290,10 +337,15 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
 
 
 def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
-    return [*(batch.column(name).to_pylist() for name in ("topic", "key", "value")), header_lists(batch.column("headers"))]
+    return [
+        *(batch.column(name).to_pylist() for name in ("topic", "key", "value")),
+        header_lists(batch.column("headers")),
+    ]
 
 
-def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, topic: str, size: int) -> bool:
+def _see(
+    summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, topic: str, size: int
+) -> bool:
     """Add a record to its table's summary, and return whether it belongs to the sample."""
     summary = summaries.setdefault(routed.table, TableSummary(routed.table))
     summary.records += 1
@@ -316,9 +368,21 @@ def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Route
 def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) -> Letter:
     row: Mapping[str, Any] = batch.slice(index, 1).to_pylist()[0]
     headers = header_pairs(row["headers"])
-    record = KafkaRecord(row["topic"], row["partition"], row["offset"], row["stamp"], row["key"], row["value"], headers)
+    record = KafkaRecord(
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        row["stamp"],
+        row["key"],
+        row["value"],
+        headers,
+    )
     excerpt = excerpt_of(record.value) if route.format.error_excerpt else ""
-    error = error.at(where=record.where, excerpt=excerpt) if excerpt else error.without_data().at(where=record.where)
+    error = (
+        error.at(where=record.where, excerpt=excerpt)
+        if excerpt
+        else error.without_data().at(where=record.where)
+    )
     if route.fail:
         raise error
     return Letter(error, record)

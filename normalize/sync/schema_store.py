@@ -1,4 +1,4 @@
-"""The folder with a JSON file for each table and one for the query, on any file system that Hadoop knows."""
+"""The folder with a JSON file per table and one for the query, on any Hadoop file system."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _JSON, _NEW = ".json", ".new"
 class SchemaStore:
     """Reads and writes the files of tables and of the query.
 
-    A file is replaced by a complete one: it is written as ``.new``, and then renamed. A query that is killed meanwhile leaves the earlier
-    file, or a complete ``.new``, or neither: then nothing has been written to the table yet.
+    A file is replaced by a complete one: it is written as ``.new``, and then renamed. A query that
+    is killed meanwhile leaves the earlier file, or a complete ``.new``, or neither: then nothing
+    has been written to the table yet.
 
     The query's file is ``query/facts.json``: no table's file is in a subfolder.
 
@@ -43,7 +44,8 @@ class SchemaStore:
         self._path: Any = jvm.org.apache.hadoop.fs.Path
         self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
         system = self._path(self.location).getFileSystem(spark._jsc.hadoopConfiguration())
-        # A local file system has checksum files beside its files: an edited file would not be readable.
+        # A local file system has checksum files beside its files: an edited file would not be
+        # readable.
         self._system: Any = system.getRawFileSystem() if system.getScheme() == "file" else system
 
     def file(self, table: str) -> str:
@@ -60,7 +62,11 @@ class SchemaStore:
         folder = self._path(self.location)
         if not self._system.exists(folder):
             return []
-        names = {str(each.getPath().getName()).removesuffix(_NEW) for each in self._system.listStatus(folder) if each.isFile()}
+        names = {
+            str(each.getPath().getName()).removesuffix(_NEW)
+            for each in self._system.listStatus(folder)
+            if each.isFile()
+        }
         return sorted(unquote(name.removesuffix(_JSON)) for name in names if name.endswith(_JSON))
 
     def read(self, table: str) -> TableSchema | None:
@@ -96,8 +102,8 @@ class SchemaStore:
             return msgspec.json.decode(text, type=QueryFacts)
         except msgspec.DecodeError as error:
             raise SyncError(
-                f"{self.query_file} is not the file of a query ({error}): restore it, or delete it, and the topics are no longer compared "
-                "with those of earlier runs"
+                f"{self.query_file} is not the file of a query ({error}): restore it, or delete "
+                "it, and the topics are no longer compared with those of earlier runs"
             ) from None
 
     def write_query(self, facts: QueryFacts) -> None:
@@ -105,7 +111,7 @@ class SchemaStore:
         self._write(self.query_file, msgspec.json.format(msgspec.json.encode(facts), indent=2))
 
     def keep_rows(self, table: str, batch: Batch, rows: DataFrame) -> DataFrame:
-        """Return rows as they were when they were computed for a micro-batch first; they are stored until the next call for the table.
+        """Return rows as first computed for a micro-batch, stored until the table's next call.
 
         Parameters
         ----------
@@ -131,13 +137,18 @@ class SchemaStore:
             stream.close()
         self._system.delete(path, False)
         if not self._system.rename(new, path):
-            raise SyncError(f"{new} could not be renamed to {path}: check that the file system is writable, and start the query again")
+            raise SyncError(
+                f"{new} could not be renamed to {path}: check that the file system is writable, "
+                "and start the query again"
+            )
 
     def _whole(self, file: str, parse: Callable[[str], T]) -> T | None:
-        """Return the content of a file, or else of a complete one that was not renamed; None without one."""
+        """Return a file's content, else that of a complete one not renamed; None without one."""
         text, new = self._read(file), file + _NEW
         if text is not None:
-            self._system.delete(self._path(new), False)  # a query was killed before it had replaced the file
+            self._system.delete(
+                self._path(new), False
+            )  # a query was killed before it had replaced the file
             return parse(text)
         text = self._read(new)
         try:

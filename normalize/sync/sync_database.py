@@ -2,11 +2,15 @@
 
 In each micro-batch:
 
-1. A pass over the records finds the table of each, and the columns that have a value (`route`). Its result is computed once.
-2. A table that is new gets a schema, and a new column is added to the schema and the target, before any of its records is decoded.
-3. Each table's records are decoded with its schema, and the last change of each key is merged into its target: several tables at a time.
+1. A pass over the records finds the table of each, and the columns that have a value (`route`). Its
+   result is computed once.
+2. A table that is new gets a schema, and a new column is added to the schema and the target, before
+   any of its records is decoded.
+3. Each table's records are decoded with its schema, and the last change of each key is merged into
+   its target: several tables at a time.
 
-A micro-batch that Spark repeats after a failure merges the same changes again, and ends in the same rows.
+A micro-batch that Spark repeats after a failure merges the same changes again, and ends in the same
+rows.
 """
 
 from __future__ import annotations
@@ -53,7 +57,16 @@ from normalize.sinks.targets import ConflictError, TargetError, java_causes
 from normalize.spark_versions import check_kafka_source, check_version
 
 from .facts import checked_topics, same_target, tables_of_topic
-from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
+from .route import (
+    RECORD_DDL,
+    ROUTED_DDL,
+    Route,
+    Router,
+    TableSummary,
+    decode_summary,
+    merged,
+    route_pass,
+)
 from .schema_store import SchemaStore
 from .table_options import Selection, SyncError, TableOptions, misspelt
 from .table_sync import BAD_RECORDS, Part, Rules, TableSync
@@ -86,7 +99,7 @@ def sync_database(
     parallel: int = 4,
     check: bool = True,
 ) -> DataStreamWriter:
-    """Return a writer that keeps the tables of a database equal to those that topics describe, in one streaming query.
+    """Return a writer that keeps database tables equal to those of topics, in one streaming query.
 
     Parameters
     ----------
@@ -99,26 +112,31 @@ def sync_database(
     target : DeltaDatabase, IcebergDatabase or JdbcDatabase
         Where the tables are written, and how they are named. Missing tables are created.
     schema_location : str
-        A folder, which keeps a JSON file for each table with its columns, key and the evidence for them. A restarted query reads the files
-        and infers nothing again: edit a file to change a decision while the query is stopped. The files also have facts that must stay as
-        they are: each table's target and source key, and the ids of the topics.
+        A folder, which keeps a JSON file for each table with its columns, key and the evidence for
+        them. A restarted query reads the files and infers nothing again: edit a file to change a
+        decision while the query is stopped. The files also have facts that must stay as they are:
+        each table's target and source key, and the ids of the topics.
     options : mapping
         Options of Spark's Kafka source; ``maxOffsetsPerTrigger`` bounds a micro-batch.
     format_options : mapping or None
         Options of the format. Others may be inferred for each table.
     tables : mapping
-        Options of single tables, by the name of the source table: ``{"shop.orders": TableOptions(primary_key="id")}``. An entry with
-        ``shards=`` is a table into which several source tables are merged.
+        Options of single tables, by the name of the source table:
+        ``{"shop.orders": TableOptions(primary_key="id")}``. An entry with ``shards=`` is a table
+        into which several source tables are merged.
     include, exclude : str or sequence of str
         Regular expressions for names of source tables: ``exclude="shop[.]tmp_.*"``.
     on_new_column : {"add", "ignore", "fail"}
-        What happens to a column that the schema lacks, in the first micro-batch that has a value of it. It is added to the target and no
-        value is lost; or it is not written, with a warning; or it is an error of the table.
+        What happens to a column that the schema lacks, in the first micro-batch that has a value of
+        it. It is added to the target and no value is lost; or it is not written, with a warning; or
+        it is an error of the table.
     on_table_error : {"fail", "stop_table"}
-        What an error of a table does: the query fails once the other tables are written, and repeats the micro-batch after a restart; or
-        only the table stops, with a warning in each micro-batch that counts what it misses. Its file says why. To resume it, delete the
-        table's file and read its topics again in a query with ``include=`` and a new checkpoint. A record that cannot be read names no
-        table: it stops that of its topic, and fails the query if the topic has several.
+        What an error of a table does: the query fails once the other tables are written, and
+        repeats the micro-batch after a restart; or only the table stops, with a warning in each
+        micro-batch that counts what it misses. Its file says why. To resume it, delete the table's
+        file and read its topics again in a query with ``include=`` and a new checkpoint. A record
+        that cannot be read names no table: it stops that of its topic, and fails the query if the
+        topic has several.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of a source table is an error of the table. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
@@ -126,7 +144,8 @@ def sync_database(
     parallel : int
         The number of tables that are written at a time.
     check : bool
-        Whether the driver tries the broker, the login, the topics and a sample of their records during this call.
+        Whether the driver tries the broker, the login, the topics and a sample of their records
+        during this call.
 
     Returns
     -------
@@ -135,44 +154,65 @@ def sync_database(
 
     Raises
     ------
-    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError, InferenceError
+    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError,
+    InferenceError
         During this call, when the arguments cannot be used.
     SampleError, DecodeError
         During this call, when the topics or a sampled record cannot be read.
     SyncError
         While the query runs: the text names the table, and has the sentence of its error.
     TopicReplacedError
-        While the query runs: a topic was deleted and created again, so that the checkpoint's offsets would skip records.
+        While the query runs: a topic was deleted and created again, so that the checkpoint's
+        offsets would skip records.
 
     Notes
     -----
-    The table of a message is the one that it names (Debezium's ``source``, Canal, Maxwell, OGG, DMS, ...), and otherwise its topic. Source
-    tables are merged only by ``TableOptions(shards=...)``: if the template of names gives two of them one name, they are an error.
+    The table of a message is the one that it names (Debezium's ``source``, Canal, Maxwell, OGG,
+    DMS, ...), and otherwise its topic. Source tables are merged only by
+    ``TableOptions(shards=...)``: if the template of names gives two of them one name, they are an
+    error.
 
-    A table's schema comes from its entry in `tables`, or else from a schema block, a registry or the types in the messages, or else from
-    the values of the records in the micro-batch in which it appears. A column that has been NULL in all records is not written until it
-    has a value. All columns but those of the key are nullable: a column that the source drops stays, and is NULL from then on.
+    A table's schema comes from its entry in `tables`, or else from a schema block, a registry or
+    the types in the messages, or else from the values of the records in the micro-batch in which it
+    appears. A column that has been NULL in all records is not written until it has a value. All
+    columns but those of the key are nullable: a column that the source drops stays, and is NULL
+    from then on.
 
-    A column that a message leaves out as unchanged (PostgreSQL's TOAST values, GoldenGate's compressed updates) keeps the target's value.
-    If the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where`
-    reads.
+    A column that a message leaves out as unchanged (PostgreSQL's TOAST values, GoldenGate's
+    compressed updates) keeps the target's value. If the target does not have the row, the message
+    is an error of its table, and so is one without a column that `TableOptions.where` reads.
 
-    A history (``scd_type=2``) has every change, ordered by the record's offset. All changes of a key must therefore be in one Kafka
-    partition: a key with changes of two is an error of the table.
+    A history (``scd_type=2``) has every change, ordered by the record's offset. All changes of a
+    key must therefore be in one Kafka partition: a key with changes of two is an error of the
+    table.
 
-    In other tables, the last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
-    `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
-    repeated too: ``TableOptions(deletes="soft", position_column="position")`` drops it.
+    In other tables, the last change of each key in a micro-batch applies: by offset, and between
+    Kafka partitions by timestamp, as in `from_kafka_changelog`. An event that a producer repeats in
+    a later micro-batch sets its row back, until the events after it are repeated too:
+    ``TableOptions(deletes="soft", position_column="position")`` drops it.
     """
-    require_jvm(spark, "sync_database", "run this query in a classic session, or write each table with apply_changes")
+    require_jvm(
+        spark,
+        "sync_database",
+        "run this query in a classic session, or write each table with apply_changes",
+    )
     _check_arguments(target, tables or {}, on_new_column, on_table_error, parallel)
     reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
     chosen, kafka, dead_letters = reader.format, reader.kafka, reader.dead_letters
     if chosen.unknown_columns == "fail":
-        raise ArgumentError("unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass on_new_column='fail'")
+        raise ArgumentError(
+            "unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass "
+            "on_new_column='fail'"
+        )
     failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
     selection = Selection.of(names_of(include), names_of(exclude), tables or {})
-    route = Route(chosen, selection, failfast and not stops_table, dead_letters, stops_table=failfast and stops_table)
+    route = Route(
+        chosen,
+        selection,
+        failfast and not stops_table,
+        dead_letters,
+        stops_table=failfast and stops_table,
+    )
     router = Router(chosen, route.selection)
     if check:
         check_readable(kafka, router.route, fail=route.fail)
@@ -200,12 +240,19 @@ def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> f
     return frozenset(map(option_name, format_options))
 
 
-def _check_arguments(target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, parallel: int) -> None:
+def _check_arguments(
+    target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, parallel: int
+) -> None:
     if not isinstance(target, LakeDatabase | JdbcDatabase):
-        raise ArgumentError(f"target is {target!r}: pass DeltaDatabase(...), IcebergDatabase(...) or JdbcDatabase(...)")
+        raise ArgumentError(
+            f"target is {target!r}: pass DeltaDatabase(...), IcebergDatabase(...) or "
+            "JdbcDatabase(...)"
+        )
     wrong = [name for name, each in tables.items() if not isinstance(each, TableOptions)]
     if wrong:
-        raise ArgumentError(f"tables has {tables[wrong[0]]!r} for {wrong[0]!r}: pass TableOptions(...)")
+        raise ArgumentError(
+            f"tables has {tables[wrong[0]]!r} for {wrong[0]!r}: pass TableOptions(...)"
+        )
     check_choice("on_new_column", on_new_column, ("add", "ignore", "fail"))
     check_choice("on_table_error", on_table_error, ("fail", "stop_table"))
     if not isinstance(parallel, int) or parallel < 1:
@@ -232,7 +279,14 @@ class TopicReader:
 
     @classmethod
     def of(
-        cls, spark: SparkSession, topic: Any, format: Any, format_options: Any, options: Mapping[str, Any], on_truncate: str, mode: Any
+        cls,
+        spark: SparkSession,
+        topic: Any,
+        format: Any,
+        format_options: Any,
+        options: Mapping[str, Any],
+        on_truncate: str,
+        mode: Any,
     ) -> TopicReader:
         """Return the arguments; raises as `sync_database`."""
         check_choice("on_truncate", on_truncate, ("fail", "ignore"))
@@ -243,12 +297,17 @@ class TopicReader:
             check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
             return cls(chosen, kafka, mode, None)
         if reads_topic(mode.topic, kafka):
-            raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
+            raise ArgumentError(
+                f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: "
+                "choose another topic"
+            )
         return cls(chosen, kafka, "FAILFAST", destination_of(mode, chosen.identifier, kafka))
 
     def records(self, spark: SparkSession) -> DataFrame:
         """Return the stream of Kafka's records."""
-        return load_kafka(spark.readStream.format("kafka").options(**self.kafka, includeHeaders="true"))
+        return load_kafka(
+            spark.readStream.format("kafka").options(**self.kafka, includeHeaders="true")
+        )
 
 
 @dataclass
@@ -258,8 +317,9 @@ class SyncDatabase:
     Parameters
     ----------
     spark : SparkSession
-        The session of all statements (`TableTarget.session`). A streaming query's own has no adaptive execution, which small MERGEs need.
-        And Iceberg caches tables in each session: one does not see what another writes.
+        The session of all statements (`TableTarget.session`). A streaming query's own has no
+        adaptive execution, which small MERGEs need. And Iceberg caches tables in each session: one
+        does not see what another writes.
     route : Route
     rules : Rules
     on_table_error : {"fail", "stop_table"}
@@ -301,20 +361,33 @@ class SyncDatabase:
             self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
 
     def _load(self, tables: Collection[str]) -> None:
-        """Read the files of all tables, also of those that have no record: their targets are taken."""
+        """Read the files of all tables, also of those without records: their targets are taken."""
         if not self._loaded:
             self._loaded = True
-            self.tables = {table: TableSync(table, self.rules) for table in self.rules.store.tables()}
+            self.tables = {
+                table: TableSync(table, self.rules) for table in self.rules.store.tables()
+            }
             with ThreadPoolExecutor(self.parallel, "load") as pool:
                 list(pool.map(TableSync.load, self.tables.values()))
         new = set(tables) - self._seen
-        self.tables |= {table: TableSync(table, self.rules) for table in new if table not in self.tables}
+        self.tables |= {
+            table: TableSync(table, self.rules) for table in new if table not in self.tables
+        }
         self._seen |= new
         for name, table in misspelt(self._seen, self.rules.tables).items():
             if table in new:
-                _log.warning("tables= has %r, which no message names so far: if it is misspelt, correct it to %r", name, table)
+                _log.warning(
+                    (
+                        "tables= has %r, which no message names so far: if it is misspelt, correct "
+                        "it to %r"
+                    ),
+                    name,
+                    table,
+                )
 
-    def _with_unread(self, summaries: Mapping[str, TableSummary], unread: Mapping[str, str]) -> dict[str, str]:
+    def _with_unread(
+        self, summaries: Mapping[str, TableSummary], unread: Mapping[str, str]
+    ) -> dict[str, str]:
         """Return the tables of records that cannot be read, each with its error.
 
         Parameters
@@ -336,29 +409,53 @@ class SyncDatabase:
             table, *others = tables_of_topic(topic, topics)
             if others:
                 raise SyncError(
-                    f"{text}. Its topic has the tables {', '.join([table, *others])}, and the record names none of them: pass "
-                    "mode=DeadLetter(...), or 'DROPMALFORMED'"
+                    f"{text}. Its topic has the tables {', '.join([table, *others])}, and the "
+                    "record names none of them: pass mode=DeadLetter(...), or 'DROPMALFORMED'"
                 )
             found[table] = text
         # A topic that had no table yet is stopped itself: its first table lacks the record.
-        of_topics = {topic: sync.stopped for topic, sync in self.tables.items() if sync.stopped and not sync.owns_target}
-        found |= {table: of_topics[topic] for table in summaries for topic in topics[table] & of_topics.keys() if topic != table}
-        self.tables |= {table: TableSync(table, self.rules) for table in found if table not in self.tables}
+        of_topics = {
+            topic: sync.stopped
+            for topic, sync in self.tables.items()
+            if sync.stopped and not sync.owns_target
+        }
+        found |= {
+            table: of_topics[topic]
+            for table in summaries
+            for topic in topics[table] & of_topics.keys()
+            if topic != table
+        }
+        self.tables |= {
+            table: TableSync(table, self.rules) for table in found if table not in self.tables
+        }
         return found
 
-    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame, unread: Mapping[str, str]) -> None:
+    def _apply(
+        self, summaries: Mapping[str, TableSummary], routed: DataFrame, unread: Mapping[str, str]
+    ) -> None:
         parts = self._parts(summaries, routed)
-        failed = [Failure(table, text, of_table=True) for table, text in unread.items() if not self.tables[table].stopped]
+        failed = [
+            Failure(table, text, of_table=True)
+            for table, text in unread.items()
+            if not self.tables[table].stopped
+        ]
         readable = {table: part for table, part in parts.items() if table not in unread}
         failed += filter(None, self._in_parallel(readable))
         self._require_no_fatal(failed)
         for failure in failed:
-            sync, summary = self.tables[failure.table], summaries.get(failure.table, TableSummary(failure.table))
+            sync, summary = (
+                self.tables[failure.table],
+                summaries.get(failure.table, TableSummary(failure.table)),
+            )
             sync.stop(self.spark, failure.text, summary.records)
-            _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
+            _log.warning(
+                "%s is stopped, and the other tables go on: %s", failure.table, failure.text
+            )
 
     def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
-        fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]
+        fatal = [
+            failure for failure in failed if self.on_table_error == "fail" or not failure.of_table
+        ]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
             raise SyncError(f"{shown}. The other tables of the micro-batch are written")
@@ -370,13 +467,22 @@ class SyncDatabase:
             sync = self.tables[table]
             if sync.stopped:
                 sync.miss(self.spark, summary.records)
-                _log.warning("%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped)
+                _log.warning(
+                    "%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped
+                )
             else:
                 running[table] = summary
-        few = sum(s.records for s in running.values()) <= _FEW_RECORDS and sum(s.size for s in running.values()) <= _FEW_BYTES
-        here = routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
+        few = (
+            sum(s.records for s in running.values()) <= _FEW_RECORDS
+            and sum(s.size for s in running.values()) <= _FEW_BYTES
+        )
+        here = (
+            routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
+        )
         return {
-            table: Part(summary, routed, None if here is None else _of_table(here, table), self.topics)
+            table: Part(
+                summary, routed, None if here is None else _of_table(here, table), self.topics
+            )
             for table, summary in running.items()
         }
 
@@ -388,11 +494,14 @@ class SyncDatabase:
         # Statements in other threads need the micro-batch's id, by which the sinks know it.
         inherit = inheritable_thread_target(self.spark)
         with ThreadPoolExecutor(self.parallel, "sync") as pool:
-            futures = [pool.submit(inherit(partial(self._apply_part, part, targets))) for part in parts.values()]
+            futures = [
+                pool.submit(inherit(partial(self._apply_part, part, targets)))
+                for part in parts.values()
+            ]
             return [future.result() for future in futures]
 
     def _targets(self) -> dict[str, str]:
-        """Return the name of each table's target, without those of stopped tables that never had a row."""
+        """Return each table's target name, without stopped tables that never had a row."""
         found = {}
         for table, sync in self.tables.items():
             if sync.owns_target or not sync.stopped:
@@ -413,7 +522,9 @@ class SyncDatabase:
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
             text = text if text.startswith("[") else violation(error) or text
             of_table = self._is_of_table(error, sync.table)
-            return Failure(sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table)
+            return Failure(
+                sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table
+            )
         return None
 
     def _require_own_target(self, table: str, targets: Mapping[str, str]) -> None:
@@ -421,19 +532,26 @@ class SyncDatabase:
         others = same_target(table, targets, owners) if table in targets else []
         if others:
             raise SyncError(
-                f"the target {targets[table]!r} is that of {' and of '.join(sorted([table, *others]))}: pass another template of names, "
-                "such as table='{database}_{table}', or, if one of them has rows already, a name for the other in tables="
+                f"the target {targets[table]!r} is that of "
+                f"{' and of '.join(sorted([table, *others]))}: pass another template of names, "
+                "such as table='{database}_{table}', or, if one of them has rows already, a "
+                "name for the other in tables="
             )
 
     def _is_of_table(self, error: Exception, table: str) -> bool:
-        """Return whether an error is one of a table's records or definition: anything else, such as a broken connection, may go away."""
+        """Return whether an error comes from a table's records or definition.
+
+        Any other error, such as a broken connection, may go away.
+        """
         from pyspark.errors import AnalysisException, ArithmeticException, NumberFormatException
 
         if isinstance(error, TargetError):
             return not isinstance(error, ConflictError) and self._is_reachable(table)
         if isinstance(error, ChangelogError):
             return isinstance(error, _OF_TABLE)
-        if isinstance(error, AnalysisException | ArithmeticException | NumberFormatException) or violation(error):
+        if isinstance(
+            error, AnalysisException | ArithmeticException | NumberFormatException
+        ) or violation(error):
             return True
         return explain_error(error).startswith(tuple(f"[{condition}]" for condition in _CONDITIONS))
 
@@ -466,7 +584,9 @@ class KnownTopics:
     _seen: set[str] = field(default_factory=set)
 
     def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
-        """Return the descriptions, and compare the topics' ids with those of earlier runs, when a run begins and when a topic appears.
+        """Return the descriptions, and compare the topics' ids with those of earlier runs.
+
+        The ids are compared when a run begins and when a topic appears.
 
         Raises
         ------
@@ -500,7 +620,16 @@ class Failure(NamedTuple):
     of_table: bool
 
 
-_OF_TABLE = (SyncError, ChangeOrderError, SchemaError, DecodeError, InferenceError, ArgumentError, FormatOptionError, TruncateError)
+_OF_TABLE = (
+    SyncError,
+    ChangeOrderError,
+    SchemaError,
+    DecodeError,
+    InferenceError,
+    ArgumentError,
+    FormatOptionError,
+    TruncateError,
+)
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
 
 
@@ -526,7 +655,9 @@ def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
     session: Any = spark
     plan: Any = rows
     dataset = session._jvm.org.apache.spark.sql.classic.Dataset
-    return DataFrame(dataset.ofRows(session._jsparkSession, plan._jdf.queryExecution().analyzed()), spark)
+    return DataFrame(
+        dataset.ofRows(session._jsparkSession, plan._jdf.queryExecution().analyzed()), spark
+    )
 
 
 def _of_table(records: pa.Table, table: str) -> pa.Table:
@@ -538,13 +669,17 @@ def _report_ignored(spark: SparkSession, summary: TableSummary) -> None:
     if not summary.records:
         return
     _log.info("%s records have no rows: %s", summary.records, summary.reasons)
-    batch, bad = running_batch(spark), {name: number for name, number in summary.reasons.items() if name in BAD_RECORDS}
+    batch, bad = (
+        running_batch(spark),
+        {name: number for name, number in summary.reasons.items() if name in BAD_RECORDS},
+    )
     if batch is not None:
         publish(TableProgress(query=batch.query, table="", bad=bad))
 
 
 _STATES_OF_TABLE = ("22", "23", "42", "54")
-"""Classes of SQLSTATE: data, constraints (CHECK, NOT NULL, the length of a VARCHAR), definitions and access, limits."""
+"""Classes of SQLSTATE: data, constraints (CHECK, NOT NULL, the length of a VARCHAR), definitions
+and access, limits."""
 _NOT_ALLOWED = "42501"
 _MOST_TEXT = 300
 
@@ -562,7 +697,11 @@ def violation(error: Any) -> str:
 
     text = ""
     for java in java_causes(error):
-        state = java.getSqlState() if is_instance_of(SparkContext._gateway, java, "org.apache.spark.SparkThrowable") else None
+        state = (
+            java.getSqlState()
+            if is_instance_of(SparkContext._gateway, java, "org.apache.spark.SparkThrowable")
+            else None
+        )
         if state == _NOT_ALLOWED:
             return ""
         if state and state.startswith(_STATES_OF_TABLE):

@@ -1,8 +1,9 @@
 """`sync_table`: from a topic to a table, without a keyed stage.
 
-In each micro-batch, each task decodes its records and keeps the last change of each key. Only if there are several tasks, the changes are
-shuffled by key, and the last of each is kept again. They are stored once, compared with the facts of earlier micro-batches, and written: by
-the functions that `sync_database` uses for each of its tables.
+In each micro-batch, each task decodes its records and keeps the last change of each key. Only if
+there are several tasks, the changes are shuffled by key, and the last of each is kept again. They
+are stored once, compared with the facts of earlier micro-batches, and written: by the functions
+that `sync_database` uses for each of its tables.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def sync_table(
 ) -> DataStreamWriter:
     """Return a writer that keeps a table equal to the source table that a topic describes.
 
-    It reads the topic and writes the table without a keyed stage: a table needs only the last change of each key.
+    It reads the topic and writes the table without a keyed stage: a table needs only the last
+    change of each key.
 
     Parameters
     ----------
@@ -67,29 +69,33 @@ def sync_table(
     format : str or Format
         As in `from_kafka_changelog`.
     target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
-        The table, which is created if it is missing. A string is the name of an existing Delta or Iceberg table.
-        `MergedDeltaTarget` of `normalize.sinks.merge_every` appends changes at once, and merges them at an interval.
+        The table, which is created if it is missing. A string is the name of an existing Delta or
+        Iceberg table. `MergedDeltaTarget` of `normalize.sinks.merge_every` appends changes at once,
+        and merges them at an interval.
     schema_location : str
-        A folder for the table's file: its columns and key, and the facts that must stay as they are (its target, the source's primary key,
-        the tables and partitions of the topic). A restarted query reads the file, and it takes precedence over `schema` and `primary_key`:
-        edit it to change them while the query is stopped. One query needs a folder of its own.
+        A folder for the table's file: its columns and key, and the facts that must stay as they are
+        (its target, the source's primary key, the tables and partitions of the topic). A restarted
+        query reads the file, and it takes precedence over `schema` and `primary_key`: edit it to
+        change them while the query is stopped. One query needs a folder of its own.
     options : mapping
         Options of Spark's Kafka source; ``maxOffsetsPerTrigger`` bounds a micro-batch.
     schema : str or StructType or None
-        The table's columns. None: inferred from a sample of the topic during this call, as in `from_kafka_changelog`.
+        The table's columns. None: inferred from a sample of the topic during this call, as in
+        `from_kafka_changelog`.
     primary_key : str or sequence of str
         The columns that identify a row; required with `schema`.
     format_options : mapping or None
         Options of the format.
     table : TableOptions or None
-        ``TableOptions(where=..., deletes=..., deleted_column=..., scd_type=..., position_column=...)``, as in `sync_database`. Its other
-        options are refused.
+        ``TableOptions(where=..., deletes=..., deleted_column=..., scd_type=..., position_column=...)``,
+        as in `sync_database`. Its other options are refused.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of the source table fails the query. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
         What happens to a record that cannot be decoded, as in `from_kafka_changelog`.
     check : bool
-        Whether the driver tries the broker, the login, the topic and a sample of its records during this call.
+        Whether the driver tries the broker, the login, the topic and a sample of its records during
+        this call.
 
     Returns
     -------
@@ -98,22 +104,26 @@ def sync_table(
 
     Raises
     ------
-    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError, InferenceError, TargetError
+    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError,
+    InferenceError, TargetError
         During this call, when the arguments or the table cannot be used.
     SampleError, DecodeError
         During this call, when the topic or a sampled record cannot be read.
     SyncError
-        While the query runs: the source has another primary key, or the table another target, than in earlier micro-batches.
+        While the query runs: the source has another primary key, or the table another target, than
+        in earlier micro-batches.
     SeveralTablesError, TopicReplacedError, PartitionsAddedError
-        While the query runs: the topic has records of another table; it was deleted and created again; or an older change of a key may be
-        read after a newer one that is in an added partition.
+        While the query runs: the topic has records of another table; it was deleted and created
+        again; or an older change of a key may be read after a newer one that is in an added
+        partition.
 
     Notes
     -----
-    The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp. A repeated micro-batch ends
-    in the same rows. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are repeated too:
-    ``TableOptions(deletes="soft", position_column="position")`` drops it, and so does `apply_changes` behind
-    ``ChangelogNormalize(order="source")``.
+    The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by
+    timestamp. A repeated micro-batch ends in the same rows. An event that a producer repeats in a
+    later micro-batch sets its row back, until the events after it are repeated too:
+    ``TableOptions(deletes="soft", position_column="position")`` drops it, and so does
+    `apply_changes` behind ``ChangelogNormalize(order="source")``.
 
     A column that a message leaves out as unchanged keeps the table's value.
 
@@ -122,13 +132,21 @@ def sync_table(
     sync_database : The same for all tables of a database, with schemas that follow the source.
     apply_changes : Writes any changelog, also one that a query filters, joins or aggregates.
     """
-    require_jvm(spark, "sync_table", "run this query in a classic session, or write the table with apply_changes")
+    require_jvm(
+        spark,
+        "sync_table",
+        "run this query in a classic session, or write the table with apply_changes",
+    )
     reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
     chosen, kafka = reader.format, reader.kafka
     of_table = target if isinstance(target, TableTarget) else lake_target(spark, target)
     database = OneTable(of_table)
     require_merged(spark, of_table)
-    store, name, key = SchemaStore(spark, schema_location), database.source_table, names_of(primary_key)
+    store, name, key = (
+        SchemaStore(spark, schema_location),
+        database.source_table,
+        names_of(primary_key),
+    )
     known = store.read(name)
     if known is None:
         named_options = None if isinstance(format, Format) else format_options or {}
@@ -147,42 +165,79 @@ def sync_table(
     sync = TableSync(name, rules, known)
     if check:
         check_records(sync.source(known), kafka, keyed=True, bounded=False)
-    return reader.records(spark).writeStream.foreachBatch(SyncTable(of_table.session(spark), sync, KnownTopics(spark, store, kafka)))
+    return reader.records(spark).writeStream.foreachBatch(
+        SyncTable(of_table.session(spark), sync, KnownTopics(spark, store, kafka))
+    )
 
 
 _OPTIONS = frozenset({"where", "deletes", "deleted_column", "scd_type", "position_column"})
 
 
 def _options(table: TableOptions, target: TableTarget, key: tuple[str, ...]) -> TableOptions:
-    """Return the options of the table, with its name and key; raises for one that `sync_table` does not use."""
-    unused = [each.name for each in fields(table) if each.name not in _OPTIONS and getattr(table, each.name)]
+    """Return the options of the table, with its name and key.
+
+    It raises an error for an option that `sync_table` does not use.
+    """
+    unused = [
+        each.name
+        for each in fields(table)
+        if each.name not in _OPTIONS and getattr(table, each.name)
+    ]
     if unused:
-        raise ArgumentError(f"table has {unused[0]}, which sync_table does not use: {_REMEDIES.get(unused[0], 'call sync_database')}")
+        raise ArgumentError(
+            f"table has {unused[0]}, which sync_table does not use: "
+            f"{_REMEDIES.get(unused[0], 'call sync_database')}"
+        )
     return replace(table, name=target.sql_name, primary_key=key)
 
 
-_REMEDIES = {"name": "pass target=", "schema": "pass schema= of sync_table", "primary_key": "pass primary_key= of sync_table"}
+_REMEDIES = {
+    "name": "pass target=",
+    "schema": "pass schema= of sync_table",
+    "primary_key": "pass primary_key= of sync_table",
+}
 
 
 def _declared(
-    name: str, format: Format, kafka: Mapping[str, str], schema: Any, key: tuple[str, ...], named_options: Mapping[str, Any] | None
+    name: str,
+    format: Format,
+    kafka: Mapping[str, str],
+    schema: Any,
+    key: tuple[str, ...],
+    named_options: Mapping[str, Any] | None,
 ) -> TableSchema:
-    """Return the schema of a table that has no file: the user's, or else what a sample of the topic shows."""
+    """Return the schema of a table that has no file.
+
+    It is the user's, or else what a sample of the topic shows.
+    """
     detected = dict[str, Any]()
     if schema is None:
-        from normalize.kafka.infer_arguments import infer_arguments  # imports all formats, which takes time
+        from normalize.kafka.infer_arguments import (
+            infer_arguments,
+        )  # imports all formats, which takes time
 
-        inferred, schema, key = infer_arguments(format, kafka, named_options=named_options, primary_key=key)
+        inferred, schema, key = infer_arguments(
+            format, kafka, named_options=named_options, primary_key=key
+        )
         detected = {each.name: getattr(inferred, each.name) for each in fields(inferred)}
-        detected = {option: value for option, value in detected.items() if value != getattr(format, option)}
+        detected = {
+            option: value for option, value in detected.items() if value != getattr(format, option)
+        }
     if not key:
-        raise ArgumentError("primary_key is missing: pass primary_key=[...], the columns that identify a row")
+        raise ArgumentError(
+            "primary_key is missing: pass primary_key=[...], the columns that identify a row"
+        )
     columns = table_columns(schema)
     lost = [each for each in key if each not in {column.name for column in columns}]
     if lost:
-        raise ArgumentError(f"primary_key has {lost[0]!r}, which is not one of the columns: {', '.join(column.name for column in columns)}")
+        raise ArgumentError(
+            f"primary_key has {lost[0]!r}, which is not one of the columns: "
+            f"{', '.join(column.name for column in columns)}"
+        )
     nullable = tuple(replace(column, nullable=column.name not in key) for column in columns)
-    return TableSchema(name, nullable, key, detected, ("as passed to sync_table, or inferred during the call",))
+    return TableSchema(
+        name, nullable, key, detected, ("as passed to sync_table, or inferred during the call",)
+    )
 
 
 @dataclass
@@ -213,6 +268,9 @@ class SyncTable:
 
         records = in_session(self.spark, records_of(batch))
         try:
-            self.sync.apply(self.spark, Part(TableSummary(self.sync.table), records, None, self.topics, alone=True))
+            self.sync.apply(
+                self.spark,
+                Part(TableSummary(self.sync.table), records, None, self.topics, alone=True),
+            )
         except Py4JError as error:
             raise SyncError(f"{self.sync.table}: {explain_error(error)}") from None

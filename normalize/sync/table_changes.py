@@ -1,10 +1,12 @@
 """The changes of one table in a micro-batch: the last of each key, as typed rows for a MERGE.
 
-Few records of a table are decoded on the driver: a Spark job for each table would cost more than the decoding. Others are decoded by Spark.
-If several tasks do so, a second pass merges the changes of a key from all of them, after a shuffle by key. All use the same decode pass,
-and give the same rows.
+Few records of a table are decoded on the driver: a Spark job for each table would cost more than
+the decoding. Others are decoded by Spark. If several tasks do so, a second pass merges the changes
+of a key from all of them, after a shuffle by key. All use the same decode pass, and give the same
+rows.
 
-The pass also returns facts about the records (`PassFacts`), as rows without a key: what a guard compares before anything is written.
+The pass also returns facts about the records (`PassFacts`), as rows without a key: what a guard
+compares before anything is written.
 """
 
 from __future__ import annotations
@@ -51,25 +53,44 @@ FACT = "__fact"
 """The column with `PassFacts` as MessagePack; NULL in changes."""
 _ORDER = to_columns("key BINARY, stamp BIGINT, source STRING, offset BIGINT")
 _BASES = "b"
-"""The prefix of the columns with the key whose row in the target has the columns that a row lacks."""
+"""The prefix of the columns with the key whose row in the target has the columns that a row
+lacks."""
 PLACE = "__place"
-"""The column of a history's changes with the place of their record: a struct of ``partition`` (``topic[partition]``) and ``offset``."""
+"""The column of a history's changes with the place of their record: a struct of ``partition``
+(``topic[partition]``) and ``offset``."""
 _END_OF_SHARD = b"\0"
 """Between the name of a shard and the packed key."""
 
 
 def _numbered(prefix: str, columns: Sequence[Column]) -> list[Column]:
-    """Return columns as they are written, named by a prefix and a number: no target has intervals, which are written in microseconds."""
-    types = (SqlType("BIGINT") if column.type.name.startswith("INTERVAL") else column.type for column in columns)
+    """Return columns as they are written, named by a prefix and a number.
+
+    No target has intervals: they are written in microseconds.
+    """
+    types = (
+        SqlType("BIGINT") if column.type.name.startswith("INTERVAL") else column.type
+        for column in columns
+    )
     return [Column(f"{prefix}{index}", kind) for index, kind in enumerate(types)]
 
 
 def _layout(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[Column]:
     """Return the columns of `TableChanges`."""
     written = _numbered("c", _written_columns(source.columns, options.shard_column))
-    bases = to_columns(f"{MOVED} BINARY") if merged else _numbered(_BASES, _key_columns(source, options))
+    bases = (
+        to_columns(f"{MOVED} BINARY")
+        if merged
+        else _numbered(_BASES, _key_columns(source, options))
+    )
     position = to_columns(f"{POSITION} BINARY") if options.position_column is not None else ()
-    return [*_ORDER, *to_columns(f"{ROW_KIND} STRING"), *written, *to_columns(f"{ABSENT} STRING, fact BINARY"), *position, *bases]
+    return [
+        *_ORDER,
+        *to_columns(f"{ROW_KIND} STRING"),
+        *written,
+        *to_columns(f"{ABSENT} STRING, fact BINARY"),
+        *position,
+        *bases,
+    ]
 
 
 def _ddl(columns: Sequence[Column]) -> str:
@@ -84,7 +105,8 @@ class PassFacts(msgspec.Struct, array_like=True):
     partitions : list of PartitionSummary
         The first record and the tables of each Kafka partition.
     source_keys : set of tuple of str
-        The columns of the source's primary key, as records name them: the last record of each batch is asked.
+        The columns of the source's primary key, as records name them: the last record of each batch
+        is asked.
     """
 
     partitions: list[PartitionSummary] = []
@@ -106,7 +128,8 @@ class Found(NamedTuple):
     stamps : (int, int)
         The least and the greatest timestamp of the records, in ms.
     moved : int
-        The number of partial rows whose key changed, and which are still to be followed (`changes_on_spark`).
+        The number of partial rows whose key changed, and which are still to be followed
+        (`changes_on_spark`).
     facts : PassFacts
         Those of all tasks.
     """
@@ -124,8 +147,8 @@ class Changes(NamedTuple):
     Attributes
     ----------
     rows : DataFrame
-        ``row_kind`` and the columns; and `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial rows; and `FACT`, if a second pass
-        is needed to remove the facts.
+        ``row_kind`` and the columns; and `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial
+        rows; and `FACT`, if a second pass is needed to remove the facts.
     found : callable
         Called with the computed rows, returns the changes among them, and what was found.
     """
@@ -140,11 +163,14 @@ class ChangeOptions(NamedTuple):
     Attributes
     ----------
     shard_column : Column or None
-        The column with the name of the source table, after the others, if it is part of the key. The metadata are the parts of the name.
+        The column with the name of the source table, after the others, if it is part of the key.
+        The metadata are the parts of the name.
     every : bool
-        Whether all changes are returned, for a history, and not only the last of each key. They have their record's place (`PLACE`).
+        Whether all changes are returned, for a history, and not only the last of each key. They
+        have their record's place (`PLACE`).
     position_column : str or None
-        The column with the position of each change (`stored_position`): in the source's log if `DecodePlan.positions`, else in its topic.
+        The column with the position of each change (`stored_position`): in the source's log if
+        `DecodePlan.positions`, else in its topic.
     topic_ids : mapping
         The ids of the topics that Kafka described, for positions in a topic.
     """
@@ -164,13 +190,32 @@ class TableChanges(HeldChanges):
         As of `Target`.
     source : DecodePlan
     merged : bool
-        Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their base.
+        Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their
+        base.
     options : ChangeOptions
     """
 
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: DecodePlan, merged: bool, options: ChangeOptions) -> None:
-        self.schema = pa.schema([(column.name, arrow_type(column.type)) for column in _layout(source, options, merged=merged)])
-        self.key, self.by_shard, self.merged = key_indices(source.columns, source.unique_key), options.shard_column is not None, merged
+    def __init__(
+        self,
+        output: Output,
+        key_groups: int,
+        shape: Shape,
+        *,
+        source: DecodePlan,
+        merged: bool,
+        options: ChangeOptions,
+    ) -> None:
+        self.schema = pa.schema(
+            [
+                (column.name, arrow_type(column.type))
+                for column in _layout(source, options, merged=merged)
+            ]
+        )
+        self.key, self.by_shard, self.merged = (
+            key_indices(source.columns, source.unique_key),
+            options.shard_column is not None,
+            merged,
+        )
         self.previous_key, self.source_key = _previous_key(source), _source_key(source)
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.partitions: dict[tuple[str, int], PartitionSummary] = {}
@@ -197,7 +242,10 @@ class TableChanges(HeldChanges):
             self._see_key(records, int(changes.places.max()))
 
     def _see_key(self, records: Records, index: int) -> None:
-        """Note the source's primary key that a record names: one that changed is in all later records."""
+        """Note the source's primary key that a record names.
+
+        A key that changed is in all later records.
+        """
         record = records.record(index)
         if key := self.source_key(record.key, record.value, record.headers):
             self.source_keys.add(key)
@@ -215,31 +263,52 @@ class TableChanges(HeldChanges):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from super().finish()
-        facts = pa.array([encode(PassFacts(list(self.partitions.values()), self.source_keys))], pa.binary())
-        columns = [facts if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema]
+        facts = pa.array(
+            [encode(PassFacts(list(self.partitions.values()), self.source_keys))], pa.binary()
+        )
+        columns = [
+            facts if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
+        ]
         yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _moved_from(self, change: KeyedChange, records: Records, index: int) -> bytes | None:
-        """Return the packed key that a partial row had before; None if it is not known, or the same."""
+        """Return the packed key that a partial row had before; None if unknown or the same."""
         earlier = change.moved_from
         if earlier is None and records.headers is not None:
             earlier = self.previous_key(records.record(index).headers)
         return None if earlier is None or earlier == change.key else pack(earlier)
 
-    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
+    def _hold(
+        self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
+    ) -> None:
         if self.by_shard:
-            prefixes = [shard.encode() + _END_OF_SHARD for shard in self._shards(source.rpartition("[")[0], changes)]
-            keys = [prefix + key for prefix, key in zip(prefixes, changes.column("key").to_pylist(), strict=True)]
-            changes = changes.set_column(changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
-            self.moved = [key and prefix + key for prefix, key in zip(prefixes, self.moved, strict=False)]
+            prefixes = [
+                shard.encode() + _END_OF_SHARD
+                for shard in self._shards(source.rpartition("[")[0], changes)
+            ]
+            keys = [
+                prefix + key
+                for prefix, key in zip(prefixes, changes.column("key").to_pylist(), strict=True)
+            ]
+            changes = changes.set_column(
+                changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary())
+            )
+            self.moved = [
+                key and prefix + key for prefix, key in zip(prefixes, self.moved, strict=False)
+            ]
         if any(self.moved):
             changes = changes.append_column(MOVED, pa.array(self.moved, pa.binary()))
         super()._hold(source, offsets, changes, partials)
 
     def _shards(self, topic: str, changes: pa.RecordBatch) -> list[str]:
-        """Return the name of each change's source table: the topic's where messages do not name it."""
-        names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
-        shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
+        """Return each change's source table name: the topic's where messages do not name it."""
+        names = [
+            changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))
+        ]
+        shards = [
+            source_id([str(name) for name in parts if name is not None])
+            for parts in zip(*names, strict=True)
+        ]
         return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -249,46 +318,88 @@ class TableChanges(HeldChanges):
             split = [key.split(_END_OF_SHARD, 1) for key in changes.column("key").to_pylist()]
             shards = [pa.array([shard.decode() for shard, _ in split], pa.string())]
             packed = [key for _, key in split]
-        columns = [of_stored(column.type, changes.column(f"c{index}")) for index, column in enumerate(self.output.columns)]
+        columns = [
+            of_stored(column.type, changes.column(f"c{index}"))
+            for index, column in enumerate(self.output.columns)
+        ]
         if pc.any(deleted).as_py():
-            keys, flags = packed if self.by_shard else changes.column("key").to_pylist(), deleted.to_pylist()
-            deleted_keys = [unpack(key) if there else None for key, there in zip(keys, flags, strict=True)]
+            keys, flags = (
+                packed if self.by_shard else changes.column("key").to_pylist(),
+                deleted.to_pylist(),
+            )
+            deleted_keys = [
+                unpack(key) if there else None for key, there in zip(keys, flags, strict=True)
+            ]
             for index, values in zip(self.key, self._key_arrays(deleted_keys), strict=True):
                 columns[index] = pc.if_else(deleted, values, columns[index])
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(column.name).cast(arrow_type(column.type)) for column in _ORDER]
-        absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
+        absent = (
+            changes.column(ABSENT)
+            if ABSENT in changes.schema.names
+            else pa.nulls(changes.num_rows, pa.string())
+        )
         rows = map(_duration_as_integer, columns)
         no_facts = pa.nulls(changes.num_rows, pa.binary())
-        others = [absent, no_facts, *([self._positions(changes)] if self.has_position else []), *self._bases(changes)]
-        return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, *others], schema=self.schema)
+        others = [
+            absent,
+            no_facts,
+            *([self._positions(changes)] if self.has_position else []),
+            *self._bases(changes),
+        ]
+        return pa.RecordBatch.from_arrays(
+            [*order, kinds, *rows, *shards, *others], schema=self.schema
+        )
 
     def _positions(self, changes: pa.RecordBatch) -> pa.Array:
         """Return the position of each change."""
         if self.shape.positions:
             return changes.column(POSITION)
-        places = zip(*(changes.column(name).to_pylist() for name in ("source", "offset", "stamp")), strict=True)
+        places = zip(
+            *(changes.column(name).to_pylist() for name in ("source", "offset", "stamp")),
+            strict=True,
+        )
         ids = self.topic_ids
-        positions = (kafka_position(source, ids.get(source.rpartition("[")[0], ""), offset, stamp) for source, offset, stamp in places)
+        positions = (
+            kafka_position(source, ids.get(source.rpartition("[")[0], ""), offset, stamp)
+            for source, offset, stamp in places
+        )
         return pa.array(map(stored_position, positions), pa.binary())
 
     def _bases(self, changes: pa.RecordBatch) -> list[pa.Array]:
         """Return the column `MOVED`, or else the parts of the key in `BASE`."""
         name = MOVED if self.merged else BASE
-        packed = changes.column(name) if name in changes.schema.names else pa.nulls(changes.num_rows, pa.binary())
+        packed = (
+            changes.column(name)
+            if name in changes.schema.names
+            else pa.nulls(changes.num_rows, pa.binary())
+        )
         if self.merged:
             return [packed]
         if packed.null_count == len(packed):
-            return [pa.nulls(len(packed), kind) for kind in self.schema.types[self.schema.get_field_index(f"{_BASES}0") :]]
-        split = [None if key is None else key.split(_END_OF_SHARD, 1) if self.by_shard else [b"", key] for key in packed.to_pylist()]
+            return [
+                pa.nulls(len(packed), kind)
+                for kind in self.schema.types[self.schema.get_field_index(f"{_BASES}0") :]
+            ]
+        split = [
+            None if key is None else key.split(_END_OF_SHARD, 1) if self.by_shard else [b"", key]
+            for key in packed.to_pylist()
+        ]
         parts = self._key_arrays([None if each is None else unpack(each[1]) for each in split])
-        shards = [pa.array([each and each[0].decode() for each in split], pa.string())] if self.by_shard else []
+        shards = (
+            [pa.array([each and each[0].decode() for each in split], pa.string())]
+            if self.by_shard
+            else []
+        )
         return [*map(_duration_as_integer, parts), *shards]
 
     def _key_arrays(self, keys: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
         """Return the columns of keys."""
         types = [self.output.columns[index].type for index in self.key]
-        return [to_arrow(kind, [None if key is None else key[part] for key in keys]) for part, kind in enumerate(types)]
+        return [
+            to_arrow(kind, [None if key is None else key[part] for key in keys])
+            for part, kind in enumerate(types)
+        ]
 
 
 def _duration_as_integer(array: pa.Array) -> pa.Array:
@@ -296,7 +407,7 @@ def _duration_as_integer(array: pa.Array) -> pa.Array:
 
 
 def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
-    """Return the function from a record's headers to the key that its row had before; None if they do not name it."""
+    """Return the function from headers to a row's earlier key, or None if they do not name it."""
     rows = RowConverter(source.columns, source.format.handling, source.unique_key)
     unified = row_unifier([source.columns[index] for index in rows.key_indices]) or tuple
 
@@ -311,8 +422,13 @@ def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | N
     return previous_key
 
 
-def _source_key(source: DecodePlan) -> Callable[[bytes | None, bytes | None, Headers], tuple[str, ...]]:
-    """Return the function from a record to the columns of the source's primary key that it names; empty if it names none."""
+def _source_key(
+    source: DecodePlan,
+) -> Callable[[bytes | None, bytes | None, Headers], tuple[str, ...]]:
+    """Return the function from a record to the source's primary key that it names.
+
+    The function returns the columns of this key; the result is empty if the record names none.
+    """
     try:
         reader = AnyColumns(source.format)
     except InferenceError:
@@ -336,16 +452,24 @@ def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
 
 
 def _columns_of_records(source: DecodePlan) -> list[str]:
-    """Return the columns that are decoded: with the key, which may name the source's, and with headers if they name a row's earlier key."""
+    """Return the columns that are decoded.
+
+    They include the key, which may name the source's key. They include headers if these name a
+    row's earlier key.
+    """
     in_headers = type(source.format).previous_key is not Format.previous_key
     return list(dict.fromkeys([*needed_columns(source), "key", *["headers"] * in_headers]))
 
 
-def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -> tuple[Column, ...]:
+def _written_columns(
+    columns: tuple[Column, ...], shard_column: Column | None
+) -> tuple[Column, ...]:
     return columns if shard_column is None else (*columns, shard_column)
 
 
-def changes_here(spark: SparkSession, records: pa.Table, source: DecodePlan, options: ChangeOptions) -> Changes:
+def changes_here(
+    spark: SparkSession, records: pa.Table, source: DecodePlan, options: ChangeOptions
+) -> Changes:
     """Return the changes of records, decoded on the driver.
 
     Parameters
@@ -358,18 +482,28 @@ def changes_here(spark: SparkSession, records: pa.Table, source: DecodePlan, opt
     """
     needed = records.select(_columns_of_records(source)).combine_chunks().to_batches()
     decoded = pa.Table.from_batches(
-        decode_pass(iter(needed), source=source, target=_target(source, options, merged=False), report=_unreported)
+        decode_pass(
+            iter(needed),
+            source=source,
+            target=_target(source, options, merged=False),
+            report=_unreported,
+        )
     )
     counts = Counter[str]()
     for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
         counts.update(counted)
     # Rows of counts and of facts have no key.
     changes = decoded.filter(decoded.column("key").is_valid())
-    may_be_null = {ABSENT, "fact", *(name for name in changes.column_names if name.startswith(_BASES))}
+    may_be_null = {
+        ABSENT,
+        "fact",
+        *(name for name in changes.column_names if name.startswith(_BASES)),
+    }
     layout = [
         column
         for column in _layout(source, options, merged=False)
-        if column.name not in may_be_null or changes.column(column.name).null_count < changes.num_rows
+        if column.name not in may_be_null
+        or changes.column(column.name).null_count < changes.num_rows
     ]
     stamps = pc.min_max(records.column("stamp")).as_py()
     facts = _united(decoded.column("fact").drop_null().to_pylist())
@@ -378,7 +512,9 @@ def changes_here(spark: SparkSession, records: pa.Table, source: DecodePlan, opt
     return Changes(_named(rows, source, options), lambda computed: (computed, found))
 
 
-def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOptions, *, in_one_task: bool = False) -> Changes:
+def changes_on_spark(
+    records: DataFrame, source: DecodePlan, options: ChangeOptions, *, in_one_task: bool = False
+) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -388,18 +524,27 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
     source : DecodePlan
     options : ChangeOptions
     in_one_task : bool
-        Whether one task decodes all records, so that rows whose key changed are followed from key to key. Otherwise several tasks count
-        them.
+        Whether one task decodes all records, so that rows whose key changed are followed from key
+        to key. Otherwise several tasks count them.
     """
     from pyspark.sql import Observation, functions as F
 
     tasks = 1 if in_one_task else _tasks(records)
     merged = tasks > 1
     layout = _layout(source, options, merged=merged)
-    decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=merged), report=_unreported)
+    decode: Any = partial(
+        decode_pass,
+        source=source,
+        target=_target(source, options, merged=merged),
+        report=_unreported,
+    )
     counts, stamps, changes = Observation(), Observation(), Observation()
-    timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")).select(*_columns_of_records(source))
-    decoded = (timed if merged else timed.coalesce(1)).mapInArrow(decode, f"{_ddl(layout)}, {counts_ddl(DECODE_COUNTS)}")
+    timed = records.observe(
+        stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
+    ).select(*_columns_of_records(source))
+    decoded = (timed if merged else timed.coalesce(1)).mapInArrow(
+        decode, f"{_ddl(layout)}, {counts_ddl(DECODE_COUNTS)}"
+    )
     keyed = observe_counts(decoded, DECODE_COUNTS, counts)
     moves = Observation()
     if merged:
@@ -410,9 +555,17 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
     rows = keyed.observe(changes, F.count("key").alias("rows"))
 
     def found(computed: DataFrame) -> tuple[DataFrame, Found]:
-        facts = _united(bytes(row[FACT]) for row in computed.where(f"{FACT} IS NOT NULL").select(FACT).collect())
+        facts = _united(
+            bytes(row[FACT]) for row in computed.where(f"{FACT} IS NOT NULL").select(FACT).collect()
+        )
         moved = moves.get["moved"] if merged else 0
-        result = Found(counts.get, changes.get["rows"], (stamps.get["least"], stamps.get["greatest"]), moved, facts)
+        result = Found(
+            counts.get,
+            changes.get["rows"],
+            (stamps.get["least"], stamps.get["greatest"]),
+            moved,
+            facts,
+        )
         return computed.where(f"{FACT} IS NULL").drop(FACT), result
 
     return Changes(_named(rows, source, options), found)
@@ -438,7 +591,10 @@ def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> Targ
 
 
 def without_absent_column(rows: DataFrame) -> DataFrame:
-    """Return the rows of `Changes` without `ABSENT_COLUMN`, if all are whole, and without `BASE_COLUMN`, if none has a base."""
+    """Return the rows of `Changes` without unused `ABSENT_COLUMN` and `BASE_COLUMN`.
+
+    `ABSENT_COLUMN` is unused if all rows are whole, `BASE_COLUMN` if no row has a base.
+    """
     for name in (BASE_COLUMN, ABSENT_COLUMN):
         if name in rows.columns and rows.where(f"{name} IS NOT NULL").isEmpty():
             rows = rows.drop(name)
@@ -446,7 +602,7 @@ def without_absent_column(rows: DataFrame) -> DataFrame:
 
 
 def _unreported(notices: list[Notice]) -> None:
-    """Drop notices on columns: the query itself compares them with the schema, and counts bad records."""
+    """Drop notices on columns: the query compares them with the schema, and counts bad records."""
 
 
 def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> DataFrame:
@@ -459,8 +615,20 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
         named.append(F.col(POSITION).alias(options.position_column))
     facts = [F.col("fact").alias(FACT)] * ("fact" in changes.columns)
     if options.every:
-        return changes.select(ROW_KIND, *named, F.struct(F.col("source").alias("partition"), "offset").alias(PLACE), *facts)
-    absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
-    bases = [F.col(f"{_BASES}{part}").alias(column.name) for part, column in enumerate(_key_columns(source, options))]
-    base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (f"{_BASES}0" in changes.columns)
+        return changes.select(
+            ROW_KIND,
+            *named,
+            F.struct(F.col("source").alias("partition"), "offset").alias(PLACE),
+            *facts,
+        )
+    absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (
+        ABSENT in changes.columns
+    )
+    bases = [
+        F.col(f"{_BASES}{part}").alias(column.name)
+        for part, column in enumerate(_key_columns(source, options))
+    ]
+    base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (
+        f"{_BASES}0" in changes.columns
+    )
     return changes.select(ROW_KIND, *named, *absent, *base, *facts)

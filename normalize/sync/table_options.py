@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 
 class SyncError(ChangelogError, RuntimeError):
-    """A table of `sync_database` cannot be synchronized; the text names the table and the reason."""
+    """The error for a `sync_database` table that cannot be synchronized, with table and reason."""
 
     condition = "SYNC"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """Options of one source table, or of one table that is merged from shards, which override what `sync_database` infers.
+    """Options of one source table, or of one table merged from shards.
+
+    They override what `sync_database` infers.
 
     Parameters
     ----------
@@ -36,7 +38,8 @@ class TableOptions:
     schema : str or StructType or None
         All columns. Columns that the messages have in addition are new columns (`on_new_column`).
     types : mapping
-        The types of some columns, as Spark DDL: ``{"price": "DECIMAL(10,2)"}``. The others are inferred.
+        The types of some columns, as Spark DDL: ``{"price": "DECIMAL(10,2)"}``. The others are
+        inferred.
     columns : str or sequence of str
         The columns to write; by default all. Others are ignored.
     exclude_columns : str or sequence of str
@@ -44,8 +47,9 @@ class TableOptions:
     where : str or None
         A SQL condition on the columns. A row for which it is not true is deleted from the target.
     shards : str or None
-        A regular expression for the names of the source tables that are merged into this one: ``"shop_[0-9]+[.]orders"``. A key must be in
-        one of them only, unless there is a `shard_column`.
+        A regular expression for the names of the source tables that are merged into this one:
+        ``"shop_[0-9]+[.]orders"``. A key must be in one of them only, unless there is a
+        `shard_column`.
     shard_column : str or None
         The column with the name of the source table, which becomes part of the primary key.
     deletes : {"hard", "soft"} or None
@@ -55,9 +59,11 @@ class TableOptions:
     scd_type : {1, 2} or None
         2 keeps every version of a row, as of `apply_changes`; None: as of the database.
     position_column : str or None
-        A BINARY column for the position of each row's last change, also of its delete (`deletes` must be ``soft``). A change that was
-        delivered before it never replaces the row, in any micro-batch. The position is that in the source's log. Formats without one
-        (Canal, DMS, upsert-kafka) have the offset in the topic, which an event that the producer delivers again does not share.
+        A BINARY column for the position of each row's last change, also of its delete (`deletes`
+        must be ``soft``). A change that was delivered before it never replaces the row, in any
+        micro-batch. The position is that in the source's log. Formats without one (Canal, DMS,
+        upsert-kafka) have the offset in the topic, which an event that the producer delivers again
+        does not share.
     """
 
     name: str | None = None
@@ -78,14 +84,20 @@ class TableOptions:
         if self.columns and self.exclude_columns:
             raise ArgumentError("TableOptions has columns and exclude_columns: remove one of them")
         if self.schema is not None and self.types:
-            raise ArgumentError("TableOptions has schema and types: write the types into the schema")
+            raise ArgumentError(
+                "TableOptions has schema and types: write the types into the schema"
+            )
         if self.shard_column is not None and self.shards is None:
-            raise ArgumentError("TableOptions has shard_column without shards: pass shards=..., or remove it")
+            raise ArgumentError(
+                "TableOptions has shard_column without shards: pass shards=..., or remove it"
+            )
         for text in (self.declared, self.typed):  # raises for a type that does not exist
             _ = text
         lost = [name for name in names_of(self.primary_key) if not self.writes(name)]
         if lost:
-            raise ArgumentError(f"TableOptions leaves out {lost[0]!r}, which is part of the primary key")
+            raise ArgumentError(
+                f"TableOptions leaves out {lost[0]!r}, which is part of the primary key"
+            )
 
     @property
     def declared(self) -> tuple[Column, ...]:
@@ -95,15 +107,21 @@ class TableOptions:
     @property
     def typed(self) -> tuple[Column, ...]:
         """The columns of `types`."""
-        return tuple(column for name, kind in self.types.items() for column in table_columns(f"`{name.replace('`', '``')}` {kind}"))
+        return tuple(
+            column
+            for name, kind in self.types.items()
+            for column in table_columns(f"`{name.replace('`', '``')}` {kind}")
+        )
 
     def writes(self, column: str) -> bool:
         """Whether a column is written."""
-        return column not in names_of(self.exclude_columns) and (not self.columns or column in names_of(self.columns))
+        return column not in names_of(self.exclude_columns) and (
+            not self.columns or column in names_of(self.columns)
+        )
 
 
 def misspelt(tables: Collection[str], options: Collection[str]) -> dict[str, str]:
-    """Return names in `options` that no table has and that are nearly the name of a table without options, with that name.
+    """Return names in `options` that no table has, each with a similar table name without options.
 
     Examples
     --------
@@ -111,13 +129,15 @@ def misspelt(tables: Collection[str], options: Collection[str]) -> dict[str, str
     {'shop.order': 'shop.orders'}
     """
     without = [table for table in tables if table not in options]
-    near = {name: get_close_matches(name, without, 1, 0.85) for name in options if name not in tables}
+    near = {
+        name: get_close_matches(name, without, 1, 0.85) for name in options if name not in tables
+    }
     return {name: found[0] for name, found in near.items() if found}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The source tables to synchronize, by regular expressions that match a whole name (``shop[.].*``)."""
+    """The source tables to synchronize, by regular expressions for whole names (``shop[.].*``)."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -125,15 +145,23 @@ class Selection:
     """The pattern of the source tables of each merged table."""
 
     def __post_init__(self) -> None:
-        for argument, patterns in (("include", self.include), ("exclude", self.exclude), ("shards", self.shards.values())):
+        for argument, patterns in (
+            ("include", self.include),
+            ("exclude", self.exclude),
+            ("shards", self.shards.values()),
+        ):
             for pattern in patterns:
                 try:
                     re.compile(pattern)
                 except re.error as error:
-                    raise ArgumentError(f"{argument} has {pattern!r}, which is not a regular expression: {error}") from None
+                    raise ArgumentError(
+                        f"{argument} has {pattern!r}, which is not a regular expression: {error}"
+                    ) from None
 
     @classmethod
-    def of(cls, include: tuple[str, ...], exclude: tuple[str, ...], tables: Mapping[str, TableOptions]) -> Selection:
+    def of(
+        cls, include: tuple[str, ...], exclude: tuple[str, ...], tables: Mapping[str, TableOptions]
+    ) -> Selection:
         """Return the selection with the shards of these tables.
 
         Raises
@@ -141,11 +169,22 @@ class Selection:
         ArgumentError
             When a pattern is not a regular expression, or a shard has options of its own.
         """
-        found = cls(include, exclude, {name: options.shards for name, options in tables.items() if options.shards is not None})
+        found = cls(
+            include,
+            exclude,
+            {
+                name: options.shards
+                for name, options in tables.items()
+                if options.shards is not None
+            },
+        )
         for name in tables:
             merged = found.merged(name)
             if merged != name:
-                raise ArgumentError(f"tables has options for {name!r}, which is a shard of {merged!r}: write them there")
+                raise ArgumentError(
+                    f"tables has options for {name!r}, which is a shard of {merged!r}: write them "
+                    "there"
+                )
         return found
 
     def merged(self, table: str) -> str:
@@ -158,7 +197,10 @@ class Selection:
         """
         found = [name for name, pattern in self.shards.items() if re.fullmatch(pattern, table)]
         if len(found) > 1:
-            raise ArgumentError(f"the source table {table!r} matches the shards of {found[0]!r} and of {found[1]!r}: change one of them")
+            raise ArgumentError(
+                f"the source table {table!r} matches the shards of {found[0]!r} and of "
+                f"{found[1]!r}: change one of them"
+            )
         return found[0] if found else table
 
     def target(self, table: str) -> str:
@@ -167,12 +209,14 @@ class Selection:
         Raises
         ------
         ArgumentError
-            As `merged`, and when a source table has the name of a merged table that it is not a shard of.
+            As `merged`, and when a source table has the name of a merged table that it is not a
+            shard of.
         """
         merged = self.merged(table)
         if merged == table and table in self.shards and not re.fullmatch(self.shards[table], table):
             raise ArgumentError(
-                f"tables= merges shards into {table!r}, which is a source table too: let shards match it, or rename the entry"
+                f"tables= merges shards into {table!r}, which is a source table too: let shards "
+                "match it, or rename the entry"
             )
         return merged
 

@@ -1,7 +1,9 @@
-"""A table's columns, key and format options: inferred from its first records, extended by new columns, widened, written as JSON.
+"""A table's columns, key and format options, written as JSON.
 
-A column that is not part of the key is nullable, whatever the source declares: a column that the source drops stays in the target, and is
-NULL from then on.
+They are inferred from its first records, extended by new columns, and widened.
+
+A column that is not part of the key is nullable, whatever the source declares: a column that the
+source drops stays in the target, and is NULL from then on.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ class TableSchema:
             read = to_columns(", ".join(found.schema)) if found.schema else ()
         except (msgspec.DecodeError, SchemaError) as error:
             raise SyncError(
-                f"{where} is not the file of a table ({error}): correct it, or delete it so that the schema is inferred again"
+                f"{where} is not the file of a table ({error}): correct it, or delete it so that "
+                "the schema is inferred again"
             ) from None
         key, notes = tuple(found.primary_key), tuple(found.notes)
         return cls(found.table, read, key, found.format_options, notes, found.stopped, found.facts)
@@ -122,8 +125,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     facts: TableFacts = TableFacts()
 
 
-def decide(table: str, records: Sequence[Record], *, format: Format, given: Collection[str], options: TableOptions) -> TableSchema:
-    """Return the schema of a table that was not known: the user's, and otherwise what its first records show.
+def decide(
+    table: str,
+    records: Sequence[Record],
+    *,
+    format: Format,
+    given: Collection[str],
+    options: TableOptions,
+) -> TableSchema:
+    """Return an unknown table's schema: the user's, and otherwise what its first records show.
 
     Parameters
     ----------
@@ -148,20 +158,38 @@ def decide(table: str, records: Sequence[Record], *, format: Format, given: Coll
         found = TableSchema(table, options.declared, key, notes=("as passed in tables=",))
     else:
         inferred = infer_schema(records, format=format, primary_key=key)
-        detected = {name: inferred.format_options[name] for name in inferred.option_reasons if name not in given}
+        detected = {
+            name: inferred.format_options[name]
+            for name in inferred.option_reasons
+            if name not in given
+        }
         columns = options.declared or _typed(inferred.columns, options)
-        columns = columns if options.declared else _of_known_type(columns, inferred, options, inferred.primary_key)
+        columns = (
+            columns
+            if options.declared
+            else _of_known_type(columns, inferred, options, inferred.primary_key)
+        )
         found = TableSchema(table, columns, inferred.primary_key, detected, _notes(inferred))
         if not found.primary_key:
             raise SyncError(
-                f"its primary key is unknown ({inferred.primary_key_reason}): pass tables={{{table!r}: TableOptions(primary_key=[...])}}, "
-                "or leave the table out with exclude="
+                f"its primary key is unknown ({inferred.primary_key_reason}): pass "
+                f"tables={{{table!r}: TableOptions(primary_key=[...])}}, or leave the table out "
+                "with exclude="
             )
-    return _checked(replace(found, columns=tuple(column for column in found.columns if options.writes(column.name))))
+    return _checked(
+        replace(
+            found, columns=tuple(column for column in found.columns if options.writes(column.name))
+        )
+    )
 
 
 def decide_merged(
-    table: str, samples: Mapping[str, Sequence[Record]], *, format: Format, given: Collection[str], options: TableOptions
+    table: str,
+    samples: Mapping[str, Sequence[Record]],
+    *,
+    format: Format,
+    given: Collection[str],
+    options: TableOptions,
 ) -> TableSchema:
     """Return the schema of a table that is merged from shards: all columns of their schemas.
 
@@ -200,7 +228,10 @@ def decide_merged(
             ("format_options", dict(first.format_options), dict(schema.format_options)),
         ):
             if ours != theirs:
-                raise SyncError(f"its shards {name} and {shard} have the {what} {ours!r} and {theirs!r}: pass the right one")
+                raise SyncError(
+                    f"its shards {name} and {shard} have the {what} {ours!r} and {theirs!r}: pass "
+                    "the right one"
+                )
         columns = _united(columns, schema.columns, f"its shards {name} and {shard}")
     notes = tuple(f"{shard}: {note}" for shard, schema in found.items() for note in schema.notes)
     return replace(first, columns=columns, notes=notes)
@@ -211,12 +242,20 @@ def _united(columns: Sequence[Column], others: Sequence[Column], shards: str) ->
     for column in others:
         ours = known.setdefault(column.name, column)
         if ours.type != column.type:
-            raise SyncError(f"{shards} have the column {quote(column.name)} as {ours.type} and as {column.type}: pass its type in types=")
+            raise SyncError(
+                f"{shards} have the column {quote(column.name)} as {ours.type} and as "
+                f"{column.type}: pass its type in types="
+            )
     return tuple(known.values())
 
 
 def extend(
-    schema: TableSchema, names: Collection[str], samples: Mapping[str, Sequence[Record]], *, format: Format, options: TableOptions
+    schema: TableSchema,
+    names: Collection[str],
+    samples: Mapping[str, Sequence[Record]],
+    *,
+    format: Format,
+    options: TableOptions,
 ) -> TableSchema:
     """Return a schema with new columns at its end.
 
@@ -244,18 +283,28 @@ def extend(
             inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
         except InferenceError:  # no rows, which only one of several shards may have
             continue
-        new = [column for column in _of_known_type(_typed(inferred.columns, options), inferred, options) if column.name in names]
-        found = {column.name: column for column in _united(tuple(found.values()), new, f"its shards, {table} among them,")}
+        new = [
+            column
+            for column in _of_known_type(_typed(inferred.columns, options), inferred, options)
+            if column.name in names
+        ]
+        found = {
+            column.name: column
+            for column in _united(tuple(found.values()), new, f"its shards, {table} among them,")
+        }
         evidence += [str(each) for each in inferred.evidence if each.column.name in names]
     unknown = [name for name in names if name not in found]
     if unknown:
         raise SyncError(
-            f"the type of its new column {unknown[0]!r} is unknown, because no record has a value of it (the placeholder for an unchanged "
-            f"value is none): pass tables={{{schema.table!r}: TableOptions(types={{{unknown[0]!r}: ...}})}}, or leave the column out with "
-            "exclude_columns"
+            f"the type of its new column {unknown[0]!r} is unknown, because no record has a value "
+            "of it (the placeholder for an unchanged value is none): pass "
+            f"tables={{{schema.table!r}: TableOptions(types={{{unknown[0]!r}: ...}})}}, or leave "
+            "the column out with exclude_columns"
         )
     added = tuple(replace(column, nullable=True) for column in found.values())
-    return _checked(replace(schema, columns=(*schema.columns, *added), notes=(*schema.notes, *evidence)))
+    return _checked(
+        replace(schema, columns=(*schema.columns, *added), notes=(*schema.notes, *evidence))
+    )
 
 
 def new_columns(schema: TableSchema, seen: Collection[str], options: TableOptions) -> list[str]:
@@ -269,10 +318,20 @@ def _typed(columns: Sequence[Column], options: TableOptions) -> tuple[Column, ..
 
 
 def _of_known_type(
-    columns: Sequence[Column], inferred: InferredSchema, options: TableOptions, key: Sequence[str] = ()
+    columns: Sequence[Column],
+    inferred: InferredSchema,
+    options: TableOptions,
+    key: Sequence[str] = (),
 ) -> tuple[Column, ...]:
-    """Return the columns without those of which nothing but NULL is known: their type would be a guess, unless the user passed it."""
-    guessed = {each.column.name for each in inferred.evidence if each.certainty == "values" and not set(each.seen) - {"null"}}
+    """Return the columns, except those of which only NULL is known.
+
+    Their type would be a guess, unless the user passed it.
+    """
+    guessed = {
+        each.column.name
+        for each in inferred.evidence
+        if each.certainty == "values" and not set(each.seen) - {"null"}
+    }
     guessed -= {*key, *(column.name for column in options.typed)}
     return tuple(column for column in columns if column.name not in guessed)
 
@@ -288,12 +347,22 @@ def _checked(schema: TableSchema) -> TableSchema:
     twice = [column.name for column in schema.columns if lower.count(column.name.lower()) > 1]
     if twice:
         raise SchemaError(
-            f"columns {' and '.join(map(quote, twice))} differ in case alone, and Spark ignores case: leave one out with exclude_columns"
+            f"columns {' and '.join(map(quote, twice))} differ in case alone, and Spark ignores "
+            "case: leave one out with exclude_columns"
         )
     lost = [name for name in schema.primary_key if name not in schema.names]
     if lost:
-        raise SyncError(f"its primary key has {', '.join(lost)}, which is not one of its columns: pass primary_key in tables=")
-    return replace(schema, columns=tuple(replace(column, nullable=column.name not in schema.primary_key) for column in schema.columns))
+        raise SyncError(
+            f"its primary key has {', '.join(lost)}, which is not one of its columns: pass "
+            "primary_key in tables="
+        )
+    return replace(
+        schema,
+        columns=tuple(
+            replace(column, nullable=column.name not in schema.primary_key)
+            for column in schema.columns
+        ),
+    )
 
 
 def with_options(format: Format, schema: TableSchema) -> Format:
@@ -307,7 +376,10 @@ def with_options(format: Format, schema: TableSchema) -> Format:
     try:
         return replace(format, **schema.format_options)
     except TypeError:
-        raise SyncError(f"its file has format_options that {format.identifier} does not have: {dict(schema.format_options)!r}") from None
+        raise SyncError(
+            f"its file has format_options that {format.identifier} does not have: "
+            f"{dict(schema.format_options)!r}"
+        ) from None
 
 
 _COLUMN = re.compile(rf"\[{TypeConversionError.condition}\] .* - at `\$[^`]*\.(\w+)`")
@@ -315,9 +387,12 @@ _COLUMN = re.compile(rf"\[{TypeConversionError.condition}\] .* - at `\$[^`]*\.(\
 
 
 def wider_column(
-    text: str, schema: TableSchema, samples: Callable[[], Mapping[str, Sequence[Record]]], format: Format
+    text: str,
+    schema: TableSchema,
+    samples: Callable[[], Mapping[str, Sequence[Record]]],
+    format: Format,
 ) -> tuple[Column, Column] | None:
-    """Return the column of a value that does not fit, as it is and with a type that has its earlier and its new values.
+    """Return the column that a value does not fit, as it is and with a type for old and new values.
 
     Parameters
     ----------
@@ -334,14 +409,18 @@ def wider_column(
         None for another error, and if no type has all values.
     """
     found = _COLUMN.match(text)
-    column = next((each for each in schema.columns if found is not None and each.name == found[1]), None)
+    column = next(
+        (each for each in schema.columns if found is not None and each.name == found[1]), None
+    )
     if column is None:
         return None
     old = _field(column).dataType
     kind: DataType | None = old
     for records in samples().values():
         with suppress(InferenceError):
-            inferred = infer_schema(records, format=with_options(format, schema), primary_key=schema.primary_key)
+            inferred = infer_schema(
+                records, format=with_options(format, schema), primary_key=schema.primary_key
+            )
             given = next((each for each in inferred.columns if each.name == column.name), column)
             kind = kind and wider(kind, _field(given).dataType)
     if kind is None or kind == old:
@@ -350,7 +429,13 @@ def wider_column(
     return column, wide
 
 
-def how_to_widen(spark: SparkSession, target: TableTarget, columns: tuple[Column, Column], schema: TableSchema, file: str) -> str:
+def how_to_widen(
+    spark: SparkSession,
+    target: TableTarget,
+    columns: tuple[Column, Column],
+    schema: TableSchema,
+    file: str,
+) -> str:
     """Return the sentence with the file to edit and the statements to run.
 
     Parameters
@@ -364,8 +449,14 @@ def how_to_widen(spark: SparkSession, target: TableTarget, columns: tuple[Column
         The table's file.
     """
     column, wide = columns
-    statements = target.sink(spark).widen(_field(column), _field(wide), in_key=column.name in schema.primary_key)
-    then = f"run {'; '.join(statements)}" if statements else f"convert the column of {target}, whose format has no statement for it"
+    statements = target.sink(spark).widen(
+        _field(column), _field(wide), in_key=column.name in schema.primary_key
+    )
+    then = (
+        f"run {'; '.join(statements)}"
+        if statements
+        else f"convert the column of {target}, whose format has no statement for it"
+    )
     return f"To widen the column, write {str(wide)!r} into {file}, {then}, and restart the query"
 
 
@@ -373,4 +464,6 @@ def _field(column: Column) -> StructField:
     from pyspark.sql.types import DataType, StructField
 
     kind = spark_type(column.type)
-    return StructField(column.name, DataType.fromDDL("BIGINT" if kind.startswith("INTERVAL") else kind))
+    return StructField(
+        column.name, DataType.fromDDL("BIGINT" if kind.startswith("INTERVAL") else kind)
+    )

@@ -1,4 +1,7 @@
-"""One table of `sync_database` or `sync_table`: its schema, its target, and what happens to its records in a micro-batch."""
+"""One table of `sync_database` or `sync_table`.
+
+It has the table's schema, its target, and what happens to its records in a micro-batch.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,27 @@ from normalize.sinks.targets import TableTarget, repeat_conflicts
 from .facts import GuardFacts, TableFacts, checked_facts, checked_guard
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
-from .table_changes import FACT, PLACE, ChangeOptions, Found, PassFacts, changes_here, changes_on_spark, without_absent_column
+from .table_changes import (
+    FACT,
+    PLACE,
+    ChangeOptions,
+    Found,
+    PassFacts,
+    changes_here,
+    changes_on_spark,
+    without_absent_column,
+)
 from .table_options import Selection, SyncError, TableOptions
-from .table_schema import Record, TableSchema, decide_merged, extend, how_to_widen, new_columns, wider_column, with_options
+from .table_schema import (
+    Record,
+    TableSchema,
+    decide_merged,
+    extend,
+    how_to_widen,
+    new_columns,
+    wider_column,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +111,9 @@ class Rules:
                 self.scd_type(table)
                 self.position_column(table)
             except ArgumentError as error:
-                raise ArgumentError(f"tables has wrong options for {table!r}: {error.args[0]}") from None
+                raise ArgumentError(
+                    f"tables has wrong options for {table!r}: {error.args[0]}"
+                ) from None
 
     def options(self, table: str) -> TableOptions:
         """Return the options of a table."""
@@ -112,7 +135,9 @@ class Rules:
         require_scd_type(kind, self.options(table).deletes or self.database.deletes)
         if kind == 2 and not self.database.of.histories:
             of = self.database.of.__name__
-            raise ArgumentError(f"scd_type=2 is not supported for {of}: write the history to Delta or Iceberg")
+            raise ArgumentError(
+                f"scd_type=2 is not supported for {of}: write the history to Delta or Iceberg"
+            )
         return kind
 
     def deleted_column(self, table: str) -> str | None:
@@ -142,12 +167,22 @@ class Rules:
             return None
         is_history = self.scd_type(table) == 2
         wrong = {
-            "scd_type=2 and position_column cannot be combined, since a history has a row for each change: remove one of them": is_history,
-            "position_column requires deletes='soft', which keeps the positions of deleted rows: pass both, or remove it": deleted is None,
-            "where and position_column cannot be combined, since a row that does not match has no position: write the condition into a "
-            "view": options.where is not None,
-            f"deleted_column and position_column are both {name!r}: pass another name": name.lower() == (deleted or "").lower(),
-            f"position_column is not supported for {of.__name__}, whose sink does not compare positions: remove it": not of.positions,
+            (
+                "scd_type=2 and position_column cannot be combined, since a history has a row for "
+                "each change: remove one of them"
+            ): is_history,
+            (
+                "position_column requires deletes='soft', which keeps the positions of deleted "
+                "rows: pass both, or remove it"
+            ): deleted is None,
+            "where and position_column cannot be combined, since a row that does not match has no "
+            "position: write the condition into a view": options.where is not None,
+            f"deleted_column and position_column are both {name!r}: pass another name": name.lower()
+            == (deleted or "").lower(),
+            (
+                f"position_column is not supported for {of.__name__}, whose sink does not compare "
+                "positions: remove it"
+            ): not of.positions,
         }
         for text, is_wrong in wrong.items():
             if is_wrong:
@@ -169,7 +204,8 @@ class Part:
     topics : mapping
         Kafka's descriptions of the query's topics.
     alone : bool
-        Whether `routed` only has records of this table, which the pass has to compare (`sync_table`).
+        Whether `routed` only has records of this table, which the pass has to compare
+        (`sync_table`).
     """
 
     summary: TableSummary
@@ -179,7 +215,7 @@ class Part:
     alone: bool = False
 
     def samples(self, shard_of: Callable[[str, Record], str] | None) -> dict[str, list[Record]]:
-        """Return the records from which a schema is inferred, in the order of the topic, for each shard.
+        """Return each shard's records from which a schema is inferred, in the order of the topic.
 
         Parameters
         ----------
@@ -187,9 +223,23 @@ class Part:
             Returns the shard of a topic's record; None: there is only one.
         """
         found = self.here if self.here is not None else self.records().where("sample").toArrow()
-        ordered = found.sort_by([("stamp", "ascending"), ("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+        ordered = found.sort_by(
+            [
+                ("stamp", "ascending"),
+                ("topic", "ascending"),
+                ("partition", "ascending"),
+                ("offset", "ascending"),
+            ]
+        )
         headers = header_lists(ordered.column("headers").combine_chunks())
-        records = list(zip(ordered.column("key").to_pylist(), ordered.column("value").to_pylist(), headers, strict=True))
+        records = list(
+            zip(
+                ordered.column("key").to_pylist(),
+                ordered.column("value").to_pylist(),
+                headers,
+                strict=True,
+            )
+        )
         if shard_of is None:
             return {self.summary.table: records}
         found = dict[str, list[Record]]()
@@ -201,7 +251,9 @@ class Part:
         """Return the table's records."""
         from pyspark.sql import functions as F
 
-        return self.routed if self.alone else self.routed.where(F.col("table") == self.summary.table)
+        return (
+            self.routed if self.alone else self.routed.where(F.col("table") == self.summary.table)
+        )
 
 
 @dataclass
@@ -281,16 +333,29 @@ class TableSync:
         self._require_free_names(schema)
         source = self.source(schema)
         options = self._change_options(schema, source, part)
-        found = self._apply(spark, part, source, options, partial(self._write, part=part, source=source, target=target, options=options))
+        found = self._apply(
+            spark,
+            part,
+            source,
+            options,
+            partial(self._write, part=part, source=source, target=target, options=options),
+        )
         records = found.counts.get("RECORDS") or 0
         self._warn_of(found.counts)
         self.records += records
         if records:
             self._publish_applied(spark, records, found)
-        _log.info("%s: %s records applied in %.1f s", self.table, records, time.monotonic() - started)
+        _log.info(
+            "%s: %s records applied in %.1f s", self.table, records, time.monotonic() - started
+        )
 
     def _apply(
-        self, spark: SparkSession, part: Part, source: DecodePlan, options: ChangeOptions, write: Callable[[DataFrame, Found], None]
+        self,
+        spark: SparkSession,
+        part: Part,
+        source: DecodePlan,
+        options: ChangeOptions,
+        write: Callable[[DataFrame, Found], None],
     ) -> Found:
         """Compute the changes of a micro-batch and write them, and return what was found."""
         if part.here is not None:
@@ -311,23 +376,38 @@ class TableSync:
             write(rows, found)
         return found
 
-    def _write(self, rows: DataFrame, found: Found, *, part: Part, source: DecodePlan, target: TableTarget, options: ChangeOptions) -> None:
+    def _write(
+        self,
+        rows: DataFrame,
+        found: Found,
+        *,
+        part: Part,
+        source: DecodePlan,
+        target: TableTarget,
+        options: ChangeOptions,
+    ) -> None:
         """Write the changes of a micro-batch, which contradict no fact."""
         facts = found.facts
         guard = self._checked_guard(rows.sparkSession, part, source, facts)
         if part.alone:
             topics = {each.topic for each in facts.partitions}
-            self._with_facts(self._required_schema, TableSummary(self.table, topics=topics, source_keys=facts.source_keys))
+            self._with_facts(
+                self._required_schema,
+                TableSummary(self.table, topics=topics, source_keys=facts.source_keys),
+            )
         schema = self._required_schema
         if found.rows and options.every:
             self._merge_versions(self._where(rows), target, schema)
         elif found.rows:
             self._merge(self._where(without_absent_column(rows)), target, schema)
         if guard != schema.facts.guard:
-            # After the rows: until they are written, the micro-batch is compared with the state before it.
+            # After the rows: until they are written, the micro-batch is compared with the state
+            # before it.
             self._keep(replace(schema, facts=msgspec.structs.replace(schema.facts, guard=guard)))
 
-    def _checked_guard(self, spark: SparkSession, part: Part, source: DecodePlan, facts: PassFacts) -> GuardFacts:
+    def _checked_guard(
+        self, spark: SparkSession, part: Part, source: DecodePlan, facts: PassFacts
+    ) -> GuardFacts:
         """Return the guard's facts after a micro-batch."""
         kept, batch = self._required_schema.facts.guard, running_batch(spark)
         topics = {each.topic for each in facts.partitions}
@@ -337,7 +417,9 @@ class TableSync:
         if batch is None:
             checked_guard(GuardFacts(), facts.partitions, expected, query="", batch=0)
             return kept
-        return checked_guard(kept, facts.partitions, expected, query=batch.query, batch=batch.number)
+        return checked_guard(
+            kept, facts.partitions, expected, query=batch.query, batch=batch.number
+        )
 
     @property
     def _required_schema(self) -> TableSchema:
@@ -345,37 +427,63 @@ class TableSync:
         return self.schema
 
     def with_remedy(self, spark: SparkSession, part: Part, text: str) -> str:
-        """Return the text of an error, for a value that does not fit its column with the statements that widen it."""
+        """Return the text of an error.
+
+        For a value that does not fit its column, it includes the statements that widen the column.
+        """
         if self.schema is None:
             return text
         columns = wider_column(text, self.schema, partial(self._samples, part), self.rules.format)
         if columns is None:
             return text
         target = self.rules.database.target(self.rules.target_name(self.table))
-        return f"{text}. {how_to_widen(spark, target, columns, self.schema, self.rules.store.file(self.table))}"
+        return (
+            f"{text}. "
+            f"{how_to_widen(spark, target, columns, self.schema, self.rules.store.file(self.table))}"
+        )
 
     def _warn_of(self, counts: Mapping[str, int]) -> None:
         """Warn of records that were not applied, and of changes without a position."""
         dropped = {name: counts[name] for name in _NOT_APPLIED if counts.get(name)}
         if dropped:
-            _log.warning("%s: %s", self.table, ", ".join(f"{number} records not applied ({name})" for name, number in dropped.items()))
+            _log.warning(
+                "%s: %s",
+                self.table,
+                ", ".join(
+                    f"{number} records not applied ({name})" for name, number in dropped.items()
+                ),
+            )
         if counts.get(WITHOUT_POSITION):
-            text = "%s: %s changes have no position in the source's log, and replace their rows as they arrive"
+            text = (
+                "%s: %s changes have no position in the source's log, and replace their rows as "
+                "they arrive"
+            )
             _log.warning(text, self.table, counts[WITHOUT_POSITION])
 
     def _publish_applied(self, spark: SparkSession, records: int, found: Found) -> None:
         bad = {name: found.counts[name] for name in BAD_RECORDS if found.counts.get(name)}
         now = time.time()
-        lag = {of: now - stamp / 1000 for of, stamp in zip(("oldest", "newest"), found.stamps, strict=True)}
+        lag = {
+            of: now - stamp / 1000
+            for of, stamp in zip(("oldest", "newest"), found.stamps, strict=True)
+        }
         self._publish(spark, records=records, rows=found.rows, bad=bad, lag=lag)
 
     def _publish(self, spark: SparkSession, **progress: Any) -> None:
         batch = running_batch(spark)
         if batch is not None:
-            publish(TableProgress(query=batch.query, table=self.table, schema_changes=self._schema_changes, **progress))
+            publish(
+                TableProgress(
+                    query=batch.query,
+                    table=self.table,
+                    schema_changes=self._schema_changes,
+                    **progress,
+                )
+            )
             self._schema_changes = 0
 
-    # ------------------------------------------------------------------------------------------------------- the schema
+    # ----------------------------------------------------------------------------------------------
+    # the schema
 
     def _known(self, spark: SparkSession, part: Part, target: TableTarget) -> TableSchema | None:
         """Return the schema for a micro-batch; None for deletes in a table that never had a row."""
@@ -385,7 +493,13 @@ class TableSync:
             if not part.summary.rows and not options.declared:
                 self._require_missing(spark, target)
                 return None
-            schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
+            schema = decide_merged(
+                self.table,
+                self._samples(part),
+                format=self.rules.format,
+                given=self.rules.given,
+                options=options,
+            )
             self._require_free_names(schema)
             schema = self._with_facts(schema, part.summary)
             self._schema_changes += 1
@@ -397,16 +511,27 @@ class TableSync:
     def _with_facts(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
         """Return the schema with the facts of a micro-batch, which are kept."""
         rules = self.rules
-        seen = TableFacts(rules.target_name(self.table), tuple(summary.source_keys), tuple(summary.topics))
+        seen = TableFacts(
+            rules.target_name(self.table), tuple(summary.source_keys), tuple(summary.topics)
+        )
         user_key = bool(names_of(rules.options(self.table).primary_key))
-        facts = checked_facts(schema.facts, seen, schema.primary_key, user_key=user_key, file=rules.store.file(self.table))
+        facts = checked_facts(
+            schema.facts,
+            seen,
+            schema.primary_key,
+            user_key=user_key,
+            file=rules.store.file(self.table),
+        )
         checked = replace(schema, facts=facts)
         if checked != self.schema:
             self._keep(checked)
         return checked
 
     def _require_free_names(self, schema: TableSchema) -> None:
-        """Raise an error if the source has a column with a name that is used here; before the schema is kept, so that the remedy works."""
+        """Raise an error if a source column has a name that is used here.
+
+        This runs before the schema is kept, so that the remedy works.
+        """
         for name in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, FACT):
             _require_free(name, schema, "a column of sync_database", "exclude_columns")
         if self.rules.scd_type(self.table) == 2:
@@ -414,31 +539,48 @@ class TableSync:
                 _require_free(name, schema, "a column of a history", "exclude_columns")
 
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
-        """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
+        """Raise an error if an unknown table's deletes may affect rows: its key type is unknown."""
         spec = TableSpec((), (), create=True, on_new_column="add")
         if not target.sink(spark).needed(spec):
             raise SyncError(
-                f"its first records are deletes, from which no schema can be inferred, and {target} exists: pass "
-                f"tables={{{self.table!r}: TableOptions(schema=..., primary_key=[...])}}"
+                "its first records are deletes, from which no schema can be inferred, and "
+                f"{target} exists: pass tables={{{self.table!r}: TableOptions(schema=..., "
+                "primary_key=[...])}"
             )
 
     def _extended(self, schema: TableSchema, part: Part) -> TableSchema:
-        """Return the schema with the new columns of a micro-batch, so that no value of them is lost."""
+        """Return the schema with a micro-batch's new columns, so that no value of them is lost."""
         options, rules = self.rules.options(self.table), self.rules
-        new = [name for name in new_columns(schema, part.summary.names, options) if name not in self._ignored]
+        new = [
+            name
+            for name in new_columns(schema, part.summary.names, options)
+            if name not in self._ignored
+        ]
         if not new:
             return schema
         if rules.on_new_column == "fail":
-            raise SyncError(f"it has the new columns {shown_names(new)}, and on_new_column is 'fail': pass 'add', or use exclude_columns")
+            raise SyncError(
+                f"it has the new columns {shown_names(new)}, and on_new_column is 'fail': pass "
+                "'add', or use exclude_columns"
+            )
         if rules.on_new_column == "ignore":
             self._ignored.update(new)
             self._say(f"the new columns {shown_names(new)} are ignored (on_new_column='ignore')")
             return schema
-        extended = extend(schema, new, self._samples(part), format=with_options(rules.format, schema), options=options)
+        extended = extend(
+            schema,
+            new,
+            self._samples(part),
+            format=with_options(rules.format, schema),
+            options=options,
+        )
         self._require_free_names(extended)
         self._keep(extended)
         self._schema_changes += 1
-        self._say(f"new columns, {', '.join(str(column) for column in extended.columns if column.name in new)}")
+        self._say(
+            "new columns, "
+            f"{', '.join(str(column) for column in extended.columns if column.name in new)}"
+        )
         return extended
 
     def _samples(self, part: Part) -> dict[str, list[Record]]:
@@ -456,9 +598,12 @@ class TableSync:
         self.schema = schema
 
     def _say(self, text: str) -> None:
-        _log.warning("%s: %s. Edit %s to change it", self.table, text, self.rules.store.file(self.table))
+        _log.warning(
+            "%s: %s. Edit %s to change it", self.table, text, self.rules.store.file(self.table)
+        )
 
-    # ------------------------------------------------------------------------------------------------------- the changes
+    # ----------------------------------------------------------------------------------------------
+    # the changes
 
     def _shard_column(self, schema: TableSchema) -> Column | None:
         """Return the column with the name of a row's source table, if it is part of the key."""
@@ -473,14 +618,20 @@ class TableSync:
         position, ids = self.rules.position_column(self.table), dict[str, str]()
         if position is not None and not source.positions:
             ids = {name: topic.topic_id for name, topic in part.topics(part.summary.topics).items()}
-        return ChangeOptions(self._shard_column(schema), self.rules.scd_type(self.table) == 2, position, ids)
+        return ChangeOptions(
+            self._shard_column(schema), self.rules.scd_type(self.table) == 2, position, ids
+        )
 
     def source(self, schema: TableSchema) -> DecodePlan:
         """Return the arguments of the decode pass."""
         rules, options = self.rules, self.rules.options(self.table)
         format = with_options(rules.format, schema)
         # A format that reads null values has a topic for each table.
-        parts = () if options.shard_column is None or format.reads_tombstones else tuple(format.table_identity)
+        parts = (
+            ()
+            if options.shard_column is None or format.reads_tombstones
+            else tuple(format.table_identity)
+        )
         return DecodePlan(
             format=format,
             columns=schema.columns,
@@ -509,19 +660,29 @@ class TableSync:
             if ABSENT_COLUMN in changes.columns:
                 _require_columns_of(where, changes)
         except AnalysisException as error:
-            raise ArgumentError(f"where is not a condition on its columns: {str(error).splitlines()[0]}") from None
+            raise ArgumentError(
+                f"where is not a condition on its columns: {str(error).splitlines()[0]}"
+            ) from None
         return kept_changes
 
-    # -------------------------------------------------------------------------------------------------------- the target
+    # ----------------------------------------------------------------------------------------------
+    # the target
 
     def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
-        deleted, position = self.rules.deleted_column(self.table), self.rules.position_column(self.table)
+        deleted, position = (
+            self.rules.deleted_column(self.table),
+            self.rules.position_column(self.table),
+        )
         if position is not None:
             _require_free(position, schema, "position_column", "position_column")
         if deleted is not None:
             _require_free(deleted, schema, "deleted_column", "deleted_column")
             changes = with_deletion_times(changes, deleted)
-        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN))
+        fields = tuple(
+            each
+            for each in changes.schema.fields
+            if each.name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN)
+        )
         partial_rows = ABSENT_COLUMN in changes.columns
         spec = TableSpec(
             fields,
@@ -536,24 +697,39 @@ class TableSync:
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
-        spec = TableSpec((*fields, *version_fields(changes, (PLACE,))), self._key(schema), create=True, on_new_column="add", versions=True)
+        spec = TableSpec(
+            (*fields, *version_fields(changes, (PLACE,))),
+            self._key(schema),
+            create=True,
+            on_new_column="add",
+            versions=True,
+        )
         ApplyVersions(target, spec, (PLACE,), one_partition=True)(changes, 0)
 
     def _key(self, schema: TableSchema) -> tuple[str, ...]:
         shard = self._shard_column(schema)
         return schema.primary_key if shard is None else (*schema.primary_key, shard.name)
 
-    def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
+    def _commit(
+        self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema
+    ) -> None:
         sink, batch = target.sink(changes.sparkSession), running_batch(changes.sparkSession)
         if self._prepared != schema:
             sink.prepare(spec)
             self._prepared = schema
-        sink.merge(changes, spec, None if batch is None else partial(self.rules.store.keep_rows, self.table, batch))
+        sink.merge(
+            changes,
+            spec,
+            None if batch is None else partial(self.rules.store.keep_rows, self.table, batch),
+        )
 
 
 @contextmanager
 def _partial_rows_again() -> Iterator[None]:
-    """Suppress the error for a row that lacks columns: one task completes it if its key changed, and otherwise raises the error again."""
+    """Suppress the error for a row that lacks columns.
+
+    One task then completes the row if its key changed, and otherwise raises the error again.
+    """
     from pyspark.errors import PySparkException
 
     try:
@@ -571,12 +747,27 @@ def _require_columns_of(where: str, changes: DataFrame) -> None:
     from pyspark.sql import functions as F
 
     filtered: Any = changes.where(where)
-    read = {attribute.name() for attribute in elements(filtered._jdf.queryExecution().analyzed().condition().references().toSeq())}
+    read = {
+        attribute.name()
+        for attribute in elements(
+            filtered._jdf.queryExecution().analyzed().condition().references().toSeq()
+        )
+    }
     names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN)]
     for index, name in enumerate(names):
-        lost = changes.alias("s").where(F.col(ROW_KIND).isin(*ADDS)).where(is_absent(index, "s")).first() if name in read else None
+        lost = (
+            changes.alias("s")
+            .where(F.col(ROW_KIND).isin(*ADDS))
+            .where(is_absent(index, "s"))
+            .first()
+            if name in read
+            else None
+        )
         if lost is not None:
-            raise partial_row(f"where reads its column {quote(name)}: use another condition", lost[ABSENT_COLUMN].split()[1])
+            raise partial_row(
+                f"where reads its column {quote(name)}: use another condition",
+                lost[ABSENT_COLUMN].split()[1],
+            )
 
 
 def _require_free(column: str, schema: TableSchema, what: str, option: str) -> None:
@@ -584,5 +775,6 @@ def _require_free(column: str, schema: TableSchema, what: str, option: str) -> N
     taken = [name for name in schema.names if name.lower() == column.lower()]
     if taken:
         raise SyncError(
-            f"its column {quote(taken[0])} has the name of {what}: pass tables={{{schema.table!r}: TableOptions({option}=...)}}"
+            f"its column {quote(taken[0])} has the name of {what}: pass tables={{{schema.table!r}: "
+            f"TableOptions({option}=...)}}"
         )

@@ -1,23 +1,28 @@
-"""Hashes of rows that are equal exactly if the values are: both sides are cast to a common type, and Spark hashes the typed values.
+"""Hashes of rows that are equal exactly if the values are.
 
-One code hashes both sides, so that no database formats a value. Types that have no exact common type are refused:
+Both sides are cast to a common type, and Spark hashes the typed values.
 
-======================================  ================================================================================
+One code hashes both sides, so that no database formats a value. Types that have no exact common
+type are refused:
+
+======================================  ==========================================================
 source and target                       compared as
-======================================  ================================================================================
+======================================  ==========================================================
 integers, DECIMAL, BOOLEAN              DECIMAL with all digits of both: 1, 1.0 and TRUE are equal
-FLOAT, DOUBLE                           DOUBLE; that of a FLOAT is its exact value, or the number that its shortest text is (1.1);
-                                        NaN = NaN, 0.0 = -0.0
+FLOAT, DOUBLE                           DOUBLE; that of a FLOAT is its exact value, or the number
+                                        that its shortest text is (1.1); NaN = NaN, 0.0 = -0.0
 TIMESTAMP, TIMESTAMP_NTZ                microseconds; a TIMESTAMP_NTZ is in UTC
-STRING and an integer, a DECIMAL        text of integers; DECIMAL if the text is a number without further digits
+STRING and an integer, a DECIMAL        text of integers; DECIMAL if the text is a number without
+                                        further digits
 STRING and DATE                         ``2026-11-24``
-JSON of the source and STRING           JSON without insignificant blanks, the names of objects sorted, and numbers by their exact
-                                        value (`json_values`); text that is no JSON as it is
+JSON of the source and STRING           JSON without insignificant blanks, the names of objects
+                                        sorted, and numbers by their exact value (`json_values`);
+                                        text that is no JSON as it is
 STRING, BINARY, DATE                    as they are: blanks, upper and lower case count
-======================================  ================================================================================
+======================================  ==========================================================
 
-NULL is hashed as a flag beside the value, because Spark's ``xxhash64`` skips NULL: (NULL, 'a') and ('a', NULL) would be equal, and so
-would a text that cannot be converted and NULL.
+NULL is hashed as a flag beside the value, because Spark's ``xxhash64`` skips NULL: (NULL, 'a') and
+('a', NULL) would be equal, and so would a text that cannot be converted and NULL.
 """
 
 from __future__ import annotations
@@ -39,13 +44,15 @@ if TYPE_CHECKING:
 _DIGITS = {"boolean": 1, "tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _MOST_DIGITS = 38
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01'"
-# By arithmetic: a cast would use the session's time zone. Days and the rest, because an interval of seconds ends in the year 33658.
+# By arithmetic: a cast would use the session's time zone. Days and the rest, because an interval of
+# seconds ends in the year 33658.
 _UTC = (
     f"{_EPOCH} + make_dt_interval(CAST(unix_micros({{0}}) div 86400000000 AS INT), 0, 0, "
     "CAST(unix_micros({0}) % 86400000000 * 0.000001BD AS DECIMAL(18,6)))"
 )
 _SHORTEST = "CAST(CAST(CAST({0} AS FLOAT) AS STRING) AS DOUBLE)"
-"""The number that the shortest text of a FLOAT is, such as 1.1; the FLOAT itself is 1.10000002384185791015625."""
+"""The number that the shortest text of a FLOAT is, such as 1.1; the FLOAT itself is
+1.10000002384185791015625."""
 KEY_HASH, ROW_HASH, HASHES, ROW = "key_hash", "row_hash", "hashes", "row"
 
 
@@ -70,7 +77,9 @@ class ComparedColumn:
     is_json: bool = False
 
 
-def compared_column(name: str, source: DataType, target_name: str, target: DataType, *, is_json: bool = False) -> ComparedColumn:
+def compared_column(
+    name: str, source: DataType, target_name: str, target: DataType, *, is_json: bool = False
+) -> ComparedColumn:
     """Return how a column is compared.
 
     Parameters
@@ -85,14 +94,21 @@ def compared_column(name: str, source: DataType, target_name: str, target: DataT
     SchemaError
         When the two types have no exact common type.
     """
-    values = _values(backquoted(name), source.simpleString(), backquoted(target_name), target.simpleString())
+    values = _values(
+        backquoted(name), source.simpleString(), backquoted(target_name), target.simpleString()
+    )
     if values is None:
         types = [kind.simpleString().upper() for kind in (source, target)]
         raise SchemaError(
-            f"column {backquoted(name)} is {types[0]} in the source and {types[1]} in the target, which cannot be compared exactly: "
-            "exclude the column"
+            f"column {backquoted(name)} is {types[0]} in the source and {types[1]} in the target, "
+            "which cannot be compared exactly: exclude the column"
         )
-    return ComparedColumn(name, target_name, *values, is_json=is_json and source.simpleString() == target.simpleString() == "string")
+    return ComparedColumn(
+        name,
+        target_name,
+        *values,
+        is_json=is_json and source.simpleString() == target.simpleString() == "string",
+    )
 
 
 def _values(source: str, source_type: str, target: str, target_type: str) -> tuple[str, str] | None:
@@ -101,7 +117,11 @@ def _values(source: str, source_type: str, target: str, target_type: str) -> tup
     source_number, target_number = _number(source_type), _number(target_type)
     if source_number and target_number:
         common = _common_decimal(source_number, target_number)
-        return (_decimal(source, source_type, common), _decimal(target, target_type, common)) if common else None
+        return (
+            (_decimal(source, source_type, common), _decimal(target, target_type, common))
+            if common
+            else None
+        )
     if kinds <= {"float", "double"}:
         return _double(source, source_type, target_type), _double(target, target_type, source_type)
     if kinds <= {"timestamp", "timestamp_ntz"}:
@@ -109,13 +129,18 @@ def _values(source: str, source_type: str, target: str, target_type: str) -> tup
     if source_type == target_type in ("string", "binary", "date"):
         return source, target
     if "string" in kinds:
-        text, copied = _as_text_of(source, source_type, target_type), _as_text_of(target, target_type, source_type)
+        text, copied = (
+            _as_text_of(source, source_type, target_type),
+            _as_text_of(target, target_type, source_type),
+        )
         return (text, copied) if text and copied else None
     return None
 
 
 def converted(column: str, kind: str, copied: str) -> str:
-    """Return the SQL expression of a source's value in the type of its copy; a timestamp without a zone is in UTC.
+    """Return the SQL expression of a source's value in the type of its copy.
+
+    A timestamp without a zone is in UTC.
 
     Examples
     --------
@@ -145,15 +170,25 @@ def _common_decimal(source: tuple[int, int], target: tuple[int, int]) -> str:
 
 
 def _decimal(column: str, kind: str, common: str) -> str:
-    return f"CAST(CAST({column} AS INT) AS {common})" if kind == "boolean" else f"CAST({column} AS {common})"
+    return (
+        f"CAST(CAST({column} AS INT) AS {common})"
+        if kind == "boolean"
+        else f"CAST({column} AS {common})"
+    )
 
 
 def _double(column: str, kind: str, other: str) -> str:
-    """Return one side of a comparison of FLOAT and DOUBLE: rounding a DOUBLE to FLOAT would make different numbers equal."""
+    """Return one side of a comparison of FLOAT and DOUBLE.
+
+    Rounding a DOUBLE to FLOAT would make different numbers equal.
+    """
     exact = f"CAST({column} AS DOUBLE)"
     if (kind, other) != ("double", "float"):
         return exact
-    return f"CASE WHEN {exact} = {_SHORTEST.format(column)} THEN CAST(CAST({column} AS FLOAT) AS DOUBLE) ELSE {exact} END"
+    return (
+        f"CASE WHEN {exact} = {_SHORTEST.format(column)} THEN CAST(CAST({column} AS FLOAT) AS "
+        f"DOUBLE) ELSE {exact} END"
+    )
 
 
 def _as_text_of(column: str, kind: str, other: str) -> str:
@@ -164,10 +199,17 @@ def _as_text_of(column: str, kind: str, other: str) -> str:
         scale = _number(other)[1]  # type: ignore[index] # a decimal
         fraction = f"([.][0-9]{{0,{scale}}}0*)?"
         # Not `$`, which is also before a line break at the end.
-        return f"CASE WHEN {column} RLIKE '^-?[0-9]+{fraction}(?!(?s:.))' THEN try_cast({column} AS {other}) END"
+        return (
+            f"CASE WHEN {column} RLIKE '^-?[0-9]+{fraction}(?!(?s:.))' THEN try_cast({column} AS "
+            f"{other}) END"
+        )
     if kind == "string":
         return column if other in (*_DIGITS, "date") and other != "boolean" else ""
-    return f"CAST({column} AS STRING)" if (kind in _DIGITS and kind != "boolean") or kind == "date" else ""
+    return (
+        f"CAST({column} AS STRING)"
+        if (kind in _DIGITS and kind != "boolean") or kind == "date"
+        else ""
+    )
 
 
 class _Members(list[tuple[str, Any]]):
@@ -177,8 +219,8 @@ class _Members(list[tuple[str, Any]]):
 def json_values(text: str | None) -> str | None:
     r"""Return the same text for all JSON texts with the same values; text that is no JSON as it is.
 
-    Names of objects are sorted, and numbers have their exact value: 1.0, 1 and 10e-1 are equal, 1e400 and 1e401 are not, nor are two
-    integers of 50 digits that differ in the last.
+    Names of objects are sorted, and numbers have their exact value: 1.0, 1 and 10e-1 are equal,
+    1e400 and 1e401 are not, nor are two integers of 50 digits that differ in the last.
 
     Examples
     --------
@@ -186,9 +228,19 @@ def json_values(text: str | None) -> str | None:
     '{"a":null,"b":[15e-1,"a"]}'
     """
     try:
-        read = json.loads(text or "", parse_int=Decimal, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_Members)
+        read = json.loads(
+            text or "",
+            parse_int=Decimal,
+            parse_float=Decimal,
+            parse_constant=_no_constant,
+            object_pairs_hook=_Members,
+        )
         return _json_text(read)
-    except (ValueError, ArithmeticError, RecursionError):  # no JSON, an exponent beyond those of Decimal, too deep
+    except (
+        ValueError,
+        ArithmeticError,
+        RecursionError,
+    ):  # no JSON, an exponent beyond those of Decimal, too deep
         return text
 
 
@@ -200,7 +252,9 @@ def _json_text(value: Any) -> str:
     if isinstance(value, Decimal):
         return _number_text(value)
     if isinstance(value, _Members):
-        members = sorted(value, key=itemgetter(0))  # a name that comes twice keeps the order of its values
+        members = sorted(
+            value, key=itemgetter(0)
+        )  # a name that comes twice keeps the order of its values
         return f"{{{','.join(f'{json.dumps(name)}:{_json_text(each)}' for name, each in members)}}}"
     return f"[{','.join(map(_json_text, value))}]" if isinstance(value, list) else json.dumps(value)
 
@@ -214,7 +268,12 @@ def _number_text(number: Decimal) -> str:
 
 
 def hashed(
-    rows: DataFrame, columns: Sequence[ComparedColumn], keys: Sequence[str], *, of_target: bool, detailed: bool = False
+    rows: DataFrame,
+    columns: Sequence[ComparedColumn],
+    keys: Sequence[str],
+    *,
+    of_target: bool,
+    detailed: bool = False,
 ) -> DataFrame:
     """Return key and hashes of rows: ``k0`` and so on as text, ``key_hash``, ``row_hash``.
 
@@ -247,5 +306,9 @@ def hashed(
     hashes = [F.xxhash64(is_null(column), value(column)) for column in columns]
     details = [F.array(*hashes).alias(HASHES), F.struct("*").alias(ROW)] if detailed else []
     with_hashes = rows.select(*texts, F.xxhash64(*hashes).alias(ROW_HASH), *details)
-    flags = [part for index in range(len(keys)) for part in (F.col(f"k{index}").isNull(), F.col(f"k{index}"))]
+    flags = [
+        part
+        for index in range(len(keys))
+        for part in (F.col(f"k{index}").isNull(), F.col(f"k{index}"))
+    ]
     return with_hashes.withColumn(KEY_HASH, F.xxhash64(*flags))

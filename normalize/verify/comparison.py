@@ -1,4 +1,4 @@
-"""The comparison of two tables: all rows at first, and then the keys that differed, again and again.
+"""The comparison of two tables: all rows at first, then the keys that differed, repeatedly.
 
 ::
 
@@ -8,12 +8,15 @@
                                                                             ▲                                         ▼
                                                                             └─── again until they are equal, or proven different
 
-A range is one of the hash of a key, so that both sides divide keys in the same way, whatever collation a database orders text by.
+A range is one of the hash of a key, so that both sides divide keys in the same way, whatever
+collation a database orders text by.
 
-Both sides are equal for a key if the target has the row that the source has at the position of its snapshot. That is a fact about two
-contents. It needs no knowledge of what the target has applied. A key that differs is not a fact yet: the target may be behind, or ahead.
-Such keys are read again, the source first. A key is *different* if it still differs after its source row did not change for the longest
-time that the target may be behind. If its source row keeps changing, nothing is known about it.
+Both sides are equal for a key if the target has the row that the source has at the position of its
+snapshot. That is a fact about two contents. It needs no knowledge of what the target has applied. A
+key that differs is not a fact yet: the target may be behind, or ahead. Such keys are read again,
+the source first. A key is *different* if it still differs after its source row did not change for
+the longest time that the target may be behind. If its source row keeps changing, nothing is known
+about it.
 """
 
 from __future__ import annotations
@@ -108,7 +111,8 @@ class Looks:
     Parameters
     ----------
     look : callable
-        Returns both tables' rows of some keys as of now, and the source's position. It reads the source first.
+        Returns both tables' rows of some keys as of now, and the source's position. It reads the
+        source first.
     max_lag_seconds : float
     clock, sleep : callable
         Seconds, and a pause.
@@ -146,7 +150,10 @@ class Looks:
                     unchanged_since[key] = seen
                 if pair.is_equal:
                     del pending[key]
-                elif pair.source[:2] == before.source[:2] and now - unchanged_since[key] >= self.max_lag:
+                elif (
+                    pair.source[:2] == before.source[:2]
+                    and now - unchanged_since[key] >= self.max_lag
+                ):
                     self.proven[key] = pair
                     del pending[key]
                 else:
@@ -158,7 +165,8 @@ class Looks:
                 self.sleep(self.max_lag / _LOOKS_PER_LAG)
 
 
-# ------------------------------------------------------------------------------------------------------------- with Spark
+# --------------------------------------------------------------------------------------------------
+# with Spark
 
 
 @dataclass(frozen=True)
@@ -176,7 +184,12 @@ class Comparison:
     @property
     def target_keys(self) -> tuple[str, ...]:
         """The target's names of the key columns."""
-        return tuple(column.target_name for name in self.keys for column in self.columns if column.name == name)
+        return tuple(
+            column.target_name
+            for name in self.keys
+            for column in self.columns
+            if column.name == name
+        )
 
     def scan(self) -> Scan:
         """Compare all rows."""
@@ -190,12 +203,18 @@ class Comparison:
                 with self.target.snapshot() as copy:
                     target = self._hashed(copy.rows, of_target=True)
                     target_ranges = _ranges(target)
-                    differ = [number for number in range(RANGES) if source_ranges.get(number) != target_ranges.get(number)]
+                    differ = [
+                        number
+                        for number in range(RANGES)
+                        if source_ranges.get(number) != target_ranges.get(number)
+                    ]
                     sides = [side.where(F.col(_RANGE).isin(differ)) for side in (source, target)]
                     differing, is_complete = self._differing(*sides) if differ else ({}, True)
             finally:
                 source.unpersist()
-        rows = [sum(count for count, _ in ranges.values()) for ranges in (source_ranges, target_ranges)]
+        rows = [
+            sum(count for count, _ in ranges.values()) for ranges in (source_ranges, target_ranges)
+        ]
         return Scan(snapshot.position, rows[0], rows[1], differing, is_complete)
 
     def look(self, keys: Sequence[Key]) -> tuple[dict[Key, Pair], str]:
@@ -205,14 +224,22 @@ class Comparison:
         target = self._of_keys(self.rows_of_keys(keys, of_target=True)[0])
         return {key: Pair(source.get(key, _NONE), target.get(key, _NONE)) for key in keys}, position
 
-    def result(self, scan: Scan, looks: Looks, limit: int, seconds: float, repaired: int) -> Verification:
+    def result(
+        self, scan: Scan, looks: Looks, limit: int, seconds: float, repaired: int
+    ) -> Verification:
         """Return the result of a scan and the looks after it."""
         counts = dict.fromkeys(KINDS, 0)
         for pair in looks.proven.values():
             counts[pair.kind] += 1
-        listed = sorted(looks.proven.items(), key=lambda each: [(text is not None, len(text or ""), text or "") for text in each[0]])
+        listed = sorted(
+            looks.proven.items(),
+            key=lambda each: [(text is not None, len(text or ""), text or "") for text in each[0]],
+        )
         differences = tuple(
-            Difference(pair.kind, tuple(zip(self.keys, key, strict=True)), self._different_columns(pair)) for key, pair in listed[:limit]
+            Difference(
+                pair.kind, tuple(zip(self.keys, key, strict=True)), self._different_columns(pair)
+            )
+            for key, pair in listed[:limit]
         )
         return Verification(
             source=self.source.name,
@@ -245,30 +272,49 @@ class Comparison:
         from pyspark.sql import functions as F
 
         names = [f"k{index}" for index in range(len(self.keys))]
-        sides = [side.withColumn("of_target", F.lit(number)) for number, side in enumerate((source, target))]
+        sides = [
+            side.withColumn("of_target", F.lit(number))
+            for number, side in enumerate((source, target))
+        ]
         by_key = sides[0].unionByName(sides[1]).groupBy(*names, KEY_HASH)
         counts = [F.count_if(F.col("of_target") == number) for number in (0, 1)]
-        sums = [F.sum(F.when(F.col("of_target") == number, F.col(ROW_HASH).cast("decimal(20,0)"))) for number in (0, 1)]
-        aggregates = zip(("source_count", "target_count", "source_hash", "target_hash"), [*counts, *sums], strict=True)
+        sums = [
+            F.sum(F.when(F.col("of_target") == number, F.col(ROW_HASH).cast("decimal(20,0)")))
+            for number in (0, 1)
+        ]
+        aggregates = zip(
+            ("source_count", "target_count", "source_hash", "target_hash"),
+            [*counts, *sums],
+            strict=True,
+        )
         compared = by_key.agg(*(value.alias(name) for name, value in aggregates))
         differ = compared.where("source_count <> target_count OR NOT source_hash <=> target_hash")
         differing = differ.orderBy(KEY_HASH).limit(MOST_KEYS + 1).collect()
         pairs = {
             tuple(row[name] for name in names): Pair(
-                RowsOfKey(row.source_count, int(row.source_hash or 0)), RowsOfKey(row.target_count, int(row.target_hash or 0))
+                RowsOfKey(row.source_count, int(row.source_hash or 0)),
+                RowsOfKey(row.target_count, int(row.target_hash or 0)),
             )
             for row in differing[:MOST_KEYS]
         }
         return pairs, len(differing) <= MOST_KEYS
 
     def rows_of_keys(self, keys: Sequence[Key], *, of_target: bool) -> tuple[DataFrame, str]:
-        """Return one table's rows of some keys as of now, as `hashed` does in detail, and the source's position."""
+        """Return one table's rows of some keys as of now, and the source's position.
+
+        The rows are as `hashed` returns them in detail.
+        """
         from pyspark.sql import functions as F
 
-        table, key_columns = (self.target, self.target_keys) if of_target else (self.source, self.keys)
+        table, key_columns = (
+            (self.target, self.target_keys) if of_target else (self.source, self.keys)
+        )
         snapshot = table.lookup(key_columns, keys)
         names = [f"k{index}" for index in range(len(self.keys))]
-        listed = self.spark.createDataFrame([tuple(key) for key in keys], ", ".join(f"w{index} STRING" for index in range(len(names))))
+        listed = self.spark.createDataFrame(
+            [tuple(key) for key in keys],
+            ", ".join(f"w{index} STRING" for index in range(len(names))),
+        )
         with_hashes = self._hashed(snapshot.rows, of_target=of_target, detailed=True)
         is_listed = [F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(names)]
         return with_hashes.join(F.broadcast(listed), is_listed, "left_semi"), snapshot.position
@@ -279,14 +325,18 @@ class Comparison:
         for row in rows.select(*names, ROW_HASH, HASHES).collect():
             key = tuple(row[name] for name in names)
             rows_before = of_keys.get(key, _NONE)
-            of_keys[key] = RowsOfKey(rows_before.number + 1, rows_before.total + row[ROW_HASH], tuple(row[HASHES]))
+            of_keys[key] = RowsOfKey(
+                rows_before.number + 1, rows_before.total + row[ROW_HASH], tuple(row[HASHES])
+            )
         return of_keys
 
     def _different_columns(self, pair: Pair) -> tuple[str, ...]:
         if pair.kind != "different":
             return ()
         hashes = zip(self.columns, pair.source.columns, pair.target.columns, strict=True)
-        return tuple(column.name for column, of_source, of_target in hashes if of_source != of_target)
+        return tuple(
+            column.name for column, of_source, of_target in hashes if of_source != of_target
+        )
 
 
 def _ranges(side: DataFrame) -> dict[int, tuple[int, int]]:

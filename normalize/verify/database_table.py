@@ -1,10 +1,11 @@
 """Tables of PostgreSQL, MySQL and MariaDB, read with Spark's JDBC source.
 
-Dates, times and types that Spark does not have are selected as text, and Spark converts the text: JDBC drivers shift dates and times by
-the JVM's time zone.
+Dates, times and types that Spark does not have are selected as text, and Spark converts the text:
+JDBC drivers shift dates and times by the JVM's time zone.
 
-PostgreSQL: a transaction exports its snapshot (``pg_export_snapshot``), and the connection of every task imports it. So all tasks read the
-same rows. No statement returns a snapshot together with its position. `_postgres_snapshot` explains which position is reported.
+PostgreSQL: a transaction exports its snapshot (``pg_export_snapshot``), and the connection of every
+task imports it. So all tasks read the same rows. No statement returns a snapshot together with its
+position. `_postgres_snapshot` explains which position is reported.
 """
 
 from __future__ import annotations
@@ -61,7 +62,14 @@ _POSTGRES_TIMES = {
     "timestamp with time zone": ("CAST({0} AT TIME ZONE 'UTC' AS text)", "TIMESTAMP_NTZ"),
 }
 _BITS = {"smallint": 16, "integer": 32, "bigint": 64}
-_LITERALS = {*_POSTGRES_TYPES, *_POSTGRES_TIMES, "numeric", "text", "character varying", "character"} - {"real", "double precision"}
+_LITERALS = {
+    *_POSTGRES_TYPES,
+    *_POSTGRES_TIMES,
+    "numeric",
+    "text",
+    "character varying",
+    "character",
+} - {"real", "double precision"}
 """PostgreSQL's types whose values have one text, so that an index finds them."""
 _MYSQL_TYPES = {
     "float": ("CAST({0} AS DOUBLE)", "FLOAT"),  # as text it has six digits
@@ -70,18 +78,24 @@ _MYSQL_TYPES = {
     "year": ("CAST({0} AS UNSIGNED)", "BIGINT"),
     "date": ("CAST({0} AS CHAR)", "DATE"),
     **dict.fromkeys(("datetime", "timestamp"), ("CAST({0} AS CHAR)", "TIMESTAMP_NTZ")),
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), ("CAST({0} AS SIGNED)", "BIGINT")),
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), ("{0}", "BINARY")),
+    **dict.fromkeys(
+        ("tinyint", "smallint", "mediumint", "int", "bigint"), ("CAST({0} AS SIGNED)", "BIGINT")
+    ),
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), ("{0}", "BINARY")
+    ),
 }
 _IN_SPARK = {
-    # A time that Spark does not have (infinity, BC) becomes one that no row has, and not NULL: another for each text.
+    # A time that Spark does not have (infinity, BC) becomes one that no row has, and not NULL:
+    # another for each text.
     "DATE": (
         "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS DATE), "
         "date_from_unix_date(CAST(2147483647 - pmod(xxhash64({0}), 1000000L) AS INT))) END"
     ),
     "TIMESTAMP_NTZ": (
         "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS TIMESTAMP_NTZ), "
-        "TIMESTAMP_NTZ'+294247-01-10 04:00:54' - make_dt_interval(0, 0, 0, pmod(xxhash64({0}), 1000000000L) * 0.000001BD)) END"
+        "TIMESTAMP_NTZ'+294247-01-10 04:00:54' - make_dt_interval(0, 0, 0, pmod(xxhash64({0}), "
+        "1000000000L) * 0.000001BD)) END"
     ),
 }
 
@@ -121,7 +135,9 @@ class DatabaseTable:
     def schema(self) -> StructType:
         from pyspark.sql.types import StructType
 
-        ddl = ", ".join(f"{backquoted(column.name)} {column.spark_type}" for column in self._columns)
+        ddl = ", ".join(
+            f"{backquoted(column.name)} {column.spark_type}" for column in self._columns
+        )
         return cast(StructType, StructType.fromDDL(ddl))
 
     @property
@@ -130,7 +146,9 @@ class DatabaseTable:
 
     @property
     def json_columns(self) -> frozenset[str]:
-        return frozenset(column.name for column in self._columns if column.kind in ("json", "jsonb"))
+        return frozenset(
+            column.name for column in self._columns if column.kind in ("json", "jsonb")
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -140,12 +158,22 @@ class DatabaseTable:
                 yield Snapshot(self._rows(connection, "", {}, []), "")
             else:
                 with _postgres_snapshot(connection) as (statement, position):
-                    yield Snapshot(self._rows(connection, "", {"sessionInitStatement": statement}, self._blocks(connection)), position)
+                    yield Snapshot(
+                        self._rows(
+                            connection,
+                            "",
+                            {"sessionInitStatement": statement},
+                            self._blocks(connection),
+                        ),
+                        position,
+                    )
 
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
         with JdbcConnection.open(self.spark, self.target) as connection:
             where = keys_condition(connection, [self.column(name) for name in names], keys)
-            return Snapshot(self._rows(connection, f" WHERE {where}", {}, []), _position(connection))
+            return Snapshot(
+                self._rows(connection, f" WHERE {where}", {}, []), _position(connection)
+            )
 
     def column(self, name: str) -> DatabaseColumn:
         return next(column for column in self._columns if column.name == name)
@@ -162,33 +190,75 @@ class DatabaseTable:
                 raise TargetError(f"{self.target} does not exist")
             if isinstance(connection.dialect, MySql):
                 *schema, name = self.target.table.split(".")
-                described = connection.rows(_MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name)
-                columns = [_mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
+                described = connection.rows(
+                    _MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name
+                )
+                columns = [
+                    _mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3]))
+                    for row in described
+                ]
             else:
-                described = connection.rows(_POSTGRES_COLUMNS, connection.dialect.table(self.target.table))
-                columns = [_postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
-        key = sorted((int(place), str(name)) for name, _, _, place in described if place is not None)
+                described = connection.rows(
+                    _POSTGRES_COLUMNS, connection.dialect.table(self.target.table)
+                )
+                columns = [
+                    _postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3]))
+                    for row in described
+                ]
+        key = sorted(
+            (int(place), str(name)) for name, _, _, place in described if place is not None
+        )
         return tuple(columns), tuple(name for _, name in key)
 
-    def _rows(self, connection: JdbcConnection, where: str, options: dict[str, str], predicates: list[str]) -> DataFrame:
+    def _rows(
+        self, connection: JdbcConnection, where: str, options: dict[str, str], predicates: list[str]
+    ) -> DataFrame:
         selected = [f"{column.selected} AS c{index}" for index, column in enumerate(self._columns)]
         extra = ["ctid"] if predicates else []
-        query = f"(SELECT {', '.join([*selected, *extra])} FROM {connection.dialect.table(self.target.table)}{where}) AS t"
-        properties = {name: value for name, value in connection.options.items() if name not in ("url", "dbtable", "numPartitions")}
+        query = (
+            f"(SELECT {', '.join([*selected, *extra])} FROM "
+            f"{connection.dialect.table(self.target.table)}{where}) AS t"
+        )
+        properties = {
+            name: value
+            for name, value in connection.options.items()
+            if name not in ("url", "dbtable", "numPartitions")
+        }
         properties |= {"fetchsize": _FETCH_ROWS, **options}
         with database_errors(self.target):
-            rows = self.spark.read.jdbc(connection.options["url"], query, predicates=predicates or ["TRUE"], properties=properties)
-        typed = [_IN_SPARK.get(column.spark_type, f"CAST({{0}} AS {column.spark_type})") for column in self._columns]
+            rows = self.spark.read.jdbc(
+                connection.options["url"],
+                query,
+                predicates=predicates or ["TRUE"],
+                properties=properties,
+            )
+        typed = [
+            _IN_SPARK.get(column.spark_type, f"CAST({{0}} AS {column.spark_type})")
+            for column in self._columns
+        ]
         named = enumerate(zip(typed, self._columns, strict=True))
-        return rows.selectExpr(*(f"{value.format(f'c{index}')} AS {backquoted(column.name)}" for index, (value, column) in named))
+        return rows.selectExpr(
+            *(
+                f"{value.format(f'c{index}')} AS {backquoted(column.name)}"
+                for index, (value, column) in named
+            )
+        )
 
     def _blocks(self, connection: JdbcConnection) -> list[str]:
-        """Return the conditions that divide a PostgreSQL table into ranges of blocks, one for each task."""
-        blocks = connection.number("SELECT pg_relation_size(CAST(? AS regclass)) / 8192", connection.dialect.table(self.target.table)) or 0
+        """Return the conditions that split a PostgreSQL table into block ranges, one per task."""
+        blocks = (
+            connection.number(
+                "SELECT pg_relation_size(CAST(? AS regclass)) / 8192",
+                connection.dialect.table(self.target.table),
+            )
+            or 0
+        )
         ends = range(_BLOCKS_PER_TASK, blocks, _BLOCKS_PER_TASK)
         lower = ["", *(f"ctid >= '({end},0)'" for end in ends)]
         upper = [*(f"ctid < '({end},0)'" for end in ends), ""]
-        return [" AND ".join(filter(None, each)) or "TRUE" for each in zip(lower, upper, strict=True)]
+        return [
+            " AND ".join(filter(None, each)) or "TRUE" for each in zip(lower, upper, strict=True)
+        ]
 
 
 def _postgres_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
@@ -213,32 +283,48 @@ def _mysql_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColum
     return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
 
 
-# ------------------------------------------------------------------------------------------------------- PostgreSQL's snapshot
+# --------------------------------------------------------------------------------------------------
+# PostgreSQL's snapshot
 
 
 @contextmanager
 def _postgres_snapshot(connection: JdbcConnection) -> Iterator[tuple[str, str]]:
     """Yield the statement that imports a snapshot, and the snapshot's position.
 
-    The server first writes a commit to its log and then makes it visible. So of a snapshot it is known:
+    The server first writes a commit to its log and then makes it visible. So of a snapshot it is
+    known:
 
     - every visible transaction is before the end of the log *after* the snapshot;
-    - if no transaction was running, every transaction before the end of the log *before* the snapshot is visible.
+    - if no transaction was running, every transaction before the end of the log *before* the
+      snapshot is visible.
 
-    If the two ends are equal, that is the exact position. Otherwise another attempt follows; the last one returns both ends. A standby
-    makes transactions visible before it notes their position, so that its position is approximate.
+    If the two ends are equal, that is the exact position. Otherwise another attempt follows; the
+    last one returns both ends. A standby makes transactions visible before it notes their position,
+    so that its position is approximate.
     """
     ((is_standby,),) = connection.rows("SELECT CAST(pg_is_in_recovery() AS text)")
     for attempt in range(_ATTEMPTS):
         first = _position(connection)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            ((name, running),) = connection.rows("SELECT pg_export_snapshot(), CAST(txid_current_snapshot() AS text)")
+            ((name, running),) = connection.rows(
+                "SELECT pg_export_snapshot(), CAST(txid_current_snapshot() AS text)"
+            )
             last = _position(connection)
             is_exact = first == last and str(running).endswith(":")
             if is_exact or is_standby == "true" or attempt == _ATTEMPTS - 1:
-                statement = f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{name}'"
-                yield statement, f"about {last}" if is_standby == "true" else first if is_exact else f"{first} to {last}"
+                statement = (
+                    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION "
+                    f"SNAPSHOT '{name}'"
+                )
+                yield (
+                    statement,
+                    f"about {last}"
+                    if is_standby == "true"
+                    else first
+                    if is_exact
+                    else f"{first} to {last}",
+                )
                 return
         time.sleep(_PAUSE)
 
@@ -247,14 +333,20 @@ def _position(connection: JdbcConnection) -> str:
     """Return the end of PostgreSQL's log; empty for MySQL, whose source is not read with JDBC."""
     if isinstance(connection.dialect, MySql):
         return ""
-    at_end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END"
+    at_end = (
+        "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE "
+        "pg_current_wal_insert_lsn() END"
+    )
     return str(connection.rows(f"SELECT CAST({at_end} AS text)")[0][0])
 
 
-# ------------------------------------------------------------------------------------------------------------------- lookups
+# --------------------------------------------------------------------------------------------------
+# lookups
 
 
-def keys_condition(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]) -> str:
+def keys_condition(
+    connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]
+) -> str:
     """Return the condition of rows that have one of the keys."""
     names = [connection.dialect.name(column.name) for column in columns]
     if isinstance(connection.dialect, MySql):
@@ -263,7 +355,9 @@ def keys_condition(connection: JdbcConnection, columns: Sequence[DatabaseColumn]
     else:
         operands, literal = list(map(_postgres_operand, names, columns)), _postgres_literal
         listed = [key for key in keys if all(map(_can_have, columns, key))]
-    nulls = [f"{operand} IS NULL" for operand in operands] if any(None in key for key in keys) else []
+    nulls = (
+        [f"{operand} IS NULL" for operand in operands] if any(None in key for key in keys) else []
+    )
     tuples = ", ".join(f"({', '.join(map(literal, columns, key))})" for key in listed)
     condition = [f"({', '.join(operands)}) IN ({tuples})"] if listed else []
     return " OR ".join([*condition, *nulls]) or "FALSE"
@@ -295,6 +389,12 @@ def _postgres_literal(column: DatabaseColumn, text: str | None) -> str:
     elif column.kind == "timestamp with time zone":
         shown = f"{text}+00"
     # Text would lose the blanks of a CHAR in the comparison.
-    kind = "bpchar" if column.kind == "character" else column.kind if column.kind in _LITERALS else "text"
+    kind = (
+        "bpchar"
+        if column.kind == "character"
+        else column.kind
+        if column.kind in _LITERALS
+        else "text"
+    )
     # An E string means the same with and without standard_conforming_strings.
     return "CAST(E'" + shown.replace("\\", "\\\\").replace("'", "''") + f"' AS {kind})"

@@ -1,6 +1,7 @@
-"""Tables of MySQL and MariaDB, read with the package ``capture`` as of one exact position of the binary log, without locks.
+"""MySQL and MariaDB tables, read with ``capture`` at one exact binary log position, without locks.
 
-Tasks select chunks of the table and roll back the changes since the position with the log's before-images (`capture.chunk`).
+Tasks select chunks of the table and roll back the changes since the position with the log's
+before-images (`capture.chunk`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,13 @@ class MySqlTable:
 
     @property
     def schema(self) -> StructType:
-        return StructType([field for field in self._changelog_schema.fields if field.name not in (ROW_KIND, *METADATA)])
+        return StructType(
+            [
+                field
+                for field in self._changelog_schema.fields
+                if field.name not in (ROW_KIND, *METADATA)
+            ]
+        )
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -53,7 +60,9 @@ class MySqlTable:
 
     @property
     def json_columns(self) -> frozenset[str]:
-        return frozenset(column.name for column in self._table.columns if column.data_type == "json")
+        return frozenset(
+            column.name for column in self._table.columns if column.data_type == "json"
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -66,11 +75,17 @@ class MySqlTable:
         finally:
             reader.stop()
         tasks = self.spark.range(0, len(partitions), 1, len(partitions))
-        rows = tasks.mapInArrow(partial(_read_pass, options=self.options, schema=schema, partitions=partitions), self._changelog_schema)
+        rows = tasks.mapInArrow(
+            partial(_read_pass, options=self.options, schema=schema, partitions=partitions),
+            self._changelog_schema,
+        )
         yield Snapshot(rows.drop(ROW_KIND, *METADATA), f"{end['file']}:{end['pos']}")
 
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
-        rows, position = run_query(self.options, partial(rows_of_keys, options=self.options, table=self._table, names=names, keys=keys))
+        rows, position = run_query(
+            self.options,
+            partial(rows_of_keys, options=self.options, table=self._table, names=names, keys=keys),
+        )
         return Snapshot(self.spark.createDataFrame(rows, self.schema), str(position))
 
     @cached_property
@@ -84,7 +99,11 @@ class MySqlTable:
 
 
 def _read_pass(
-    batches: Iterator[pa.RecordBatch], *, options: Options, schema: pa.Schema, partitions: Sequence[Any]
+    batches: Iterator[pa.RecordBatch],
+    *,
+    options: Options,
+    schema: pa.Schema,
+    partitions: Sequence[Any],
 ) -> Iterator[pa.RecordBatch]:
     """Read the partition whose number is the task's only row; for ``mapInArrow``."""
     for batch in batches:

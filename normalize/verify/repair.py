@@ -33,27 +33,38 @@ _ORDER = "__repair_order"
 
 @dataclass(frozen=True)
 class DebeziumSignal:
-    """Debezium's ``execute-snapshot``, which reads the rows of some keys again: ``repair=DebeziumSignal("shop.debezium_signal")``.
+    """Debezium's ``execute-snapshot``, which reads the rows of some keys again.
 
-    The user of the `JdbcSource` must be allowed to insert into the signal table. The session needs the database's JDBC driver.
+    Pass ``repair=DebeziumSignal("shop.debezium_signal")``.
+
+    The user of the `JdbcSource` must be allowed to insert into the signal table. The session needs
+    the database's JDBC driver.
 
     Parameters
     ----------
     table : str
-        The connector's ``signal.data.collection``, as ``table`` or ``schema.table`` of the source database.
+        The connector's ``signal.data.collection``, as ``table`` or ``schema.table`` of the source
+        database.
     collection : str or None
-        The source table as Debezium names it; by default ``schema.table`` for PostgreSQL (the schema ``public`` if the source names
-        none), and ``database.table`` for MySQL and MariaDB.
+        The source table as Debezium names it; by default ``schema.table`` for PostgreSQL (the
+        schema ``public`` if the source names none), and ``database.table`` for MySQL and MariaDB.
 
     Notes
     -----
-    A snapshot has the rows that exist: keys that only the target has are not repaired, and are not in the signal.
+    A snapshot has the rows that exist: keys that only the target has are not repaired, and are not
+    in the signal.
     """
 
     table: str
     collection: str | None = None
 
-    def send(self, spark: SparkSession, source: JdbcSource, keys: Sequence[str], kinds: Mapping[Key, Kind]) -> int:
+    def send(
+        self,
+        spark: SparkSession,
+        source: JdbcSource,
+        keys: Sequence[str],
+        kinds: Mapping[Key, Kind],
+    ) -> int:
         """Insert the signal, and return the number of its keys.
 
         Parameters
@@ -91,7 +102,9 @@ def _collection(source: JdbcSource) -> str:
     if "." in source.table:
         return source.table
     address = urlsplit(source.url.removeprefix("jdbc:"))
-    return f"{'public' if address.scheme == 'postgresql' else address.path.strip('/')}.{source.table}"
+    return (
+        f"{'public' if address.scheme == 'postgresql' else address.path.strip('/')}.{source.table}"
+    )
 
 
 def check_repair(repair: Any, comparison: Comparison) -> None:
@@ -107,11 +120,16 @@ def check_repair(repair: Any, comparison: Comparison) -> None:
     if repair != "merge":
         raise ArgumentError(f"repair is {repair!r}: pass 'merge', DebeziumSignal(...) or None")
     if comparison.target_where:
-        raise ArgumentError("repair='merge' and target_where cannot be combined: the target's other rows would be replaced, too")
+        raise ArgumentError(
+            "repair='merge' and target_where cannot be combined: the target's other rows would be "
+            "replaced, too"
+        )
 
 
-def merge_source_rows(comparison: Comparison, target: TableTarget | str, kinds: Mapping[Key, Kind]) -> None:
-    """Write the source's rows of some keys to the target, and delete those that the source does not have.
+def merge_source_rows(
+    comparison: Comparison, target: TableTarget | str, kinds: Mapping[Key, Kind]
+) -> None:
+    """Write the source's rows of some keys to the target; delete those the source lacks.
 
     Parameters
     ----------
@@ -129,14 +147,22 @@ def merge_source_rows(comparison: Comparison, target: TableTarget | str, kinds: 
 
     keys = [key for key in kinds if None not in key]
     duplicates = [key for key in keys if kinds[key] == "duplicate"]
-    copies = {field.name: field.dataType.simpleString() for field in comparison.target.schema.fields}
+    copies = {
+        field.name: field.dataType.simpleString() for field in comparison.target.schema.fields
+    }
     key_texts = [f"k{index}" for index in range(len(comparison.keys))]
 
     def changes(rows: DataFrame, kind: str, *, of_target: bool) -> DataFrame:
-        names = [(column.target_name if of_target else column.name, column.target_name) for column in comparison.columns]
+        names = [
+            (column.target_name if of_target else column.name, column.target_name)
+            for column in comparison.columns
+        ]
         row = rows.select(f"{ROW}.*")
         types = dict(row.dtypes)
-        values = [F.expr(converted(backquoted(name), types[name], copies[copy])).alias(copy) for name, copy in names]
+        values = [
+            F.expr(converted(backquoted(name), types[name], copies[copy])).alias(copy)
+            for name, copy in names
+        ]
         return row.select(F.lit(kind).alias(ROW_KIND), *values)
 
     def deletes(rows: DataFrame) -> DataFrame:
@@ -146,7 +172,14 @@ def merge_source_rows(comparison: Comparison, target: TableTarget | str, kinds: 
         # A key has one row: its place in any order is the same.
         ordered = rows.withColumn(_ORDER, F.lit(0))
         columns = [column.target_name for column in comparison.columns]
-        apply_batch(ordered, target, keys=comparison.target_keys, order_by=_ORDER, column_list=columns, create=False)
+        apply_batch(
+            ordered,
+            target,
+            keys=comparison.target_keys,
+            order_by=_ORDER,
+            column_list=columns,
+            create=False,
+        )
 
     if duplicates:
         # A MERGE keeps all rows of a key.
@@ -155,6 +188,8 @@ def merge_source_rows(comparison: Comparison, target: TableTarget | str, kinds: 
         return
     # Read once: a key must not be in two states of the source.
     with computed(comparison.rows_of_keys(keys, of_target=False)[0]) as source:
-        extra = comparison.rows_of_keys(keys, of_target=True)[0].join(source.select(*key_texts), key_texts, "left_anti")
+        extra = comparison.rows_of_keys(keys, of_target=True)[0].join(
+            source.select(*key_texts), key_texts, "left_anti"
+        )
         rows = changes(source, "+U", of_target=False)
         write(rows.unionByName(deletes(extra)))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Key = tuple["str | None", ...]
-"""The values of the key columns as text, in the types in which both tables are compared; binary values are hexadecimal digits."""
+"""The values of the key columns as text, in the types in which both tables are compared; binary
+values are hexadecimal digits."""
 
 
 class Snapshot(NamedTuple):
@@ -55,7 +56,7 @@ class ComparableTable(Protocol):
         """Return all rows as of one position; they can be read until the end of the block."""
 
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
-        """Return at least the rows that have one of the keys, as of now; `names` are the key columns."""
+        """Return at least the current rows with one of the keys; `names` are the key columns."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ class LakeTable:
             refresh_table(self.spark, self.target)
             return self.spark.table(self.target.sql_name)
         except AnalysisException as error:
-            raise TargetError(f"{self.target} cannot be read: {' '.join(str(error).split())[:300]}") from None
+            raise TargetError(
+                f"{self.target} cannot be read: {' '.join(str(error).split())[:300]}"
+            ) from None
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:

@@ -20,8 +20,9 @@ class Difference:
     Attributes
     ----------
     kind : str
-        ``missing``: only the source has the key. ``extra``: only the target has it. ``duplicate``: the target has several rows of it.
-        ``different``: both have one row, and some columns differ.
+        ``missing``: only the source has the key. ``extra``: only the target has it. ``duplicate``:
+        the target has several rows of it. ``different``: both have one row, and some columns
+        differ.
     key : tuple of (str, str or None)
         Names and values of the key columns, as text. Binary values are hexadecimal digits.
     columns : tuple of str
@@ -33,8 +34,15 @@ class Difference:
     columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        key = ", ".join(f"{backquoted(printable(name))} = {'NULL' if value is None else printable(value)}" for name, value in self.key)
-        columns = f": {', '.join(backquoted(printable(name)) for name in self.columns)}" if self.columns else ""
+        key = ", ".join(
+            f"{backquoted(printable(name))} = {'NULL' if value is None else printable(value)}"
+            for name, value in self.key
+        )
+        columns = (
+            f": {', '.join(backquoted(printable(name)) for name in self.columns)}"
+            if self.columns
+            else ""
+        )
         return f"{self.kind}  {key}{columns}"
 
 
@@ -47,10 +55,12 @@ class Verification:
     source, target : str
         The names of the tables.
     position : str
-        The position in the source's log at which the whole source table was read. For PostgreSQL it is ``FIRST to LAST`` if transactions
-        committed or ran at the start of the snapshot, and ``about LAST`` for a standby.
+        The position in the source's log at which the whole source table was read. For PostgreSQL it
+        is ``FIRST to LAST`` if transactions committed or ran at the start of the snapshot, and
+        ``about LAST`` for a standby.
     source_rows, target_rows : int
-        The rows that were read first. For a source that is being written they can differ although the tables are equal.
+        The rows that were read first. For a source that is being written they can differ although
+        the tables are equal.
     columns : tuple of str
         The columns that were compared, with the source's names.
     not_compared : tuple of str
@@ -68,7 +78,8 @@ class Verification:
     repaired : int
         The keys that differed and were merged into the target, or that a signal named.
     is_complete : bool
-        False if more keys differed than are compared again. The counts of differences are then the least possible ones.
+        False if more keys differed than are compared again. The counts of differences are then the
+        least possible ones.
     seconds : float
     """
 
@@ -90,7 +101,7 @@ class Verification:
 
     @property
     def equal(self) -> bool | None:
-        """True: equal. False: at least one key differs. None: it cannot be known, because keys are unsettled."""
+        """True if equal, False if any key differs, None if unknown because keys are unsettled."""
         if any(self.counts.values()):
             return False
         return None if self.unsettled or not self.is_complete else True
@@ -114,15 +125,24 @@ class Verification:
         """Return the facts of the summary; empty texts are not shown."""
         at = f", last at {self.rechecked_position}" if self.rechecked_position else ""
         least = "" if self.is_complete else "at least "
-        unsettled = f"{self.unsettled:,} keys differ, and their source rows keep changing: pause the writes, or wait longer"
-        incomplete = "too many keys differed at first: wait until the target has caught up, and verify again"
+        unsettled = (
+            f"{self.unsettled:,} keys differ, and their source rows keep changing: pause the "
+            "writes, or wait longer"
+        )
+        incomplete = (
+            "too many keys differed at first: wait until the target has caught up, and verify again"
+        )
         return {
             "rows": f"{self.source_rows:,} in the source, {self.target_rows:,} in the target",
             "columns": f"{len(self.columns)} compared",
             "not compared": ", ".join(backquoted(printable(name)) for name in self.not_compared),
-            "compared again": f"{self.rechecked:,} keys, because they differed at first{at}" if self.rechecked else "",
+            "compared again": f"{self.rechecked:,} keys, because they differed at first{at}"
+            if self.rechecked
+            else "",
             "repaired": f"{self.repaired:,} keys" if self.repaired else "",
-            "differences": ", ".join(f"{least}{count:,} {kind}" for kind, count in self.counts.items() if count),
+            "differences": ", ".join(
+                f"{least}{count:,} {kind}" for kind, count in self.counts.items() if count
+            ),
             "unsettled": unsettled if self.unsettled else "",
             "incomplete": "" if self.is_complete or self.equal is False else incomplete,
         }

@@ -49,26 +49,33 @@ def verify_table(
     Parameters
     ----------
     spark : SparkSession
-        A classic session. For PostgreSQL and for a `JdbcTarget` it needs the database's JDBC driver.
+        A classic session. For PostgreSQL and for a `JdbcTarget` it needs the database's JDBC
+        driver.
     source : JdbcSource
-        For MySQL and MariaDB, the server must write its binary log as for ``mysql-changelog``, and the extra ``capture`` is required.
+        For MySQL and MariaDB, the server must write its binary log as for ``mysql-changelog``, and
+        the extra ``capture`` is required.
     target : DeltaTarget, IcebergTarget, JdbcTarget or str
         A string is the name of a Delta or Iceberg table.
     keys : str or sequence of str
-        The columns that identify a row, with the source's names; by default the source's primary key. They must not be NULL in the source.
+        The columns that identify a row, with the source's names; by default the source's primary
+        key. They must not be NULL in the source.
     exclude : str or sequence of str
-        Columns of the source that are not compared. Columns that only the target has are never compared, and are listed in the result.
+        Columns of the source that are not compared. Columns that only the target has are never
+        compared, and are listed in the result.
     target_where : str
-        SQL that selects the target's rows to compare: ``deleted_at IS NULL`` for soft deletes, ``__END_AT IS NULL`` for a history.
+        SQL that selects the target's rows to compare: ``deleted_at IS NULL`` for soft deletes,
+        ``__END_AT IS NULL`` for a history.
     max_lag_seconds : float
-        The longest time that the target may be behind the source. A key that differs all that time, and whose source row did not change
-        in that time, is a difference. 0 is right only if the writes are paused and the target has applied all changes.
+        The longest time that the target may be behind the source. A key that differs all that time,
+        and whose source row did not change in that time, is a difference. 0 is right only if the
+        writes are paused and the target has applied all changes.
     limit : int
         The most differences that the result lists.
     repair : "merge", DebeziumSignal or None
-        What happens to the rows that differ. ``"merge"`` writes the source's rows of these keys to the target, deletes those that only
-        the target has, and compares them again: the result has what still differs. A `DebeziumSignal` asks the connector of the source
-        table to read these rows again.
+        What happens to the rows that differ. ``"merge"`` writes the source's rows of these keys to
+        the target, deletes those that only the target has, and compares them again: the result has
+        what still differs. A `DebeziumSignal` asks the connector of the source table to read these
+        rows again.
 
     Returns
     -------
@@ -77,18 +84,21 @@ def verify_table(
     Raises
     ------
     ArgumentError, SchemaError, TargetError
-        When the tables cannot be compared: no key, a column that the target lacks, or types without an exact common type.
+        When the tables cannot be compared: no key, a column that the target lacks, or types without
+        an exact common type.
     CaptureError
         When a MySQL or MariaDB source cannot be read.
     MissingDependencyError
 
     Notes
     -----
-    The whole source table is read once, and the whole target table once; ranges that differ, twice. Keys and hashes (some 50 bytes a row)
-    are kept on the executors' disks meanwhile. The hashes are 64 bits long (``xxhash64``): a row that differs goes unnoticed with a
-    probability of 1 in 1.8e19. They do not protect from somebody who constructs equal hashes.
+    The whole source table is read once, and the whole target table once; ranges that differ, twice.
+    Keys and hashes (some 50 bytes a row) are kept on the executors' disks meanwhile. The hashes are
+    64 bits long (``xxhash64``): a row that differs goes unnoticed with a probability of 1 in
+    1.8e19. They do not protect from somebody who constructs equal hashes.
 
-    Each further look at keys that differed reads those keys from a database, and a whole Delta or Iceberg table.
+    Each further look at keys that differed reads those keys from a database, and a whole Delta or
+    Iceberg table.
 
     A key that the source changed and changed back between two looks counts as unchanged.
     """
@@ -119,7 +129,12 @@ def verify_table(
 
 
 def _comparison(
-    spark: SparkSession, source: JdbcSource, target: TableTarget | str, keys: Sequence[str], exclude: Sequence[str], target_where: str
+    spark: SparkSession,
+    source: JdbcSource,
+    target: TableTarget | str,
+    keys: Sequence[str],
+    exclude: Sequence[str],
+    target_where: str,
 ) -> Comparison:
     """Return how the two tables are compared.
 
@@ -137,16 +152,25 @@ def _comparison(
     return Comparison(spark, read, copy, columns, key, (*exclude, *only_target), target_where)
 
 
-def _compared_columns(read: ComparableTable, copy: ComparableTable, exclude: Sequence[str]) -> tuple[ComparedColumn, ...]:
+def _compared_columns(
+    read: ComparableTable, copy: ComparableTable, exclude: Sequence[str]
+) -> tuple[ComparedColumn, ...]:
     fields = [field for field in read.schema.fields if field.name not in exclude]
     copied = {field.name.lower(): field for field in copy.schema.fields}
     if absent := [field.name for field in fields if field.name.lower() not in copied]:
         raise SchemaError(
-            f"{copy.name} has no column {', '.join(map(backquoted, absent))}, which {read.name} has: add it to the target, or exclude it"
+            f"{copy.name} has no column {', '.join(map(backquoted, absent))}, which {read.name} "
+            "has: add it to the target, or exclude it"
         )
     pairs = [(field, copied[field.name.lower()]) for field in fields]
     return tuple(
-        compared_column(field.name, field.dataType, same.name, same.dataType, is_json=field.name in read.json_columns)
+        compared_column(
+            field.name,
+            field.dataType,
+            same.name,
+            same.dataType,
+            is_json=field.name in read.json_columns,
+        )
         for field, same in pairs
     )
 
@@ -161,23 +185,30 @@ def _key(read: ComparableTable, keys: Sequence[str], exclude: Sequence[str]) -> 
     """
     key, columns = tuple(keys) or read.primary_key, read.schema.fieldNames()
     if not key:
-        raise ArgumentError(f"{read.name} has no primary key: pass keys=..., the columns that identify a row")
+        raise ArgumentError(
+            f"{read.name} has no primary key: pass keys=..., the columns that identify a row"
+        )
     for argument, names in (("keys", key), ("exclude", exclude)):
         if unknown := [name for name in names if name not in columns]:
-            raise ArgumentError(f"{argument}: {read.name} has no column {', '.join(map(backquoted, unknown))}")
+            raise ArgumentError(
+                f"{argument}: {read.name} has no column {', '.join(map(backquoted, unknown))}"
+            )
     if excluded := [name for name in key if name in exclude]:
-        raise ArgumentError(f"exclude: {', '.join(map(backquoted, excluded))} is part of the key, which cannot be excluded")
+        raise ArgumentError(
+            f"exclude: {', '.join(map(backquoted, excluded))} is part of the key, which cannot be "
+            "excluded"
+        )
     return key
 
 
 def _require_distinct_names(table: ComparableTable) -> None:
-    """Raise an error for columns whose names differ in upper and lower case alone: Spark takes them for one."""
+    """Raise an error for column names that differ only in case: Spark treats them as one."""
     names = sorted(table.schema.fieldNames(), key=str.lower)
     for name, other in pairwise(names):
         if name.lower() == other.lower():
             raise SchemaError(
-                f"{table.name} has the columns {backquoted(name)} and {backquoted(other)}, whose names Spark cannot tell apart: compare a "
-                "view that renames one of them"
+                f"{table.name} has the columns {backquoted(name)} and {backquoted(other)}, whose "
+                "names Spark cannot tell apart: compare a view that renames one of them"
             )
 
 
@@ -187,19 +218,26 @@ def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
     try:
         from .mysql_table import MySqlTable
     except ImportError as error:
-        raise MissingDependencyError(f"{error}; pip install 'pyspark-kafka-changelog[capture,spark]'") from error
+        raise MissingDependencyError(
+            f"{error}; pip install 'pyspark-kafka-changelog[capture,spark]'"
+        ) from error
     address = urlsplit(source.url.removeprefix("jdbc:"))
     *schema, table = source.table.split(".")
     database = schema[0] if schema else address.path.strip("/")
     if not address.hostname or not database:
-        raise ArgumentError(f"JdbcSource has the url {source.url!r}: it must have a host and a database, as in jdbc:mysql://db:3306/shop")
+        raise ArgumentError(
+            f"JdbcSource has the url {source.url!r}: it must have a host and a database, as in "
+            "jdbc:mysql://db:3306/shop"
+        )
     options = {
         "hostname": address.hostname,
         "port": str(address.port or 3306),
         "username": source.user or "",
         "password": source.password or "",
     }
-    return MySqlTable.of(spark, {**options, "database-name": database, "table-name": table, **source.options})
+    return MySqlTable.of(
+        spark, {**options, "database-name": database, "table-name": table, **source.options}
+    )
 
 
 def _target_table(spark: SparkSession, target: TableTarget | str) -> ComparableTable:
@@ -209,4 +247,7 @@ def _target_table(spark: SparkSession, target: TableTarget | str) -> ComparableT
         return LakeTable(spark, target)
     if isinstance(target, str):
         return LakeTable(spark, lake_target(spark, target))
-    raise ArgumentError(f"target is {target!r}: pass a DeltaTarget, an IcebergTarget, a JdbcTarget or the name of a table")
+    raise ArgumentError(
+        f"target is {target!r}: pass a DeltaTarget, an IcebergTarget, a JdbcTarget or the name of "
+        "a table"
+    )

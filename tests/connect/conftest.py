@@ -1,4 +1,4 @@
-"""The session of Spark Connect. A classic session cannot be in its process, so these tests run on their own."""
+"""The Spark Connect session, whose tests run alone: a classic session cannot be in its process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
     from tests.support.servers.connect_server import ConnectServer
     from tests.support.spark_packages import settings
 
-    with ConnectServer({"spark.master": "local[2]", **settings(tmp_path_factory.mktemp("tables"))}) as server:
+    with ConnectServer(
+        {"spark.master": "local[2]", **settings(tmp_path_factory.mktemp("tables"))}
+    ) as server:
         yield server
 
 

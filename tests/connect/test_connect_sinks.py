@@ -1,4 +1,4 @@
-"""`apply_changes` and `apply_batch` on Spark Connect: tables, change feeds, conflicts, and what is refused at the call."""
+"""`apply_changes` and `apply_batch` on Spark Connect: tables, change feeds, conflicts, refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ from normalize.api import encode_changelog
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.change_feed import CHANGE_TYPES
-from tests.support.sinking import STORY, Sink, apply_stream, finish_all, forget_last_commit, lake_sink
+from tests.support.sinking import (
+    STORY,
+    Sink,
+    apply_stream,
+    finish_all,
+    forget_last_commit,
+    lake_sink,
+)
 from tests.support.streams import new_topic, servers
 
 KINDS = ["delta", pytest.param("iceberg", marks=pytest.mark.iceberg)]
@@ -49,14 +56,22 @@ def changelog(connect: SparkSession, rows: list[Any], schema: str = SCHEMA) -> D
 def story(connect: SparkSession, kafka: LocalKafka) -> dict[str, str]:
     """Return the options that read a topic with the story."""
     topic = new_topic(kafka, [])
-    encode_changelog(changelog(connect, STORY)).coalesce(1).write.format("kafka").options(**servers(kafka, topic=topic)).save()
+    encode_changelog(changelog(connect, STORY)).coalesce(1).write.format("kafka").options(
+        **servers(kafka, topic=topic)
+    ).save()
     return servers(kafka, subscribe=topic)
 
 
 def streamed(connect: SparkSession, story: dict[str, str], **options: Any) -> DataFrame:
     """The story as a stream of two micro-batches."""
     read = {"kafka.bootstrap.servers": story["kafka.bootstrap.servers"], "maxOffsetsPerTrigger": 5}
-    arguments = {"format": "changelog-json", "schema": SCHEMA, "normalize": False, "options": read, **options}
+    arguments = {
+        "format": "changelog-json",
+        "schema": SCHEMA,
+        "normalize": False,
+        "options": read,
+        **options,
+    }
     return from_kafka_changelog(connect, story["subscribe"], **arguments)
 
 
@@ -69,7 +84,11 @@ def repeat_last_batch(changes: DataFrame, sink: Sink, checkpoint: Path, **option
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_makes_the_table(
-    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
+    connect: SparkSession,
+    story: dict[str, str],
+    new_sink: Callable[[str], Sink],
+    kind: str,
+    tmp_path: Path,
 ) -> None:
     sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"])
     written = {"keys": "id", "order_by": "offset", "column_list": ["id", "name"]}
@@ -78,42 +97,79 @@ def test_a_stream_makes_the_table(
     repeat_last_batch(changes, sink, tmp_path / "c", **written)
     assert sink.rows() == [(1, "c"), (2, "e")]
     shuffled = connect.createDataFrame(
-        [("+U", 1, "new", 3, 8), ("-D", 2, "e", 3, 9), ("+U", 2, "e", 3, 7)], "row_kind STRING, id INT, name STRING, size INT, offset INT"
+        [("+U", 1, "new", 3, 8), ("-D", 2, "e", 3, 9), ("+U", 2, "e", 3, 7)],
+        "row_kind STRING, id INT, name STRING, size INT, offset INT",
     )
     columns = ["id", "name", "size"]
-    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", order_by="offset", column_list=columns, on_new_column="add")
+    apply_batch(
+        shuffled.repartition(2),
+        sink.sql_name,
+        keys="id",
+        order_by="offset",
+        column_list=columns,
+        on_new_column="add",
+    )
     assert sink.rows() == [(1, "new", 3)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_history_has_every_version(
-    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
+    connect: SparkSession,
+    story: dict[str, str],
+    new_sink: Callable[[str], Sink],
+    kind: str,
+    tmp_path: Path,
 ) -> None:
-    sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"]).where("row_kind <> '-U'")
+    sink, changes = (
+        new_sink(kind),
+        streamed(connect, story, metadata=["offset"]).where("row_kind <> '-U'"),
+    )
     options = {"keys": "id", "sequence_by": "offset", "scd_type": 2, "column_list": ["id", "name"]}
     apply_stream(changes, sink.table, tmp_path / "c", **options)
     history = [(1, "a", 0, 3), (1, "c", 3, None), (2, "b", 1, 4), (2, "d", 5, 7), (2, "e", 7, None)]
     assert sink.rows() == history
     repeat_last_batch(changes, sink, tmp_path / "c", **options)
     assert sink.rows() == history
-    late = changelog(connect, [("+U", 1, "late", 2, None), ("-D", 2, None, 9, None)], "id INT, name STRING, offset BIGINT, at TIMESTAMP")
+    late = changelog(
+        connect,
+        [("+U", 1, "late", 2, None), ("-D", 2, None, 9, None)],
+        "id INT, name STRING, offset BIGINT, at TIMESTAMP",
+    )
     apply_batch(late, sink.table, **options)
-    assert sink.rows() == [(1, "a", 0, 2), (1, "c", 3, None), (1, "late", 2, 3), *history[2:4], (2, "e", 7, 9)]
+    assert sink.rows() == [
+        (1, "a", 0, 2),
+        (1, "c", 3, None),
+        (1, "late", 2, 3),
+        *history[2:4],
+        (2, "e", 7, 9),
+    ]
 
 
-def test_a_soft_delete_keeps_the_row(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
+def test_a_soft_delete_keeps_the_row(
+    connect: SparkSession, new_sink: Callable[[str], Sink]
+) -> None:
     sink = new_sink("delta")
     for row in [("+I", 1, "a"), ("-D", 1, "a")]:
-        apply_batch(changelog(connect, [row]), sink.table, keys="id", order_by="name", deletes="soft")
+        apply_batch(
+            changelog(connect, [row]), sink.table, keys="id", order_by="name", deletes="soft"
+        )
     assert sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect() == [(1, "a")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_feed_has_every_change_once(
-    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
+    connect: SparkSession,
+    story: dict[str, str],
+    new_sink: Callable[[str], Sink],
+    kind: str,
+    tmp_path: Path,
 ) -> None:
     sink, other, changes = new_sink(kind), new_sink("delta"), streamed(connect, story)
-    beside = apply_changes(changes, other.table, change_feed=True).option("checkpointLocation", str(tmp_path / "other")).start()
+    beside = (
+        apply_changes(changes, other.table, change_feed=True)
+        .option("checkpointLocation", str(tmp_path / "other"))
+        .start()
+    )
     try:
         apply_stream(changes, sink.table, tmp_path / "c", change_feed=True)
         assert sink.rows("id", "name", "_change_type") == FEED
@@ -133,21 +189,33 @@ def stored_ids(sink: Sink, kind: str) -> set[str]:
     if kind == "iceberg":
         rows = (
             sink.spark.table(f"{sink.sql_name}.snapshots")
-            .selectExpr("coalesce(summary['spark.sql.streaming.queryId'], summary['spark.sql.streaming.queryid'])")
+            .selectExpr(
+                "coalesce(summary['spark.sql.streaming.queryId'], "
+                "summary['spark.sql.streaming.queryid'])"
+            )
             .collect()
         )
         return {row[0] for row in rows}
     log = Path(sink.table.name) / "_delta_log"  # type: ignore[union-attr]
-    actions = [json.loads(line) for path in log.glob("*.json") for line in path.read_text().splitlines()]
+    actions = [
+        json.loads(line) for path in log.glob("*.json") for line in path.read_text().splitlines()
+    ]
     return {action["txn"]["appId"] for action in actions if "txn" in action}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_concurrent_writers_all_finish(connect: SparkSession, new_sink: Callable[[str], Sink], kind: str) -> None:
+def test_concurrent_writers_all_finish(
+    connect: SparkSession, new_sink: Callable[[str], Sink], kind: str
+) -> None:
     sink, writers = new_sink(kind), 3
 
     def write(writer: int) -> None:
-        apply_batch(changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]), sink.table, keys="id", order_by="name")
+        apply_batch(
+            changelog(connect, [("+U", key, f"of {writer}") for key in range(3)]),
+            sink.table,
+            keys="id",
+            order_by="name",
+        )
 
     with ThreadPoolExecutor(writers) as pool:
         finish_all(pool.submit(write, writer) for writer in range(writers))
@@ -160,15 +228,21 @@ def test_results_of_a_group_by_are_applied(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], tmp_path: Path
 ) -> None:
     sink = new_sink("delta")
-    names = aggregate_changes(streamed(connect, story), "name", signed_count("*").alias("n"), changelog_mode="all")
+    names = aggregate_changes(
+        streamed(connect, story), "name", signed_count("*").alias("n"), changelog_mode="all"
+    )
     writer = (
-        apply_changes(names, sink.table, keys="name", order_by="n").outputMode("update").option("checkpointLocation", str(tmp_path / "c"))
+        apply_changes(names, sink.table, keys="name", order_by="n")
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "c"))
     )
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sink.rows() == [("c", 1), ("e", 1)]
 
 
-def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], tmp_path: Path) -> None:
+def test_your_own_foreach_batch(
+    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], tmp_path: Path
+) -> None:
     table, errors = new_sink("delta"), tmp_path / "errors"
     target = table.table
 
@@ -183,27 +257,52 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
         apply_batch(batch, target, keys="id", order_by="offset")
 
     writer = streamed(connect, story, metadata=["offset"]).writeStream.foreachBatch(apply)
-    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
     assert table.rows("id", "name") == [(1, "c"), (2, "e")]
     unordered, history, *_ = errors.read_text().splitlines()
     assert unordered.startswith(
-        "[CHANGE_ORDER] Spark Connect requires order_by, since its client does not see whether a key's rows are in order"
+        "[CHANGE_ORDER] Spark Connect requires order_by, since its client does not see whether a "
+        "key's rows are in order"
     )
     assert history.startswith(
-        "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark"
+        "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in "
+        "a foreachBatch of Spark"
     )
 
 
 def test_an_order_is_required(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
-    with pytest.raises(ChangeOrderError, match=r"requires order_by, .*: pass order_by=\['offset'\], or another column"):
+    with pytest.raises(
+        ChangeOrderError,
+        match=r"requires order_by, .*: pass order_by=\['offset'\], or another column",
+    ):
         apply_batch(changelog(connect, STORY), new_sink("delta").table, keys="id")
 
 
 def test_what_needs_a_classic_session_is_refused_at_the_call(connect: SparkSession) -> None:
     changes = changelog(connect, STORY)
-    with pytest.raises(ArgumentError, match=r"JdbcTarget needs the JVM of a classic session, and this one is of Spark Connect: run"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"JdbcTarget needs the JVM of a classic session, and this one is of Spark Connect: run",
+    ):
         apply_batch(changes, JdbcTarget("jdbc:postgresql://localhost/shop", "t"), keys="id")
-    with pytest.raises(ArgumentError, match=r"sync_database needs the JVM of a classic session, and this one is of Spark Connect: run"):
-        sync_database(connect, "t", format="maxwell-json", target=DeltaDatabase("/lake"), schema_location="/lake/_schemas", options={})
-    with pytest.raises(ArgumentError, match=r"cannot recognize a repeated micro-batch .*: call apply_changes"):
+    with pytest.raises(
+        ArgumentError,
+        match=(
+            r"sync_database needs the JVM of a classic session, and this one is of Spark Connect: "
+            r"run"
+        ),
+    ):
+        sync_database(
+            connect,
+            "t",
+            format="maxwell-json",
+            target=DeltaDatabase("/lake"),
+            schema_location="/lake/_schemas",
+            options={},
+        )
+    with pytest.raises(
+        ArgumentError, match=r"cannot recognize a repeated micro-batch .*: call apply_changes"
+    ):
         apply_batch(changes.localCheckpoint(), "t", change_feed=True)

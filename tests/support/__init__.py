@@ -1,1 +1,1 @@
-"""What tests share: servers, Spark, jobs that run as processes, recorded topics, and generators of data."""
+"""What tests share: servers, Spark, jobs run as processes, recorded topics, and data generators."""

@@ -14,7 +14,8 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
     # In every column a float is the double of its shortest text, so that both values are equal.
-    "float": st.integers(-999, 999).map(lambda number: number / 4) | st.sampled_from([float("inf"), float("-inf")]),
+    "float": st.integers(-999, 999).map(lambda number: number / 4)
+    | st.sampled_from([float("inf"), float("-inf")]),
     "double": st.floats(allow_nan=False),
     "bytes": st.binary(max_size=200),
     "string": st.text(max_size=100),
@@ -25,7 +26,12 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 def schemas(draw: Any, depth: int = 3, names: list[str] | None = None) -> tuple[Any, Any]:
     """Return a schema and a strategy for its values."""
     names = [] if names is None else names
-    kinds = [*PRIMITIVES, "enum", "fixed", *(["array", "map", "record", "nullable", "union"] if depth else [])]
+    kinds = [
+        *PRIMITIVES,
+        "enum",
+        "fixed",
+        *(["array", "map", "record", "nullable", "union"] if depth else []),
+    ]
     kind = draw(st.sampled_from(kinds))
     if kind in PRIMITIVES:
         return kind, PRIMITIVES[kind]
@@ -34,21 +40,37 @@ def schemas(draw: Any, depth: int = 3, names: list[str] | None = None) -> tuple[
         return {"type": "enum", "name": name, "symbols": ["a", "b", "c"]}, st.sampled_from("abc")
     if kind == "fixed":
         size = draw(st.integers(1, 20))
-        return {"type": "fixed", "name": name, "size": size}, st.binary(min_size=size, max_size=size)
+        return {"type": "fixed", "name": name, "size": size}, st.binary(
+            min_size=size, max_size=size
+        )
     if kind == "record":
         fields = draw(st.lists(schemas(depth - 1, names), min_size=1, max_size=4))
-        listed = [{"name": f"f{number}", "type": schema} for number, (schema, _) in enumerate(fields)]
+        listed = [
+            {"name": f"f{number}", "type": schema} for number, (schema, _) in enumerate(fields)
+        ]
         values = {f"f{number}": of for number, (_, of) in enumerate(fields)}
         return {"type": "record", "name": name, "fields": listed}, st.fixed_dictionaries(values)
-    schema, of = draw(schemas(depth - 1, names).filter(lambda pair: pair[0] != "null" and not isinstance(pair[0], list)))
+    schema, of = draw(
+        schemas(depth - 1, names).filter(
+            lambda pair: pair[0] != "null" and not isinstance(pair[0], list)
+        )
+    )
     if kind == "array":
         return {"type": "array", "items": ["null", schema]}, st.lists(st.none() | of, max_size=4)
     if kind == "map":
-        return {"type": "map", "values": schema}, st.dictionaries(st.text(max_size=5), of, max_size=3)
+        return {"type": "map", "values": schema}, st.dictionaries(
+            st.text(max_size=5), of, max_size=3
+        )
     if kind == "nullable" or (isinstance(schema, dict) and schema["type"] in ("map", "record")):
         return draw(st.sampled_from([["null", schema], [schema, "null"]])), st.none() | of
-    other = {"type": "record", "name": f"{name}Other", "fields": [{"name": "only_here", "type": "long"}]}
-    return ["null", schema, other], st.none() | of | st.fixed_dictionaries({"only_here": PRIMITIVES["long"]})
+    other = {
+        "type": "record",
+        "name": f"{name}Other",
+        "fields": [{"name": "only_here", "type": "long"}],
+    }
+    return ["null", schema, other], st.none() | of | st.fixed_dictionaries(
+        {"only_here": PRIMITIVES["long"]}
+    )
 
 
 def written(schema: Any, value: Any) -> bytes:

@@ -40,10 +40,20 @@ class Outcome(NamedTuple):
 
 
 def source_of(
-    format: Format, schema: str, primary_key: Sequence[str], metadata: Mapping[str, str] | None = None, **arguments: Any
+    format: Format,
+    schema: str,
+    primary_key: Sequence[str],
+    metadata: Mapping[str, str] | None = None,
+    **arguments: Any,
 ) -> DecodePlan:
     """Return the arguments of the first pass: bad records are rows, and control events, too."""
-    settings = {"mode": "PERMISSIVE", "control_events": frozenset(Ignored), "topic": "t", "key_groups": 4, **arguments}
+    settings = {
+        "mode": "PERMISSIVE",
+        "control_events": frozenset(Ignored),
+        "topic": "t",
+        "key_groups": 4,
+        **arguments,
+    }
     return DecodePlan(format, columns(schema), tuple(primary_key), metadata or {}, **settings)
 
 
@@ -52,7 +62,10 @@ def all_metadata(format: Format) -> dict[str, str]:
 
 
 def batch_of(records: Sequence[Record], start: int = 0) -> pa.RecordBatch:
-    """Return records of one partition as Spark's Kafka source does. A third element of a record is the list of its headers."""
+    """Return records of one partition as Spark's Kafka source does.
+
+    A third element of a record is the list of its headers.
+    """
     number = range(start, start + len(records))
     return pa.RecordBatch.from_pydict(
         {
@@ -62,7 +75,9 @@ def batch_of(records: Sequence[Record], start: int = 0) -> pa.RecordBatch:
             "partition": pa.array([0] * len(records), pa.int32()),
             "offset": pa.array(number, pa.int64()),
             "stamp": pa.array([1_600_000_000_000 + place for place in number], pa.int64()),
-            "timestamp": pa.array([(1_600_000_000_000 + place) * 1000 for place in number], pa.int64()),
+            "timestamp": pa.array(
+                [(1_600_000_000_000 + place) * 1000 for place in number], pa.int64()
+            ),
         }
     )
 
@@ -71,11 +86,23 @@ def _headers(headers: Headers = ()) -> Any:
     return [{"key": name, "value": value} for name, value in headers] or None
 
 
-def outcome(source: DecodePlan, records: Sequence[Record], *, columnar: ColumnarMaker, target: TargetMaker = Blocks) -> Outcome:
+def outcome(
+    source: DecodePlan,
+    records: Sequence[Record],
+    *,
+    columnar: ColumnarMaker,
+    target: TargetMaker = Blocks,
+) -> Outcome:
     """Return the result of the first pass with a decoder: `together` or `one_by_one`."""
     notices: list[Any] = []
     result = Outcome({}, {}, {}, [], [], notices)
-    for batch in decode_pass(iter([batch_of(records)]), source=source, target=target, report=notices.extend, columnar=columnar):
+    for batch in decode_pass(
+        iter([batch_of(records)]),
+        source=source,
+        target=target,
+        report=notices.extend,
+        columnar=columnar,
+    ):
         for row in batch.to_pylist():
             if target is Blocks:
                 _add(result, source, row)
@@ -91,11 +118,15 @@ def _add(result: Outcome, source: DecodePlan, row: dict[str, Any]) -> None:
         result.guard.append(_seen(row["block"]))
     else:
         block = decode_block(row["block"])
-        result.side_outputs.extend(decode_side_outputs(block.side_outputs) if block.side_outputs else [])
+        result.side_outputs.extend(
+            decode_side_outputs(block.side_outputs) if block.side_outputs else []
+        )
         if block.changes:
             changes: ChangeBatch = block.unpacked(source.shape.schema)
             group = row["key_group"]
-            result.changes.setdefault(group, []).extend(map(repr, changes.batch.to_pylist()))  # repr: NaN equals NaN
+            result.changes.setdefault(group, []).extend(
+                map(repr, changes.batch.to_pylist())
+            )  # repr: NaN equals NaN
             result.partials.setdefault(group, []).extend(changes.partials)
             result.positions.setdefault(group, []).extend(changes.positions)
 
@@ -106,10 +137,16 @@ def _seen(summary: bytes) -> Any:
 
 
 def differences(
-    source: DecodePlan, records: Sequence[Record], target: TargetMaker = Blocks, *, columnar: ColumnarMaker = together
+    source: DecodePlan,
+    records: Sequence[Record],
+    target: TargetMaker = Blocks,
+    *,
+    columnar: ColumnarMaker = together,
 ) -> list[Any]:
     """Return how the results of `one_by_one` and of another decoder differ."""
-    return differences_of(*(outcome(source, records, columnar=each, target=target) for each in (one_by_one, columnar)))
+    return differences_of(
+        *(outcome(source, records, columnar=each, target=target) for each in (one_by_one, columnar))
+    )
 
 
 def differences_of(left: Outcome, right: Outcome) -> list[Any]:
@@ -119,14 +156,24 @@ def differences_of(left: Outcome, right: Outcome) -> list[Any]:
         if ours == theirs:
             continue
         if isinstance(ours, dict):
-            lists = [(ours.get(group, []), theirs.get(group, [])) for group in sorted({*ours, *theirs})]
+            lists = [
+                (ours.get(group, []), theirs.get(group, [])) for group in sorted({*ours, *theirs})
+            ]
         else:
             lists = [(ours, theirs)]
-        differences += [(name, *pair) for each in lists for pair in zip_longest(*each) if pair[0] != pair[1]]
+        differences += [
+            (name, *pair) for each in lists for pair in zip_longest(*each) if pair[0] != pair[1]
+        ]
     return differences
 
 
-def odd_places(source: DecodePlan, records: Sequence[Record], *, keyed: bool = True, columnar: ColumnarMaker = together) -> list[int]:
+def odd_places(
+    source: DecodePlan,
+    records: Sequence[Record],
+    *,
+    keyed: bool = True,
+    columnar: ColumnarMaker = together,
+) -> list[int]:
     """Return the indexes of the records that are decoded one by one."""
     decoder = columnar(source, keyed=keyed)
     assert decoder is not None
@@ -134,7 +181,9 @@ def odd_places(source: DecodePlan, records: Sequence[Record], *, keyed: bool = T
     return decoder.decode(part, kafka).refused
 
 
-def odd_share(source: DecodePlan, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:
+def odd_share(
+    source: DecodePlan, records: Sequence[Record], *, keyed: bool = True
+) -> tuple[int, int]:
     """Return how many records are decoded one by one, and how many of them are null or empty."""
     decoded_alone = odd_places(source, records, keyed=keyed)
     return len(decoded_alone), sum(not records[place][1] for place in decoded_alone)

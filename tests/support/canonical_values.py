@@ -11,12 +11,24 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 
 def values_of(sql_type) -> st.SearchStrategy:
     """Canonical values of a type, including NULL."""
-    bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "TIMESTAMP": 50, "TIMESTAMP_NTZ": 50, "INTERVAL DAY TO SECOND": 60}
+    bits = {
+        "TINYINT": 7,
+        "SMALLINT": 15,
+        "INT": 31,
+        "BIGINT": 63,
+        "TIMESTAMP": 50,
+        "TIMESTAMP_NTZ": 50,
+        "INTERVAL DAY TO SECOND": 60,
+    }
     if sql_type.name in bits:
-        plain: st.SearchStrategy = st.integers(-(2 ** bits[sql_type.name]), 2 ** bits[sql_type.name] - 1)
+        plain: st.SearchStrategy = st.integers(
+            -(2 ** bits[sql_type.name]), 2 ** bits[sql_type.name] - 1
+        )
     elif sql_type.name == "DECIMAL":
         whole = 10 ** (sql_type.precision - sql_type.scale) - 1
-        plain = st.decimals(-whole, whole, places=sql_type.scale).map(lambda d: decimal_text(d, sql_type.precision, sql_type.scale))
+        plain = st.decimals(-whole, whole, places=sql_type.scale).map(
+            lambda d: decimal_text(d, sql_type.precision, sql_type.scale)
+        )
     elif sql_type.name == "ARRAY":
         plain = st.lists(values_of(sql_type.fields[0].type), max_size=3)
     elif sql_type.name == "MAP":

@@ -43,19 +43,36 @@ class Done(NamedTuple):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment without variables that change the command's behaviour, and with the given ones."""
-    return {**{name: value for name, value in os.environ.items() if name not in _KEPT}, "TERM": "xterm-256color", **more}
+    """Return the environment with `more`, without variables that change the command's behaviour."""
+    return {
+        **{name: value for name, value in os.environ.items() if name not in _KEPT},
+        "TERM": "xterm-256color",
+        **more,
+    }
 
 
 def cdc(*arguments: object, **env: str) -> Done:
     """Run ``cdc`` as a process, its output in pipes."""
-    done = subprocess.run([*CDC, *map(str, arguments)], input=b"", capture_output=True, env=environment(**env), timeout=60, check=False)
+    done = subprocess.run(
+        [*CDC, *map(str, arguments)],
+        input=b"",
+        capture_output=True,
+        env=environment(**env),
+        timeout=60,
+        check=False,
+    )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def quick(*arguments: object, **env: str) -> Done:
     """Run ``cdc`` in this process."""
-    done = CliRunner().invoke(app, list(map(str, arguments)), input=b"", env={"CDC_BOOTSTRAP_SERVERS": None, **env}, prog_name="cdc")
+    done = CliRunner().invoke(
+        app,
+        list(map(str, arguments)),
+        input=b"",
+        env={"CDC_BOOTSTRAP_SERVERS": None, **env},
+        prog_name="cdc",
+    )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Done(done.exit_code, done.stdout, done.stderr)
@@ -64,7 +81,12 @@ def quick(*arguments: object, **env: str) -> Done:
 @contextmanager
 def running(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """Start ``cdc`` with its output in pipes; kill it at the end."""
-    process = subprocess.Popen([*CDC, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(
+        [*CDC, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
     try:
         yield process
     finally:
@@ -97,7 +119,12 @@ class Terminal:
         self.resize(columns)
         self.text = ""
         self.process = subprocess.Popen(
-            [*CDC, *map(str, arguments)], stdin=inner, stdout=inner, stderr=inner, env=environment(**env), start_new_session=True
+            [*CDC, *map(str, arguments)],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=environment(**env),
+            start_new_session=True,
         )
         os.close(inner)
 
@@ -127,7 +154,9 @@ class Terminal:
         return self.process.wait(timeout=20), self.text
 
     def _read(self) -> bool:
-        assert select.select([self._screen], [], [], 30)[0], f"no more output within 30 s; so far:\n{self.text}"
+        assert select.select([self._screen], [], [], 30)[0], (
+            f"no more output within 30 s; so far:\n{self.text}"
+        )
         try:
             data = os.read(self._screen, 65536)
         except OSError as error:  # Linux raises EIO when the other end is closed

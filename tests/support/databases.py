@@ -41,9 +41,13 @@ def _text(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def maxwell(table: str, kind: str, row: Row, old: Row | None = None, *, database: str = "shop") -> Message:
+def maxwell(
+    table: str, kind: str, row: Row, old: Row | None = None, *, database: str = "shop"
+) -> Message:
     """A message of Maxwell: ``insert``, ``update`` or ``delete``, with ``id`` as the key."""
-    message = {"database": database, "table": table, "type": kind, "ts": 1, "data": row} | ({} if old is None else {"old": old})
+    message = {"database": database, "table": table, "type": kind, "ts": 1, "data": row} | (
+        {} if old is None else {"old": old}
+    )
     return _text({"database": database, "table": table, "pk.id": row["id"]}), _text(message)
 
 
@@ -54,7 +58,13 @@ def canal(table: str, kind: str, row: Row, types: Mapping[str, str]) -> Message:
     return None, _text({**event, "data": [data], "pkNames": ["id"], "mysqlType": dict(types)})
 
 
-def debezium(table: str, op: str, before: Row | None, after: Row | None, types: Mapping[str, str] | None = None) -> Message:
+def debezium(
+    table: str,
+    op: str,
+    before: Row | None,
+    after: Row | None,
+    types: Mapping[str, str] | None = None,
+) -> Message:
     """A message of Debezium's MySQL connector; with Connect's types, in a schema block."""
     source = {"connector": "mysql", "db": "shop", "table": table, "ts_ms": 1}
     payload = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}
@@ -62,10 +72,23 @@ def debezium(table: str, op: str, before: Row | None, after: Row | None, types: 
     if types is None:
         return _text(key), _text(payload)
     rows = [{"type": kind, "field": name, "optional": name != "id"} for name, kind in types.items()]
-    images = [{"type": "struct", "fields": rows, "optional": True, "field": image} for image in ("before", "after")]
-    block = {"type": "struct", "fields": [*images, {"type": "string", "field": "op", "optional": False}], "optional": False}
-    key_block = {"type": "struct", "fields": [{"type": types["id"], "field": "id", "optional": False}], "optional": False}
-    return _text({"schema": key_block, "payload": key}), _text({"schema": block, "payload": payload})
+    images = [
+        {"type": "struct", "fields": rows, "optional": True, "field": image}
+        for image in ("before", "after")
+    ]
+    block = {
+        "type": "struct",
+        "fields": [*images, {"type": "string", "field": "op", "optional": False}],
+        "optional": False,
+    }
+    key_block = {
+        "type": "struct",
+        "fields": [{"type": types["id"], "field": "id", "optional": False}],
+        "optional": False,
+    }
+    return _text({"schema": key_block, "payload": key}), _text(
+        {"schema": block, "payload": payload}
+    )
 
 
 @dataclass
@@ -79,7 +102,10 @@ class Tables:
         """The types of a table's columns in Delta or Iceberg."""
         target = self.database.target(table)
         assert isinstance(target, LakeTarget)
-        return {field.name: field.dataType.simpleString() for field in self.spark.table(target.sql_name).schema.fields}
+        return {
+            field.name: field.dataType.simpleString()
+            for field in self.spark.table(target.sql_name).schema.fields
+        }
 
     def execute(self, statement: str) -> None:
         """Run a statement in the database, or in Spark for Delta and Iceberg."""
@@ -100,7 +126,10 @@ class Tables:
         else:
             assert isinstance(target, LakeTarget)
             frame = self.spark.table(target.sql_name)
-        rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in frame.collect()]
+        rows = [
+            {name: value for name, value in row.asDict().items() if value is not None}
+            for row in frame.collect()
+        ]
         return sorted(rows, key=repr)
 
 
@@ -112,4 +141,7 @@ def new_tables(spark: SparkSession, kind: str, folder: Path, server: Any = None)
     if kind == "iceberg":
         return Tables(spark, IcebergDatabase(f"lake.d{unique}"))
     url = server.url
-    return Tables(spark, JdbcDatabase(url, table=f"{{table}}_{unique}", user=server.user, password=server.password))
+    return Tables(
+        spark,
+        JdbcDatabase(url, table=f"{{table}}_{unique}", user=server.user, password=server.password),
+    )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import struct
 
-NAN, OTHER_NAN = (struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in (0x7FF8000000000000, 0xFFF8000000000001))
+NAN, OTHER_NAN = (
+    struct.unpack("<d", struct.pack("<Q", bits))[0]
+    for bits in (0x7FF8000000000000, 0xFFF8000000000001)
+)
 
 PAIRS = [
     ("DOUBLE", 0.0, -0.0, True),

@@ -1,4 +1,4 @@
-"""Events of the Debezium MySQL connector with positions, and the clean changelog of a short history."""
+"""Events of the Debezium MySQL connector with positions, and a short history's clean changelog."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ def row(key: int, name: str | None, qty: int) -> dict:
     return {"id": key, "name": name, "qty": qty}
 
 
-def event(op: str, pos: int, before: dict | None, after: dict | None, *, file: int = 3, ts: int | None = None) -> tuple[bytes, bytes]:
+def event(
+    op: str,
+    pos: int,
+    before: dict | None,
+    after: dict | None,
+    *,
+    file: int = 3,
+    ts: int | None = None,
+) -> tuple[bytes, bytes]:
     """An event of the Debezium MySQL connector."""
-    source = {"connector": "mysql", "server_id": 1, "gtid": None, "file": f"mysql-bin.{file:06d}", "pos": pos, "row": 0}
-    source |= {"ts_ms": 1000 + pos if ts is None else ts, "table": "t", "snapshot": "true" if op == "r" else "false"}
+    source = {
+        "connector": "mysql",
+        "server_id": 1,
+        "gtid": None,
+        "file": f"mysql-bin.{file:06d}",
+        "pos": pos,
+        "row": 0,
+    }
+    source |= {
+        "ts_ms": 1000 + pos if ts is None else ts,
+        "table": "t",
+        "snapshot": "true" if op == "r" else "false",
+    }
     key = json.dumps({"id": (after or before or {})["id"]}).encode()
     return key, json.dumps({"before": before, "after": after, "op": op, "source": source}).encode()
 

@@ -1,4 +1,4 @@
-"""How many random examples a property test draws: a fifth of them in `make check`, all of them in `make test`."""
+"""The number of a property test's random examples: a fifth in `make check`, all in `make test`."""
 
 from __future__ import annotations
 

@@ -22,15 +22,31 @@ def kafka_records(history: list) -> list[tuple]:
     offsets, records = [0, 0, 0], []
     for number, (key, value) in enumerate(messages(history)):
         partition = key % 3
-        records.append((str(key).encode(), value, "orders", partition, offsets[partition], BEGIN + timedelta(milliseconds=number // 7)))
+        records.append(
+            (
+                str(key).encode(),
+                value,
+                "orders",
+                partition,
+                offsets[partition],
+                BEGIN + timedelta(milliseconds=number // 7),
+            )
+        )
         offsets[partition] += 1
     return records
 
 
 def frame(spark, values: list[bytes], columns: str = "value", partitions: int = 1):
-    """A bounded DataFrame of messages, with a timestamp a second after the other unless there are offsets."""
-    rows = [(value, 0, offset, BEGIN + timedelta(seconds=offset)) for offset, value in enumerate(values)]
-    df = spark.createDataFrame(rows, "value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP")
+    """Return a bounded DataFrame of messages.
+
+    The timestamps are a second apart, unless there are offsets.
+    """
+    rows = [
+        (value, 0, offset, BEGIN + timedelta(seconds=offset)) for offset, value in enumerate(values)
+    ]
+    df = spark.createDataFrame(
+        rows, "value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    )
     return df.select(*columns.split(", ")).coalesce(partitions)
 
 

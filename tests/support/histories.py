@@ -28,7 +28,9 @@ def records_of(history: list) -> list[tuple[bytes, bytes]]:
     return [
         (
             json.dumps({"id": key}).encode(),
-            debezium("d", {"id": key, "name": None, "qty": 0}) if row is None else debezium("c", None, dict(zip(names, row, strict=True))),
+            debezium("d", {"id": key, "name": None, "qty": 0})
+            if row is None
+            else debezium("c", None, dict(zip(names, row, strict=True))),
         )
         for key, row in history
     ]

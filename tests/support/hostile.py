@@ -40,10 +40,17 @@ MESSAGES: dict[str, list[Any]] = {
             "ts": 2,
             "pkNames": ["id"],
         },
-        {"type": "INSERT", "data": [ROW], "mysqlType": {"id": "int", "name": "varchar(9)"}, "sqlType": {"id": 4}},
+        {
+            "type": "INSERT",
+            "data": [ROW],
+            "mysqlType": {"id": "int", "name": "varchar(9)"},
+            "sqlType": {"id": 4},
+        },
     ],
     "changelog-json": [{"op": "+I", "data": ROW}],
-    "debezium-flat-json": [{**ROW, "__op": "u", "__deleted": "false", "__table": "products", "__source_ts_ms": 1}],
+    "debezium-flat-json": [
+        {**ROW, "__op": "u", "__deleted": "false", "__table": "products", "__source_ts_ms": 1}
+    ],
     "debezium-json": [
         {
             "op": "u",
@@ -53,20 +60,57 @@ MESSAGES: dict[str, list[Any]] = {
             "source": {"db": "shop", "table": "products", "gtid": "x", "file": "b.1", "pos": 4},
         },
         {
-            "schema": {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": []}]},
+            "schema": {
+                "type": "struct",
+                "fields": [{"field": "after", "type": "struct", "fields": []}],
+            },
             "payload": {"op": "c", "after": ROW},
         },
     ],
-    "debezium-mongodb-json": [{"op": "c", "after": json.dumps({"_id": 1, "name": "bike"}), "source": {"collection": "products"}}],
-    "dms-json": [{"metadata": {"operation": "update", "record-type": "data", "table-name": "products"}, "data": ROW}],
+    "debezium-mongodb-json": [
+        {
+            "op": "c",
+            "after": json.dumps({"_id": 1, "name": "bike"}),
+            "source": {"collection": "products"},
+        }
+    ],
+    "dms-json": [
+        {
+            "metadata": {"operation": "update", "record-type": "data", "table-name": "products"},
+            "data": ROW,
+        }
+    ],
     "maxwell-json": [
-        {"type": "update", "database": "shop", "table": "products", "data": ROW, "old": {"name": "x"}, "ts": 1, "position": "b.1:4"}
+        {
+            "type": "update",
+            "database": "shop",
+            "table": "products",
+            "data": ROW,
+            "old": {"name": "x"},
+            "ts": 1,
+            "position": "b.1:4",
+        }
     ],
     "ogg-json": [
-        {"op_type": "U", "table": "shop.products", "before": ROW, "after": ROW, "pos": "1", "op_ts": "2024-01-02 03:04:05.000000"}
+        {
+            "op_type": "U",
+            "table": "shop.products",
+            "before": ROW,
+            "after": ROW,
+            "pos": "1",
+            "op_ts": "2024-01-02 03:04:05.000000",
+        }
     ],
     "op-json": [{"op": "U", **ROW}, {"op": "D", **ROW}],
-    "ticdc-canal-json": [{"type": "UPDATE", "data": [ROW], "old": [{"name": "x"}], "mysqlType": {"id": "int"}, "_tidb": {"commitTs": 1}}],
+    "ticdc-canal-json": [
+        {
+            "type": "UPDATE",
+            "data": [ROW],
+            "old": [{"name": "x"}],
+            "mysqlType": {"id": "int"},
+            "_tidb": {"commitTs": 1},
+        }
+    ],
     "upsert-kafka": [ROW],
 }
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 KEPT = timedelta(minutes=10)
 """How long files stay beside a query that the table no longer has.
 
-It must exceed the time of a MERGE: it reads such files, and its own are not in the table before its commit.
+It must exceed the time of a MERGE: it reads such files, and its own are not in the table before its
+commit.
 """
 
 
@@ -55,10 +56,16 @@ MAINTENANCE = {
     "iceberg": Statements(
         "'write.merge.mode' = 'merge-on-read'",
         (
-            "CALL lake.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))",
+            (
+                "CALL lake.system.rewrite_data_files(table => '{table}', options => "
+                "map('min-input-files', '2'))"
+            ),
             "CALL lake.system.rewrite_manifests(table => '{table}')",
         ),
-        "CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '{until}', retain_last => 1)",
+        (
+            "CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP "
+            "'{until}', retain_last => 1)"
+        ),
         "SELECT operation FROM {table}.snapshots",
         "replace",
     ),
@@ -66,7 +73,10 @@ MAINTENANCE = {
 
 
 class Maintained:
-    """A table that other sessions maintain; each MERGE adds files to it. The maintenance may lose a commit to the query."""
+    """A table that other sessions maintain, to which each MERGE adds files.
+
+    The maintenance may lose a commit to the query.
+    """
 
     def __init__(self, spark: SparkSession, target: LakeTarget) -> None:
         self._spark, self._target, self._statements = spark, target, MAINTENANCE[target.provider]
@@ -83,7 +93,9 @@ class Maintained:
 
     def is_rewritten(self) -> bool:
         """Return whether a rewrite was committed."""
-        return self._statements.operation in {row["operation"] for row in self._run(self._statements.commits)}
+        return self._statements.operation in {
+            row["operation"] for row in self._run(self._statements.commits)
+        }
 
     def has_only_its_files(self) -> bool:
         """Return whether nothing is left that the table no longer has."""
@@ -99,7 +111,11 @@ class Maintained:
         # VACUUM would start 10,000 tasks, during which the query waits for a core.
         other.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
         until = datetime.now(timezone.utc) - kept
-        text = statement.format(table=self._target.sql_name, hours=kept / timedelta(hours=1), until=f"{until:%Y-%m-%d %H:%M:%S.%f}")
+        text = statement.format(
+            table=self._target.sql_name,
+            hours=kept / timedelta(hours=1),
+            until=f"{until:%Y-%m-%d %H:%M:%S.%f}",
+        )
         with suppress(ConflictError), self._target.sink(other).conflicts():
             return list(other.sql(text).collect())
         return []

@@ -38,7 +38,7 @@ def _shape_of(data: bytes | None) -> Hashable:
 
 
 def _shape(value: Any, name: str = "") -> Hashable:
-    """Return the names of fields and the kinds of values: two messages that differ in numbers, times or words have the same."""
+    """Return the field names and value kinds, which do not depend on numbers, times or words."""
     if isinstance(value, dict):
         return tuple((name, _shape(each, name)) for name, each in value.items())
     if isinstance(value, list):
@@ -49,4 +49,8 @@ def _shape(value: Any, name: str = "") -> Hashable:
 
 
 def _shape_of_text(text: str) -> Hashable:
-    return re.sub(r"\d+", "9", text) if _NUMBER_OR_TIME.fullmatch(text) else (text == "", text.isascii())
+    return (
+        re.sub(r"\d+", "9", text)
+        if _NUMBER_OR_TIME.fullmatch(text)
+        else (text == "", text.isascii())
+    )

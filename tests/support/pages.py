@@ -32,9 +32,13 @@ NOT_PROVIDED = frozenset(
         "the envelope's StructType", "a Delta table orders", "topics with a schema block", "your query's arguments",
     }
 )  # fmt: skip
-"""What the other blocks need: they do not run. That their names and arguments exist is a unit test."""
+"""What the other blocks need: they do not run. That their names and arguments exist is a unit
+test."""
 
-_BLOCK = re.compile(r'^```python(?: title="needs (?P<needs>[^"\n]+)")?\n(?P<source>.*?)^```$', re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r'^```python(?: title="needs (?P<needs>[^"\n]+)")?\n(?P<source>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
 
 
 class Block(NamedTuple):
@@ -45,8 +49,9 @@ class Block(NamedTuple):
     source : str
         Of a block with prompts, its statements without those that show an error.
     needs : tuple of str
-        What the page does not make, as the block's title says: ``title="needs spark, a topic orders"``. Empty: it runs as pasted,
-        below the page's other blocks.
+        What the page does not make, as the block's title says:
+        ``title="needs spark, a topic orders"``. Empty: it runs as pasted, below the page's other
+        blocks.
     """
 
     source: str
@@ -56,7 +61,10 @@ class Block(NamedTuple):
 def blocks(page: str) -> list[Block]:
     """Return the Python blocks of a page's text, in order."""
     return [
-        Block(_statements(match["source"]), tuple((match["needs"] or "").split(", ")) if match["needs"] else ())
+        Block(
+            _statements(match["source"]),
+            tuple((match["needs"] or "").split(", ")) if match["needs"] else (),
+        )
         for match in _BLOCK.finditer(page)
     ]
 
@@ -64,4 +72,6 @@ def blocks(page: str) -> list[Block]:
 def _statements(source: str) -> str:
     if not source.startswith(">>>"):
         return source
-    return "".join(each.source for each in doctest.DocTestParser().get_examples(source) if each.exc_msg is None)
+    return "".join(
+        each.source for each in doctest.DocTestParser().get_examples(source) if each.exc_msg is None
+    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-PLANTED = {name: f"planted-{name}-7c61" for name in ("basic", "bearer", "key", "proxy", "producer", "wrong")}
+PLANTED = {
+    name: f"planted-{name}-7c61"
+    for name in ("basic", "bearer", "key", "proxy", "producer", "wrong")
+}
 
 REGISTRY = {
     "url": f"http://reader:{PLANTED['basic']}@127.0.0.1:9",
@@ -10,7 +13,10 @@ REGISTRY = {
     "retry_seconds": 0,
 }
 
-ALL = {**REGISTRY, "ssl_key_password": PLANTED["key"]}  # except that a client with this option needs a certificate
+ALL = {
+    **REGISTRY,
+    "ssl_key_password": PLANTED["key"],
+}  # except that a client with this option needs a certificate
 
 
 def leaks(text: str, secrets: list[str]) -> list[str]:

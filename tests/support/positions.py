@@ -1,4 +1,7 @@
-"""Debezium's messages of a table whose events have places in the log of a database, and the rows that they make."""
+"""Debezium's messages of a table, and the rows that they make.
+
+The events of the table have places in the log of a database.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,38 @@ from tests.support.databases import Message
 UNAVAILABLE = "__debezium_unavailable_value"
 
 
-def event(op: str, key: int, name: str | None, number: int, *, server: int = 1, clock: int | None = None) -> Message:
-    """The event of MySQL's table ``orders`` with a number in the log of a server: ``c``, ``u`` or ``d``."""
+def event(
+    op: str, key: int, name: str | None, number: int, *, server: int = 1, clock: int | None = None
+) -> Message:
+    """The event of MySQL's table ``orders`` with a number in the log of a server.
+
+    It is ``c``, ``u`` or ``d``.
+    """
     place = {"server_id": server, "file": "binlog.000001", "pos": number, "row": 0}
-    return _message(op, {"id": key, "name": name}, {**place, "connector": "mysql", "ts_ms": clock or number})
+    return _message(
+        op, {"id": key, "name": name}, {**place, "connector": "mysql", "ts_ms": clock or number}
+    )
 
 
-def postgresql_event(op: str, key: int, name: str | None, number: int, note: str | None = None) -> Message:
-    """The event of PostgreSQL's table ``orders`` with a number in its log; an update without `note` did not change it."""
+def postgresql_event(
+    op: str, key: int, name: str | None, number: int, note: str | None = None
+) -> Message:
+    """The event of PostgreSQL's table ``orders`` with a number in its log.
+
+    An update without `note` did not change it.
+    """
     row = {"id": key, "name": name, "note": note or UNAVAILABLE}
-    return _message(op, row, {"connector": "postgresql", "name": "db", "schema": "public", "lsn": number, "ts_ms": number})
+    return _message(
+        op,
+        row,
+        {
+            "connector": "postgresql",
+            "name": "db",
+            "schema": "public",
+            "lsn": number,
+            "ts_ms": number,
+        },
+    )
 
 
 def _message(op: str, row: dict[str, Any], source: dict[str, Any]) -> Message:

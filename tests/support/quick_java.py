@@ -1,7 +1,10 @@
-"""Java options that let the tests' JVMs start quickly; loading and compiling classes would take most of their time.
+"""Java options that let the tests' JVMs start quickly.
 
-`spark_packages` archives the classes that Spark and Kafka load (Java's AppCDS) in this environment's folder. Without an archive for
-this Java and these jars, a JVM loads its classes from the jars.
+Without them, loading and compiling classes would take most of the JVMs' time.
+
+`spark_packages` archives the classes that Spark and Kafka load (Java's AppCDS) in this
+environment's folder. Without an archive for this Java and these jars, a JVM loads its classes from
+the jars.
 """
 
 from __future__ import annotations
@@ -16,16 +19,22 @@ from pathlib import Path
 
 from normalize.local_kafka import KAFKA_VERSION
 
-# Only the quick compiler: the optimising one costs more CPU than it saves in short runs. No warnings about unusable archives.
-# Room for the code of many tables: without the optimising compiler, Java reserves a fifth of its usual code cache.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+# Only the quick compiler: the optimising one costs more CPU than it saves in short runs. No
+# warnings about unusable archives. Room for the code of many tables: without the optimising
+# compiler, Java reserves a fifth of its usual code cache.
+QUICK = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto "
+    "-Xlog:cds=off -Xlog:cds+dynamic=off"
+)
 VARIABLES = {"SPARK_SUBMIT_OPTS": "spark", "KAFKA_JVM_PERFORMANCE_OPTS": "kafka"}
 
 
 def archive(name: str) -> Path:
     """Return the path of the class archive of Spark or Kafka, for the Java that both would use."""
     home = os.environ.get("JAVA_HOME")
-    java = Path(shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java").resolve()
+    java = Path(
+        shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java"
+    ).resolve()
     built = java.stat().st_mtime_ns if java.exists() else 0
     key = zlib.crc32(f"{java} {built} {version('pyspark')} {KAFKA_VERSION}".encode())
     return Path(sys.prefix, f"{name}-classes-{key:08x}.jsa")
@@ -33,16 +42,25 @@ def archive(name: str) -> Path:
 
 def options() -> dict[str, str]:
     """Return the environment variables that make JVMs start quickly."""
-    return {variable: _option("SharedArchiveFile", archive(name), archive(name).exists()) for variable, name in VARIABLES.items()}
+    return {
+        variable: _option("SharedArchiveFile", archive(name), archive(name).exists())
+        for variable, name in VARIABLES.items()
+    }
 
 
 def archiving() -> dict[str, str]:
-    """Return the environment variables that make JVMs write their archives when they end, to the `unfinished` path."""
-    return {variable: _option("ArchiveClassesAtExit", unfinished(name), True) for variable, name in VARIABLES.items()}
+    """Return environment variables that make JVMs write archives at exit to `unfinished` paths."""
+    return {
+        variable: _option("ArchiveClassesAtExit", unfinished(name), True)
+        for variable, name in VARIABLES.items()
+    }
 
 
 def unfinished(name: str) -> Path:
-    """Return the path that an archive is written to. It is renamed when complete: Java crashes on a truncated archive."""
+    """Return the path that an archive is written to.
+
+    The archive is renamed when complete, because Java crashes on a truncated archive.
+    """
     return archive(name).with_suffix(".part")
 
 

@@ -27,14 +27,24 @@ def recording(path: Path) -> Iterator[SampledRecord]:
 
 
 def _record(line: dict[str, Any]) -> SampledRecord:
-    key, value = (None if line[part] is None else base64.b64decode(line[part]) for part in ("key_base64", "value_base64"))
-    headers = tuple((name, None if data is None else base64.b64decode(data)) for name, data in line["headers"])
-    return SampledRecord(line["topic"], line["partition"], line["offset"], line["timestamp"], key, value, headers)
+    key, value = (
+        None if line[part] is None else base64.b64decode(line[part])
+        for part in ("key_base64", "value_base64")
+    )
+    headers = tuple(
+        (name, None if data is None else base64.b64decode(data)) for name, data in line["headers"]
+    )
+    return SampledRecord(
+        line["topic"], line["partition"], line["offset"], line["timestamp"], key, value, headers
+    )
 
 
 def sample(*records: tuple[bytes | None, bytes | None]) -> list[SampledRecord]:
     """Records in one partition."""
-    return [SampledRecord("t", 0, offset, 1_700_000_000_000 + offset, key, value, ()) for offset, (key, value) in enumerate(records)]
+    return [
+        SampledRecord("t", 0, offset, 1_700_000_000_000 + offset, key, value, ())
+        for offset, (key, value) in enumerate(records)
+    ]
 
 
 def messages(*values: Any, key: bytes | None = b'{"id": 1}') -> list[SampledRecord]:
@@ -50,4 +60,7 @@ def call_of(text: str) -> dict[str, Any]:
     assert isinstance(assigned.value, ast.Call)
     first, topic = assigned.value.args
     assert isinstance(first, ast.Name)
-    return {"topic": ast.literal_eval(topic), **{each.arg or "": ast.literal_eval(each.value) for each in assigned.value.keywords}}
+    return {
+        "topic": ast.literal_eval(topic),
+        **{each.arg or "": ast.literal_eval(each.value) for each in assigned.value.keywords},
+    }

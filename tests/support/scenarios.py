@@ -18,7 +18,7 @@ from tests.support.paths import VECTORS
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of a .jsonl file. An object is the message itself, text is the message's bytes, null is null."""
+    """A line of a .jsonl file: an object is the message itself, text is its bytes, null is null."""
 
     key: msgspec.Raw = msgspec.Raw(b"null")
     value: msgspec.Raw = msgspec.Raw(b"null")
@@ -40,7 +40,9 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 def _bytes(raw: msgspec.Raw, base64: str | None) -> bytes | None:
     if base64 is not None:
         return b64decode(base64)
-    text = bytes(raw)  # the original text, because parsing and writing would change a number's digits
+    text = bytes(
+        raw
+    )  # the original text, because parsing and writing would change a number's digits
     if text == b"null":
         return None
     return json.loads(text).encode("utf-8", "surrogatepass") if text.startswith(b'"') else text
@@ -61,7 +63,8 @@ class Scenario:
     Parameters
     ----------
     gaps : dict
-        Identifier to the reason why the scenario has no file of that format; ``*`` means all others.
+        Identifier to the reason why the scenario has no file of that format; ``*`` means all
+        others.
     keyed : bool
         Whether the changelog is that of a keyed stage (`Decoder.upserts`).
     keyed_differs : dict
@@ -99,7 +102,9 @@ class Scenario:
         return Vector(
             records=self.records(identifier),
             schema=self.columns,
-            expected=None if identifier in UPSERTS and not self.keyed else self.expected(identifier),
+            expected=None
+            if identifier in UPSERTS and not self.keyed
+            else self.expected(identifier),
             primary_key=self.primary_key,
             options={**REQUIRED[identifier], **self.options.get(identifier, {})},
             keyed=self.keyed,
@@ -168,20 +173,30 @@ class Case:
 
 
 OURS = list_formats()
-OF_FORMAT = {name: Case(**json.loads((VECTORS / "formats" / f"{name}.json").read_text("utf-8"))) for name in OURS}
+OF_FORMAT = {
+    name: Case(**json.loads((VECTORS / "formats" / f"{name}.json").read_text("utf-8")))
+    for name in OURS
+}
 REQUIRED = {name: case.required for name, case in OF_FORMAT.items()}
 FORMATS = {name: get_format(name, **REQUIRED[name]) for name in OURS}
 """Made once, because `get_format` searches all installed distributions."""
-UPSERTS = [name for name in OURS if not FORMATS[name].changelog_mode.contains(RowKind.UPDATE_BEFORE)]
+UPSERTS = [
+    name for name in OURS if not FORMATS[name].changelog_mode.contains(RowKind.UPDATE_BEFORE)
+]
 """Formats without -U; their changelogs are compared after normalising."""
 SCENARIOS = scenarios()
 
 
 def _register_schemas() -> None:
-    """Register the schemas of the Avro vectors with the in-process registry, in the order of their ids."""
+    """Register the Avro vectors' schemas with the in-process registry, in order of their ids."""
     client = Registry(url="mock://vectors").client.confluent
-    for number, schema in enumerate(json.loads((VECTORS / "avro-schemas.json").read_text("utf-8")), 1):
-        assert client.register_schema(f"vectors-{number}", Schema(json.dumps(schema), "AVRO")) == number
+    for number, schema in enumerate(
+        json.loads((VECTORS / "avro-schemas.json").read_text("utf-8")), 1
+    ):
+        assert (
+            client.register_schema(f"vectors-{number}", Schema(json.dumps(schema), "AVRO"))
+            == number
+        )
 
 
 _register_schemas()

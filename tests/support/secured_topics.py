@@ -9,16 +9,24 @@ from tests.support.servers.secured import SECRETS, Secured
 
 BAD = b'{"op": "c", "after": {"id": "no number"}}'
 
-PATIENCE = {"kafka.default.api.timeout.ms": "1500", "kafka.request.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
+PATIENCE = {
+    "kafka.default.api.timeout.ms": "1500",
+    "kafka.request.timeout.ms": "1000",
+    "fetchOffset.numRetries": "1",
+}
 """Options with which Spark tries only once, and not for long."""
 
 WRONG = "guessed-51ff"
-LOGIN = "[LOGIN_REFUSED] Kafka refused the login (_AUTHENTICATION): check security.protocol and sasl.*"
+LOGIN = (
+    "[LOGIN_REFUSED] Kafka refused the login (_AUTHENTICATION): check security.protocol and sasl.*"
+)
 TLS = "[TLS] Kafka refuses the connection (_SSL): check security.protocol and ssl.*"
 
 
 def message(op: str, key: int, name: str) -> tuple[bytes, bytes]:
-    return b"%d" % key, json.dumps({"op": op, "before": None, "after": {"id": key, "name": name}}).encode()
+    return b"%d" % key, json.dumps(
+        {"op": op, "before": None, "after": {"id": key, "name": name}}
+    ).encode()
 
 
 def connection(options: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -42,7 +50,14 @@ def strangers(secured: Secured) -> dict[str, dict[str, str]]:
 REFUSED = {"wrong password, SCRAM": LOGIN, "wrong password, PLAIN": LOGIN, "another authority": TLS}
 """Refusals that the client gets an error for; in the other cases the connection just ends."""
 
-STRANGERS = ["wrong password, SCRAM", "wrong password, PLAIN", "another authority", "no certificate", "no TLS", "nothing at all"]
+STRANGERS = [
+    "wrong password, SCRAM",
+    "wrong password, PLAIN",
+    "another authority",
+    "no certificate",
+    "no TLS",
+    "nothing at all",
+]
 
 
 def holds_no_secret(text: str) -> bool:

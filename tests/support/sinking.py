@@ -1,4 +1,4 @@
-"""Shared by the sink tests: tables of any kind, reading them back, and changelogs split into micro-batches."""
+"""Sink test helpers: tables of any kind, reading them back, and changelogs in micro-batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-STORY = [("+I", 1, "a"), ("+I", 2, "b"), ("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b"), ("+I", 2, "d"), ("-U", 2, "d"), ("+U", 2, "e")]
+STORY = [
+    ("+I", 1, "a"),
+    ("+I", 2, "b"),
+    ("-U", 1, "a"),
+    ("+U", 1, "c"),
+    ("-D", 2, "b"),
+    ("+I", 2, "d"),
+    ("-U", 2, "d"),
+    ("+U", 2, "e"),
+]
 
 
 @dataclass
@@ -60,9 +69,16 @@ def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "")
     table = JdbcTarget(url, name, user=server.user, password=server.password)
 
     def read() -> DataFrame:
-        options = jdbc_options(table, dialect_of(url)) | {"dbtable": dialect_of(url).table(name), "preferTimestampNTZ": "true"}
+        options = jdbc_options(table, dialect_of(url)) | {
+            "dbtable": dialect_of(url).table(name),
+            "preferTimestampNTZ": "true",
+        }
         # A FLOAT as text has six digits.
-        options |= {"useServerPrepStmts": "true", "timezone": "UTC", "connectionTimeZone": "UTC"} if scheme else {}
+        options |= (
+            {"useServerPrepStmts": "true", "timezone": "UTC", "connectionTimeZone": "UTC"}
+            if scheme
+            else {}
+        )
         return spark.read.format("jdbc").options(**options).load()
 
     def execute(statement: str) -> None:
@@ -72,13 +88,24 @@ def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "")
     return Sink(spark, table, read, execute, name)
 
 
-def apply_stream(changes: DataFrame, table: TableTarget | str, checkpoint: Path, *, output_mode: str | None = None, **options: Any) -> Any:
+def apply_stream(
+    changes: DataFrame,
+    table: TableTarget | str,
+    checkpoint: Path,
+    *,
+    output_mode: str | None = None,
+    **options: Any,
+) -> Any:
     """Apply a stream until it has read all records."""
     writer = apply_changes(changes, table, **options)
-    return _run(changes.sparkSession, writer.outputMode(output_mode) if output_mode else writer, checkpoint)
+    return _run(
+        changes.sparkSession, writer.outputMode(output_mode) if output_mode else writer, checkpoint
+    )
 
 
-def for_each_batch(changes: DataFrame, checkpoint: Path, function: Callable[[DataFrame, int], None]) -> Any:
+def for_each_batch(
+    changes: DataFrame, checkpoint: Path, function: Callable[[DataFrame, int], None]
+) -> Any:
     """Call a function with each micro-batch of a stream until it has read all records."""
     return _run(changes.sparkSession, changes.writeStream.foreachBatch(function), checkpoint)
 
@@ -96,18 +123,26 @@ def _run(spark: SparkSession, writer: DataStreamWriter, checkpoint: Path) -> Any
 
 
 def fails_after_repeating(spark: SparkSession, error: Exception) -> bool:
-    """Return whether this is a defect of Spark 4.1: after a run that only repeats the last micro-batch, the Kafka source has no metrics."""
+    """Return whether the error is a defect of Spark 4.1 that follows a repeated micro-batch.
+
+    After a run that only repeats the last micro-batch, the Kafka source has no metrics.
+    """
     shown = ("KafkaMicroBatchStream.metrics", 'the return value of "scala.Option.get()" is null')
     return spark.version.startswith("4.1.") and any(text in str(error) for text in shown)
 
 
 def changelog(spark: SparkSession, schema: str, rows: Sequence[Sequence[Any]]) -> DataFrame:
     """A changelog with these rows, whose first column is the row kind."""
-    return spark.createDataFrame(spark.sparkContext.parallelize([tuple(row) for row in rows], 1), f"row_kind STRING, {schema}")
+    return spark.createDataFrame(
+        spark.sparkContext.parallelize([tuple(row) for row in rows], 1),
+        f"row_kind STRING, {schema}",
+    )
 
 
-def random_changelog(random: Random, changes: int, table: dict[int, int]) -> list[tuple[str, int, int]]:
-    """Random changes of a small table, as a changelog of ``(row_kind, key, value)``; `table` is updated too."""
+def random_changelog(
+    random: Random, changes: int, table: dict[int, int]
+) -> list[tuple[str, int, int]]:
+    """Return random changes ``(row_kind, key, value)`` of a small `table`, which is updated too."""
     rows = []
     for _ in range(changes):
         key, value = random.randrange(5), random.randrange(1000)
@@ -125,7 +160,10 @@ def random_changelog(random: Random, changes: int, table: dict[int, int]) -> lis
 
 
 def forget_last_commit(checkpoint: Path) -> int:
-    """Make a query repeat its last micro-batch, as after a kill before Spark's commit, and return its number."""
+    """Make a query repeat its last micro-batch, and return the number of that micro-batch.
+
+    The effect is that of a kill before Spark's commit.
+    """
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     for name in (str(last), f".{last}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)

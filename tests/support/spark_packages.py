@@ -1,10 +1,11 @@
-"""The jars of the tests' Spark session; ``python -m tests.support.spark_packages --fetch`` downloads them.
+"""Jars for the tests' Spark; ``python -m tests.support.spark_packages --fetch`` downloads them.
 
-They are in folders of the user's cache, as those of `local_session`. With ``spark.jars.packages`` each session would resolve them with Ivy,
-whose cache has no lock, and each task of a Python worker would look for modules in them.
+They are in folders of the user's cache, as those of `local_session`. With ``spark.jars.packages``
+each session would resolve them with Ivy, whose cache has no lock, and each task of a Python worker
+would look for modules in them.
 
-The classes that Spark and Kafka load are archived for later starts (`quick_java`). The session that does so has the setting
-``spark.jars.packages``, as users have.
+The classes that Spark and Kafka load are archived for later starts (`quick_java`). The session that
+does so has the setting ``spark.jars.packages``, as users have.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ EXTENSIONS = {
 }
 
 
-_INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": False}
-"""Spark interprets its plans: for a few rows, generating and compiling classes takes a fifth of the CPU."""
+_INTERPRETED = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": False,
+}
+"""Spark interprets its plans: for a few rows, generating and compiling classes takes a fifth of the
+CPU."""
 _COMPILING = ("4.0", "4.1")
 """The versions of Spark on which the tests run compiled plans, as users do."""
 
@@ -42,10 +47,12 @@ def jars(*kinds: str) -> str:
 
 
 def settings(folder: Path) -> dict[str, object]:
-    """Return the settings of the tests' sessions: the jars, Delta, Iceberg (the catalog ``lake``); tables are in `folder`."""
+    """Return test session settings: jars, Delta, Iceberg (catalog ``lake``), tables in `folder`."""
     return {
         "spark.jars": jars(*filter(has_package, KINDS)),
-        "spark.sql.extensions": ",".join(name for kind, name in EXTENSIONS.items() if has_package(kind)),
+        "spark.sql.extensions": ",".join(
+            name for kind, name in EXTENSIONS.items() if has_package(kind)
+        ),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": 1,
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
@@ -53,7 +60,8 @@ def settings(folder: Path) -> dict[str, object]:
         "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": 2,
-        # Spark keeps 100 compiled classes by default. A MERGE of one table needs some 50, which each test would compile again.
+        # Spark keeps 100 compiled classes by default. A MERGE of one table needs some 50, which
+        # each test would compile again.
         "spark.sql.codegen.cache.maxEntries": 1000,
         **({} if installed_version().startswith(_COMPILING) else _INTERPRETED),
         "spark.sql.session.timeZone": "UTC",
@@ -101,7 +109,12 @@ def archive_classes() -> None:
 def main() -> None:
     """Fetch the jars, also those of the notebooks; write the class archives if they are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fetch", action="store_true", required=True, help="download the jars into the user's cache")
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        required=True,
+        help="download the jars into the user's cache",
+    )
     parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     for kinds in ((), ("delta",), tuple(filter(has_package, KINDS))):

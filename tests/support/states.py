@@ -32,17 +32,28 @@ def stored_by_hand(spark, groups: dict[int, bytes], checkpoint: Path) -> None:
 
     folder, ddl = f"{checkpoint}-groups", "key_group INT, state BINARY"
     Path(folder).mkdir()
-    stored = pa.table({"key_group": pa.array(groups, pa.int32()), "state": pa.array(groups.values(), pa.binary())})
+    stored = pa.table(
+        {"key_group": pa.array(groups, pa.int32()), "state": pa.array(groups.values(), pa.binary())}
+    )
     pq.write_table(stored, f"{folder}/groups.parquet")
     grouped = spark.readStream.schema(ddl).parquet(folder).groupBy("key_group")
-    query = grouped.applyInPandasWithState(put, "result BINARY", "state BINARY", "append", GroupStateTimeout.NoTimeout)
+    query = grouped.applyInPandasWithState(
+        put, "result BINARY", "state BINARY", "append", GroupStateTimeout.NoTimeout
+    )
     run_stream(query, checkpoint)
 
 
 def group_of(layout: Layout, *columns_of_rows: Sequence, epochs: Sequence[Epoch] = ()) -> bytes:
-    arrays = [pa.array(values, field.type) for values, field in zip(columns_of_rows, layout.schema, strict=True)]
-    return layout.encode(KeyGroup(pa.RecordBatch.from_arrays(arrays, schema=layout.schema), list(epochs)))
+    arrays = [
+        pa.array(values, field.type)
+        for values, field in zip(columns_of_rows, layout.schema, strict=True)
+    ]
+    return layout.encode(
+        KeyGroup(pa.RecordBatch.from_arrays(arrays, schema=layout.schema), list(epochs))
+    )
 
 
 def rows_of(df, *names: str) -> list[tuple]:
-    return sorted((tuple(row[name] for name in names or df.columns) for row in df.collect()), key=repr)
+    return sorted(
+        (tuple(row[name] for name in names or df.columns) for row in df.collect()), key=repr
+    )

@@ -17,7 +17,10 @@ KeyChange = tuple[Any, Row | None]
 
 DDL = "id DOUBLE, name STRING, qty INT, score DOUBLE, marks MAP<FLOAT, ARRAY<DOUBLE>>"
 """The columns of `HISTORIES`; the key is the first."""
-NAN, OTHER_NAN = (struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in (0x7FF8000000000000, 0xFFF8000000000001))
+NAN, OTHER_NAN = (
+    struct.unpack("<d", struct.pack("<Q", bits))[0]
+    for bits in (0x7FF8000000000000, 0xFFF8000000000001)
+)
 KEYS = st.sampled_from([0.0, -0.0, NAN, OTHER_NAN, 1.5])
 _MARKS = [[-0.0, [NAN, 0.0]], [NAN, None]]
 _EQUAL_MARKS = [[0.0, [OTHER_NAN, -0.0]], [NAN, None]]
@@ -36,7 +39,7 @@ ROWS = st.tuples(KEYS, st.sampled_from(VALUES)).map(lambda row: (row[0], *row[1]
 
 @st.composite
 def key_changes(draw: st.DrawFn) -> KeyChange:
-    """Draw a change of one of few keys to one of few rows, so that equal rows and unknown deletes occur."""
+    """Draw a change of one of few keys and rows, so that equal rows and unknown deletes occur."""
     row = draw(ROWS)
     return row[0], None if draw(st.integers(0, 3)) == 0 else row
 
@@ -60,8 +63,10 @@ def exact(value: Any) -> Any:
     return type(value)(map(exact, value)) if isinstance(value, (list, tuple)) else value
 
 
-def fold_history(history: Iterable[KeyChange], options: FoldOptions = RETRACT) -> list[tuple[RowKind, Row]]:
-    """Fold a history with the pure function: the result that every engine must return, key by key."""
+def fold_history(
+    history: Iterable[KeyChange], options: FoldOptions = RETRACT
+) -> list[tuple[RowKind, Row]]:
+    """Fold a history with the pure function: the result that every engine must return per key."""
     stored: dict[Any, Row | None] = {}
     changelog: list[tuple[RowKind, Row]] = []
     for key, row in history:
@@ -70,16 +75,23 @@ def fold_history(history: Iterable[KeyChange], options: FoldOptions = RETRACT) -
     return changelog
 
 
-def by_key(changelog: Iterable[tuple[RowKind, Sequence[Any]]], values: Any = exact) -> dict[Any, list[tuple[str, Row]]]:
-    """Group changelog rows, as bits, by their key (the first column); the order across keys is ignored."""
+def by_key(
+    changelog: Iterable[tuple[RowKind, Sequence[Any]]], values: Any = exact
+) -> dict[Any, list[tuple[str, Row]]]:
+    """Group changelog rows, as bits, by key (the first column), ignoring the order across keys."""
     grouped: dict[Any, list[tuple[str, Row]]] = {}
     for kind, row in changelog:
-        grouped.setdefault(unified(row[0]), []).append((RowKind(kind).short_string, values(tuple(row))))
+        grouped.setdefault(unified(row[0]), []).append(
+            (RowKind(kind).short_string, values(tuple(row)))
+        )
     return grouped
 
 
 def table_of(changelog: Iterable[tuple[RowKind | str, Sequence[Any]]]) -> dict[Any, Row]:
-    """Apply a retract stream to an empty table and return its `unified` rows; fail on any other changelog."""
+    """Apply a retract stream to an empty table and return its `unified` rows.
+
+    The function fails on any other changelog.
+    """
     table: dict[Any, Row] = {}
     before: tuple[str, Row] | None = None
     for kind, values in changelog:
@@ -89,7 +101,9 @@ def table_of(changelog: Iterable[tuple[RowKind | str, Sequence[Any]]]) -> dict[A
             assert kind == "+U", f"{kind} {row} after -U {before}"
             assert key == unified(before[1][0]), "-U and +U of different keys"
         if kind in ("-U", "-D"):
-            assert exact(table.get(key)) == exact(row), f"{kind} of {row}, and the table has {table.get(key)}"
+            assert exact(table.get(key)) == exact(row), (
+                f"{kind} of {row}, and the table has {table.get(key)}"
+            )
             del table[key]
         else:
             assert key not in table, f"{kind} of {row}, and the table has {table[key]}"

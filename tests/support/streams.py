@@ -17,7 +17,9 @@ from pyspark.sql import DataFrame
 from normalize.api import encode_changelog
 
 
-def new_topic(kafka: Any, records: list[tuple[bytes | None, bytes | None]], partitions: int = 1) -> str:
+def new_topic(
+    kafka: Any, records: list[tuple[bytes | None, bytes | None]], partitions: int = 1
+) -> str:
     """Create a topic with these records and return its name."""
     topic = f"t-{uuid4().hex[:12]}"
     kafka.create_topic(topic, partitions=partitions)
@@ -25,7 +27,9 @@ def new_topic(kafka: Any, records: list[tuple[bytes | None, bytes | None]], part
     return topic
 
 
-def recreate_topic(kafka: Any, topic: str, records: list[tuple[bytes | None, bytes | None]]) -> None:
+def recreate_topic(
+    kafka: Any, topic: str, records: list[tuple[bytes | None, bytes | None]]
+) -> None:
     """Delete a topic and create it again with other records."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     client.delete_topics([topic])[topic].result()
@@ -43,12 +47,16 @@ def servers(kafka: Any, **more: Any) -> dict[str, Any]:
 
 def write_changelog(kafka: Any, df: DataFrame, topic: str, **arguments: Any) -> None:
     """Write a bounded changelog to a topic."""
-    encode_changelog(df, topic=topic, **arguments).write.format("kafka").options(**servers(kafka), topic=topic).save()
+    encode_changelog(df, topic=topic, **arguments).write.format("kafka").options(
+        **servers(kafka), topic=topic
+    ).save()
 
 
 def debezium(op: str, before: dict | None = None, after: dict | None = None) -> bytes:
     """A Debezium message."""
-    return json.dumps({"before": before, "after": after, "op": op, "source": {"table": "t", "ts_ms": 1}}).encode()
+    return json.dumps(
+        {"before": before, "after": after, "op": op, "source": {"table": "t", "ts_ms": 1}}
+    ).encode()
 
 
 class Run:
@@ -66,17 +74,23 @@ class Run:
 
     def metric(self, name: str, count: str) -> int:
         """The sum of an observed metric over the batches."""
-        return sum(batch["observedMetrics"][name][count] or 0 for batch in self.progress if name in batch["observedMetrics"])
+        return sum(
+            batch["observedMetrics"][name][count] or 0
+            for batch in self.progress
+            if name in batch["observedMetrics"]
+        )
 
 
 def spell(row: Any) -> str:
     """A changelog row as text, with only the table's columns."""
-    values = [value for name, value in row.asDict().items() if name not in ("row_kind", "_corrupt_record")]
+    values = [
+        value for name, value in row.asDict().items() if name not in ("row_kind", "_corrupt_record")
+    ]
     return f"{row['row_kind']}({','.join(map(str, values))})"
 
 
 def run_stream(df: DataFrame, checkpoint: Path, output_mode: str = "append") -> Run:
-    """Run a stream with a checkpoint until it has read all records, and collect its rows by batch."""
+    """Run a stream with a checkpoint until it has read all records; collect its rows by batch."""
     batches: dict[int, list[Any]] = {}
     query = (
         df.writeStream.foreachBatch(lambda batch, number: batches.update({number: batch.collect()}))
@@ -116,12 +130,21 @@ def settings(spark: Any, conf: dict[str, Any]) -> Iterator[None]:
 
 def spelled(df: DataFrame) -> list[str]:
     """All rows of a changelog as text, with every column."""
-    return [f"{kind}({','.join(map(str, values))})" for kind, *values in (tuple(row) for row in df.collect())]
+    return [
+        f"{kind}({','.join(map(str, values))})"
+        for kind, *values in (tuple(row) for row in df.collect())
+    ]
 
 
 def letters(kafka: Any, topic: str) -> list[Any]:
     """Return the messages of a topic with one partition."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "letters", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "letters",
+            "enable.auto.commit": False,
+        }
+    )
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
     consumer.assign([TopicPartition(topic, 0, 0)])
     messages = [consumer.poll(30) for _ in range(end)]

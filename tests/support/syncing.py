@@ -1,4 +1,7 @@
-"""`sync_database` in tests: as a query over new topics, and as a function of bounded micro-batches, into tables of any kind."""
+"""`sync_database` in tests: a query over new topics, or a function of bounded micro-batches.
+
+Both write into tables of any kind.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ ORDER = {"id": 1, "name": "a"}
 MINIMAL = {"format_options": {"binlog_row_image": "MINIMAL"}}
 """A column that a message does not have did not change."""
 _KAFKA_DDL = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _KAFKA = pa.schema(
     [
@@ -87,13 +90,17 @@ class SyncedTables:
 class Sync(SyncedTables):
     """A query over new topics, which each call of `run` starts from the checkpoint."""
 
-    def __init__(self, spark: SparkSession, kafka: LocalKafka, tables: Tables, folder: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, kafka: LocalKafka, tables: Tables, folder: Path
+    ) -> None:
         super().__init__(spark, tables, folder)
         self.kafka = kafka
         self.prefix = f"sync.{uuid4().hex[:8]}"
         self.known: set[str] = set()
 
-    def produce(self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1) -> str:
+    def produce(
+        self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1
+    ) -> str:
         """Write messages to a topic, which is created first, and return its name."""
         name = f"{self.prefix}.{topic}"
         if name not in self.known:
@@ -115,7 +122,9 @@ class Sync(SyncedTables):
             "options": {"kafka.bootstrap.servers": self.kafka.bootstrap_servers},
             **options,
         }
-        writer = sync_database(self.spark, re.compile(f"{re.escape(self.prefix)}[.].*"), **arguments)
+        writer = sync_database(
+            self.spark, re.compile(f"{re.escape(self.prefix)}[.].*"), **arguments
+        )
         return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
 
     def run(self, **options: Any) -> None:
@@ -137,14 +146,18 @@ class Sync(SyncedTables):
         return explain_error(failed.value)
 
     def forget_last_commit(self) -> None:
-        """Make the query repeat its last micro-batch, as after a kill between the tables' commits and Spark's commit."""
+        """Make the query repeat its last micro-batch.
+
+        The effect is that of a kill between the tables' commits and Spark's commit.
+        """
         forget_last_commit(self.folder / "checkpoint")
 
 
 class BoundedSync(SyncedTables):
     """The function of a query, called with bounded micro-batches of records that no broker has.
 
-    As in a query, a micro-batch is of another session, and a failed one is repeated before the next.
+    As in a query, a micro-batch is of another session, and a failed one is repeated before the
+    next.
     """
 
     def __init__(self, spark: SparkSession, tables: Tables, folder: Path) -> None:
@@ -156,15 +169,22 @@ class BoundedSync(SyncedTables):
         self.planned: list[dict[str, Any]] = []
         self.last: list[dict[str, Any]] = []
 
-    def produce(self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1) -> str:
-        """Write messages to a topic, each a millisecond after the one before it, and return the topic's name."""
+    def produce(
+        self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1
+    ) -> str:
+        """Write messages to a topic, a millisecond apart, and return the topic's name."""
         for number, message in enumerate(messages):
             record = message if isinstance(message, ProducerRecord) else ProducerRecord(*message)
             by_key = number if record.key is None else zlib.adler32(bytes(record.key))  # type: ignore[arg-type]
             place = topic, by_key % partitions if record.partition is None else record.partition
             self.offsets[place] = self.offsets.get(place, -1) + 1
             self.stamp += 1
-            placed = {"topic": topic, "partition": place[1], "offset": self.offsets[place], "timestamp": self.stamp * 1000}
+            placed = {
+                "topic": topic,
+                "partition": place[1],
+                "offset": self.offsets[place],
+                "timestamp": self.stamp * 1000,
+            }
             self.written.append({**placed, "key": record.key, "value": record.value})
         return topic
 
@@ -180,7 +200,9 @@ class BoundedSync(SyncedTables):
         }
         with pytest.MonkeyPatch.context() as patch:
             # The query's function, which Spark's writer would keep to itself.
-            patch.setattr("pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function)
+            patch.setattr(
+                "pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function
+            )
             job: Any = sync_database(self.spark, "any", **arguments)
         assert isinstance(job, SyncDatabase)
         return job
@@ -196,7 +218,9 @@ class BoundedSync(SyncedTables):
             **options,
         }
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function)
+            patch.setattr(
+                "pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function
+            )
             job: Any = sync_table(self.spark, "any", **arguments)
         assert isinstance(job, SyncTable)
         return job
@@ -226,7 +250,10 @@ class BoundedSync(SyncedTables):
         return explain_error(failed.value)
 
     def forget_last_commit(self) -> None:
-        """Make the next `run` repeat the last micro-batch, as after a kill between the tables' commits and Spark's commit."""
+        """Make the next `run` repeat the last micro-batch.
+
+        The effect is that of a kill between the tables' commits and Spark's commit.
+        """
         self.planned, self.number = self.last, self.number - 1
 
     def _frame(self) -> DataFrame:
@@ -234,7 +261,10 @@ class BoundedSync(SyncedTables):
         of_tasks: dict[int, list[dict[str, Any]]] = {}
         for row in sorted(self.planned, key=lambda row: row["topic"]):
             of_tasks.setdefault(row["partition"], []).append(row)
-        frames = [self.session.createDataFrame(pa.Table.from_pylist(rows, _KAFKA), _KAFKA_DDL).coalesce(1) for rows in of_tasks.values()]
+        frames = [
+            self.session.createDataFrame(pa.Table.from_pylist(rows, _KAFKA), _KAFKA_DDL).coalesce(1)
+            for rows in of_tasks.values()
+        ]
         return reduce(lambda left, right: left.union(right), frames)
 
 
@@ -252,7 +282,9 @@ def write(sync: Sync | BoundedSync, changes: Mapping[str, Sequence[Change]]) -> 
         sync.produce(table, [message(table, *change) for change in each])
 
 
-def message(table: str, kind: str, row: Row, old: Row | None = None, database: str = "shop") -> Message:
+def message(
+    table: str, kind: str, row: Row, old: Row | None = None, database: str = "shop"
+) -> Message:
     """A message of Maxwell."""
     return maxwell(table, kind, row, old, database=database)
 
@@ -263,7 +295,7 @@ def rows_of(sync: SyncedTables, tables: Iterable[str]) -> dict[str, list[dict[st
 
 
 class Story:
-    """Random changes of the rows of two tables, whose messages have the row's key, and the history that they must make."""
+    """Random changes of rows in two tables, in messages with keys, and their expected history."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -271,7 +303,7 @@ class Story:
         self.versions: dict[tuple[str, int], list[tuple[str, bool]]] = {}
 
     def messages(self, number: int) -> list[Message]:
-        """Return new messages: an update always changes the row, so that each version has another name."""
+        """Return new messages; each update changes the row, so each version has another name."""
         messages_read = []
         for _ in range(number):
             place = table, key = self.random.choice(["orders", "items"]), self.random.randrange(20)
@@ -284,21 +316,35 @@ class Story:
             name = self.rows[place] = f"{len(versions)}{self.random.choice('abc')}"
             versions.append((name, False))
             messages_read.append(
-                maxwell(table, "insert" if before is None else "update", {"id": key, "name": name}, before and {"name": before})
+                maxwell(
+                    table,
+                    "insert" if before is None else "update",
+                    {"id": key, "name": name},
+                    before and {"name": before},
+                )
             )
         return messages_read
 
     def messages_of(self, table: str, number: int) -> list[Message]:
         """Return those of new messages that are of one table."""
-        return [message for message in self.messages(2 * number) if f'"table": "{table}"'.encode() in (message[1] or b"")]
+        return [
+            message
+            for message in self.messages(2 * number)
+            if f'"table": "{table}"'.encode() in (message[1] or b"")
+        ]
 
     def names(self, table: str) -> dict[int, str]:
         """Return the names in the rows of a table."""
         return {key: name for (of, key), name in self.rows.items() if of == table}
 
     def history(self, table: str) -> list[tuple[int, str, bool]]:
-        """Return the versions of a table in their order: key, name, whether the version has ended."""
-        return [(key, *version) for (of, key), versions in sorted(self.versions.items()) if of == table for version in versions]
+        """Return the versions of a table in order: key, name, and whether the version has ended."""
+        return [
+            (key, *version)
+            for (of, key), versions in sorted(self.versions.items())
+            if of == table
+            for version in versions
+        ]
 
 
 def fresh_names(spark: SparkSession, target: DeltaTarget) -> dict[int, str]:

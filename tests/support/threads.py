@@ -10,7 +10,10 @@ from itertools import count
 
 @contextmanager
 def meanwhile(step: Callable[[int], object], pause: float) -> Iterator[None]:
-    """Inside the context, call `step` with 1, 2, ... in a thread, with pauses of so many seconds."""
+    """Inside the context, call `step` with 1, 2, ... in a thread, with pauses between.
+
+    `pause` is in seconds.
+    """
     done = threading.Event()
 
     def repeat() -> None:

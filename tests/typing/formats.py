@@ -1,7 +1,7 @@
 """What type checkers say about programs with `cdc_formats`. Nothing here runs.
 
-Each line with ignore comments must be an error: an ignore comment that is not needed is an error, too. `assert_type` states the type of a
-result.
+Each line with ignore comments must be an error: an ignore comment that is not needed is an error,
+too. `assert_type` states the type of a result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from cdc_formats.topics.kafka import infer_topic, sample_topic
 
 
 def decode(key: bytes | None, value: bytes | None) -> None:
-    decoder = get_format("canal-json").decoder("id INT, name STRING", unique_key=["id"], metadata=["source.table"])
+    decoder = get_format("canal-json").decoder(
+        "id INT, name STRING", unique_key=["id"], metadata=["source.table"]
+    )
     assert_type(decoder, Decoder)
     changes = decoder.decode(key, value, headers=[("trace", b"1")])
     assert_type(changes, list[Change] | Ignored)
@@ -63,7 +65,9 @@ def upserts(decoder: Decoder, value: bytes) -> KeyedChange | None:
 def encode() -> None:
     encoder = get_format("maxwell-json").encoder("id INT, name STRING", unique_key=["id"])
     assert_type(encoder, Encoder)
-    assert_type(encoder.encode(RowKind.INSERT, (1, "bike")), tuple[bytes | None, bytes | None] | None)
+    assert_type(
+        encoder.encode(RowKind.INSERT, (1, "bike")), tuple[bytes | None, bytes | None] | None
+    )
     encoder.encode("+I", (1, "bike"))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 

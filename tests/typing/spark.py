@@ -1,7 +1,7 @@
 """What type checkers say about programs with `normalize`. Nothing here runs.
 
-Each line with ignore comments must be an error: an ignore comment that is not needed is an error, too. `assert_type` states the type of a
-result.
+Each line with ignore comments must be an error: an ignore comment that is not needed is an error,
+too. `assert_type` states the type of a result.
 """
 
 from __future__ import annotations
@@ -74,7 +74,11 @@ def read(spark: SparkSession) -> DataFrame:
         schema="id INT, name STRING",
         primary_key=["source.table", "id"],
         options={"kafka.bootstrap.servers": "localhost:9092", "maxOffsetsPerTrigger": 1000},
-        normalize=ChangelogNormalize(order="source", delete_retention=timedelta(days=1), engine=NativeEngine(repartition=True)),
+        normalize=ChangelogNormalize(
+            order="source",
+            delete_retention=timedelta(days=1),
+            engine=NativeEngine(repartition=True),
+        ),
         mode=DeadLetter("orders.dead"),
         metadata={"event_time": "source.timestamp"},
         changelog_mode="upsert",
@@ -97,19 +101,40 @@ def reads_that_are_refused(spark: SparkSession, df: DataFrame) -> None:
 
 def stage(df: DataFrame) -> None:
     assert_type(df.transform(ChangelogNormalize(primary_key="id")), DataFrame)
-    assert_type(decode_changelog(df, format="canal-json", schema="id INT", primary_key="id", normalize=False), DataFrame)
+    assert_type(
+        decode_changelog(
+            df, format="canal-json", schema="id INT", primary_key="id", normalize=False
+        ),
+        DataFrame,
+    )
     assert_type(explain_changelog("orders", format="canal-json"), str)
 
 
 def tables(changes: DataFrame) -> StreamingQuery:
-    writer = apply_changes(changes, DeltaTarget("lake.shop.products"), keys="id", sequence_by="at", scd_type=2, deletes="soft")
+    writer = apply_changes(
+        changes,
+        DeltaTarget("lake.shop.products"),
+        keys="id",
+        sequence_by="at",
+        scd_type=2,
+        deletes="soft",
+    )
     assert_type(writer, DataStreamWriter)
-    apply_changes(changes, JdbcTarget("jdbc:postgresql://db/shop", "products", user="cdc"), keys=["id"], on_new_column="add")
+    apply_changes(
+        changes,
+        JdbcTarget("jdbc:postgresql://db/shop", "products", user="cdc"),
+        keys=["id"],
+        on_new_column="add",
+    )
     apply_changes(changes, "lake.shop.products", "id")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     apply_changes(changes, JdbcSource("jdbc:postgresql://db/shop", "products"))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     apply_changes(changes, "products", keys="id", scd_type=3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     apply_batch(changes, IcebergTarget("lake.shop.products"), keys="id")
-    return writer.option("checkpointLocation", "/checkpoints/products").trigger(availableNow=True).start()
+    return (
+        writer.option("checkpointLocation", "/checkpoints/products")
+        .trigger(availableNow=True)
+        .start()
+    )
 
 
 def databases(spark: SparkSession) -> None:
@@ -131,26 +156,49 @@ def table(spark: SparkSession) -> None:
     options = {"kafka.bootstrap.servers": "localhost:9092"}
     target = DeltaTarget("lake.shop.orders")
     where = TableOptions(where="id > 0", deletes="soft")
-    writer = sync_table(spark, "orders", format="canal-json", target=target, schema_location="/lake/schemas", options=options, table=where)
+    writer = sync_table(
+        spark,
+        "orders",
+        format="canal-json",
+        target=target,
+        schema_location="/lake/schemas",
+        options=options,
+        table=where,
+    )
     assert_type(writer, DataStreamWriter)
     sync_table(spark, "orders", format="canal-json", target=target, options=options)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 
 def aggregates(changes: DataFrame) -> None:
     assert_type(signed_sum("weight"), Column)
-    sums = aggregate_changes(changes, ["name"], signed_sum("weight"), signed_count("*"), signed_avg("weight"), changelog_mode="all")
+    sums = aggregate_changes(
+        changes,
+        ["name"],
+        signed_sum("weight"),
+        signed_count("*"),
+        signed_avg("weight"),
+        changelog_mode="all",
+    )
     assert_type(sums, DataFrame)
     aggregate_changes(changes, "name", "sum(weight)")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 def writing(changes: DataFrame) -> None:
-    assert_type(to_kafka_changelog(changes, "out", options={"kafka.bootstrap.servers": "localhost:9092"}), DataStreamWriter)
+    assert_type(
+        to_kafka_changelog(changes, "out", options={"kafka.bootstrap.servers": "localhost:9092"}),
+        DataStreamWriter,
+    )
     assert_type(encode_changelog(changes, format="maxwell-json"), DataFrame)
     to_kafka_changelog(changes, options={})  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 
 def operation(spark: SparkSession, query: StreamingQuery, changes: DataFrame) -> None:
-    verification = verify_table(spark, JdbcSource("jdbc:mysql://db/shop", "products"), DeltaTarget("lake.shop.products"), keys="id")
+    verification = verify_table(
+        spark,
+        JdbcSource("jdbc:mysql://db/shop", "products"),
+        DeltaTarget("lake.shop.products"),
+        keys="id",
+    )
     assert_type(verification, Verification)
     assert_type(verification.equal, bool | None)
     for difference in verification.differences:
@@ -182,7 +230,12 @@ class FileSink(Sink):
     def prepare(self, spec: TableSpec) -> TableSpec:
         return spec
 
-    def merge(self, latest: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None = None) -> None:
+    def merge(
+        self,
+        latest: DataFrame,
+        spec: TableSpec,
+        keep: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
         latest.write.save()
 
 

@@ -1,6 +1,9 @@
-"""Debezium's envelope in Avro with schemas in a registry (recorded: Debezium 3.4 with Confluent's AvroConverter).
+"""Debezium's envelope in Avro with schemas in a registry.
 
-A message is a schema id followed by Avro (`schema_registry`), or only Avro with the id in a header::
+It was recorded with Debezium 3.4 and Confluent's AvroConverter.
+
+A message is a schema id followed by Avro (`schema_registry`), or only Avro with the id in a
+header::
 
     0x00 00000008 <Avro of a record Envelope>
 
@@ -18,28 +21,35 @@ op                  rows
 no op               heartbeat, transaction mark and schema change: `Ignored`
 ==================  =====================================================================
 
-Changelog mode: all. Key: not read; written if a primary key and `key_subject` are set. Null value: `Ignored.TOMBSTONE` (the ``d``
-before it was the delete).
+Changelog mode: all. Key: not read; written if a primary key and `key_subject` are set. Null value:
+`Ignored.TOMBSTONE` (the ``d`` before it was the delete).
 
-Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value placeholder (an unchanged TOAST value) is
-`ABSENT` by the column's type; it is taken from a full before-image or completed by ChangelogNormalize.
+Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value
+placeholder (an unchanged TOAST value) is `ABSENT` by the column's type; it is taken from a full
+before-image or completed by ChangelogNormalize.
 
-Types: exactly as in the writer's schema (the table in `cdc_formats.avro.reader`). Only the zone of zone-less text, the text
-form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to be declared. Columns are found by name in each message's schema.
+Types: exactly as in the writer's schema (the table in `cdc_formats.avro.reader`). Only the zone of
+zone-less text, the text form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to
+be declared. Columns are found by name in each message's schema.
 
 Differs from Flink:
 
-- Debezium's and Connect's own types are read by ``connect.name``, and times in every precision (Flink reads every long as milliseconds, so
-  that a MicroTimestamp is wrong by a factor of 1000). A long without such a name is an error in a TIMESTAMP column.
+- Debezium's and Connect's own types are read by ``connect.name``, and times in every precision
+  (Flink reads every long as milliseconds, so that a MicroTimestamp is wrong by a factor of 1000). A
+  long without such a name is an error in a TIMESTAMP column.
 - A decimal has the writer's scale (Flink: the column's).
-- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or an exception).
-- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink: always an error).
-- There are metadata columns and filters, as for debezium-json (Flink: none). The id can be in a header (Flink: only before the Avro).
+- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op",
+  or an exception).
+- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink:
+  always an error).
+- There are metadata columns and filters, as for debezium-json (Flink: none). The id can be in a
+  header (Flink: only before the Avro).
 - A registry that does not answer stops the query in every mode; an unknown id is a bad record.
-- An update with a known before-image is written as one message, ``op`` ``u`` (Flink: a delete and an insert).
+- An update with a known before-image is written as one message, ``op`` ``u`` (Flink: a delete and
+  an insert).
 
-Source: io.debezium.data.Envelope, io.debezium.time.*; Confluent's AvroData; Flink's DebeziumAvroDeserializationSchema and
-AvroSchemaConverter; Debezium's connector pages.
+Source: io.debezium.data.Envelope, io.debezium.time.*; Confluent's AvroData; Flink's
+DebeziumAvroDeserializationSchema and AvroSchemaConverter; Debezium's connector pages.
 """
 
 from __future__ import annotations
@@ -63,7 +73,12 @@ from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import ImageWriter, refuse_filters
-from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
+from cdc_formats.errors import (
+    FormatOptionError,
+    MalformedMessageError,
+    MissingFieldError,
+    WriterSchemaError,
+)
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn
@@ -81,7 +96,14 @@ from .envelope import (
     refuse_cells,
     without_op,
 )
-from .json import ATTRIBUTES, NO_SOURCE, DebeziumJson, PositionSource, SourceFields, position_of_struct
+from .json import (
+    ATTRIBUTES,
+    NO_SOURCE,
+    DebeziumJson,
+    PositionSource,
+    SourceFields,
+    position_of_struct,
+)
 
 _COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COMPLETE_CONNECTORS)
 
@@ -92,26 +114,29 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
 
     Parameters
     ----------
-    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location,
+    ssl_key_location, ssl_key_password
         The registry's options, as in `registry_options.RegistryOptions`.
     properties, retry_seconds
         As in `registry_options.RegistryOptions`.
     subject, key_subject : str or None
-        The subjects for writing the schemas of values and keys; `for_topic` sets ``<topic>-value`` and ``<topic>-key``. Without
-        `key_subject` records have no key.
+        The subjects for writing the schemas of values and keys; `for_topic` sets ``<topic>-value``
+        and ``<topic>-key``. Without `key_subject` records have no key.
     auto_register_schemas : bool
         Whether a missing schema is registered (as in Flink) or is an error.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
         The connector's ``binary.handling.mode``: the text form of bytes; by default there is none.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
-        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): the meaning of a negative number in a
-        ``DECIMAL(20,0)`` column.
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): the
+        meaning of a negative number in a ``DECIMAL(20,0)`` column.
     unavailable_value_placeholder : str
-        The connector's ``unavailable.value.placeholder``; ignored in messages of MySQL's and MariaDB's connectors, which never write it.
+        The connector's ``unavailable.value.placeholder``; ignored in messages of MySQL's and
+        MariaDB's connectors, which never write it.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
-        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
+        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables
+        are ignored.
     """
 
     identifier = "debezium-avro-confluent"
@@ -123,7 +148,9 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
     auto_register_schemas: bool = True
 
     # Those of debezium-json without the schema block.
-    metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        name: of for name, of in DebeziumJson.metadata.items() if name != "schema"
+    }
     table_identity: ClassVar[Mapping[str, str]] = DebeziumJson.table_identity
 
     def __post_init__(self) -> None:
@@ -152,10 +179,12 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         self.registry.require_url("url")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages; it fetches each schema from the registry on first use."""
+        """Return the reader of one table's messages; it fetches registry schemas on first use."""
         return _Reader(_Schemas(self, rows), self.envelope(rows), rows, self.table_filter)
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope:
         """Return the places of the operation and the rows; a missing column is NULL."""
         schemas, whole_source = _Schemas(self, rows), "source.properties" in metadata
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
@@ -170,15 +199,23 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         )
 
     def for_topic(self, topic: str) -> DebeziumAvro:
-        """Return the format with the topic's subjects (``<topic>-value``, ``<topic>-key``) if it has none."""
-        return replace(self, subject=self.subject or f"{topic}-value", key_subject=self.key_subject or f"{topic}-key")
+        """Return the format with missing subjects set to ``<topic>-value`` and ``<topic>-key``."""
+        return replace(
+            self,
+            subject=self.subject or f"{topic}-value",
+            key_subject=self.key_subject or f"{topic}-key",
+        )
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
         """Return the encoder of one table's rows; it registers their schema with the first row."""
         return _Encoder(self, to_columns(columns), unique_key)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the control event of a schema change, transaction mark, truncate or logical message."""
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
+        """Return a control event: schema change, transaction mark, truncate or logical message."""
         message = None
         with suppress(MalformedMessageError, WriterSchemaError):
             message = plain_value(self.registry, "value", bytes(value or b""), headers)
@@ -189,7 +226,9 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         rows, registry = RowConverter((), self.handling), self.registry
         reader = ScalarReader(self.envelope(rows), rows, self.table_filter, keyed=True)
 
-        def read(key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        def read(
+            key: bytes | None, value: bytes | None, headers: Headers = ()
+        ) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
             message = plain_value(registry, "value", bytes(value), headers)
             if not isinstance(message, dict):
@@ -242,11 +281,15 @@ class _FieldsWithSource(msgspec.Struct, gc=False):
 class _Reader(ScalarReader):
     """Reads the messages of one table."""
 
-    def __init__(self, schemas: _Schemas, envelope: Envelope, rows: RowConverter, tables: TableFilter) -> None:
+    def __init__(
+        self, schemas: _Schemas, envelope: Envelope, rows: RowConverter, tables: TableFilter
+    ) -> None:
         super().__init__(envelope, rows, tables, keyed=False)
         self.schemas = schemas
 
-    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def __call__(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         data = bytes(value)
         name, at = schema_id("value", data, headers)
@@ -267,7 +310,7 @@ class _Schemas:
         self.of = lru_cache(SCHEMAS_KEPT)(self._of)
 
     def rows_of(self, frame: bytes) -> RowConverter | None:
-        """Return the converter of the rows of messages with a frame; None if they have none, or it is no frame."""
+        """Return the row converter of messages with a frame; None without rows or a valid frame."""
         number = number_of(frame)
         return None if number is None else self.of(number).rows
 
@@ -292,13 +335,24 @@ class _Schemas:
         types = schema.fields(record)
         if "op" not in types:
             return None
-        images = {name: schema.record_of(types[name]) for name in ("before", "after") if name in types}
+        images = {
+            name: schema.record_of(types[name]) for name in ("before", "after") if name in types
+        }
         for name, image in images.items():
             if image is None:
                 raise WriterSchemaError(f"`$.{name}` is not a record in its writer's schema")
-        fields = {name: avro for image in images.values() if image for name, avro in schema.fields(image).items()}
+        fields = {
+            name: avro
+            for image in images.values()
+            if image
+            for name, avro in schema.fields(image).items()
+        }
         source = schema.record_of(types["source"]) if "source" in types else None
-        handling = self.format.handling if source is None else _of_source(source["name"], self.format.handling)
+        handling = (
+            self.format.handling
+            if source is None
+            else _of_source(source["name"], self.format.handling)
+        )
         return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
 
 
@@ -311,7 +365,9 @@ def _of_source(name: str, handling: Handling) -> Handling:
         When the connector writes cells.
     """
     # Messages that are decoded together do not read the connector's name.
-    refuse_cells(next((connector for connector in CELL_CONNECTORS if connector in name.lower()), None))
+    refuse_cells(
+        next((connector for connector in CELL_CONNECTORS if connector in name.lower()), None)
+    )
     # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
     return replace(handling, placeholder=None) if name in _COMPLETE_SOURCES else handling
 
@@ -323,34 +379,51 @@ class _Envelope(NamedTuple):
     rows: RowConverter | None
 
 
-# ----------------------------------------------------------------------------------------------------------------- encoding
+# --------------------------------------------------------------------------------------------------
+# encoding
 
 
 class _Encoder(Encoder):
     """Writes envelopes of before, after and op, as Flink does, but each update as one message."""
 
-    def __init__(self, format: DebeziumAvro, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+    def __init__(
+        self, format: DebeziumAvro, columns: Sequence[Column], unique_key: Sequence[str]
+    ) -> None:
         format.check(columns, unique_key)
         if format.subject is None:
-            raise FormatOptionError(f"{format.identifier} cannot be written without subject, for example 'orders-value'")
+            raise FormatOptionError(
+                f"{format.identifier} cannot be written without subject, for example 'orders-value'"
+            )
         refuse_filters(format)
-        self.images = ImageWriter(format.envelope(RowConverter(columns, format.handling, unique_key)))
+        self.images = ImageWriter(
+            format.envelope(RowConverter(columns, format.handling, unique_key))
+        )
         self.registry, self.register = format.registry, format.auto_register_schemas
         self.subject, self.key_subject = format.subject, format.key_subject
         self.numbers: dict[str, int] = {}
-        types = {name: record_schema(columns, f"{RECORD}_{name}") for name in ("before", "after")} | {"op": "string"}
-        optional = [{"name": name, "type": ["null", avro], "default": None} for name, avro in types.items()]
+        types = {
+            name: record_schema(columns, f"{RECORD}_{name}") for name in ("before", "after")
+        } | {"op": "string"}
+        optional = [
+            {"name": name, "type": ["null", avro], "default": None} for name, avro in types.items()
+        ]
         # Nullable as a whole, and its op too: Flink derives and requires this schema.
         self.schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
-        self.rows = AvroRows(columns, excerpt=format.error_excerpt, placeholder=format.unavailable_value_placeholder)
+        self.rows = AvroRows(
+            columns, excerpt=format.error_excerpt, placeholder=format.unavailable_value_placeholder
+        )
         self.write = avro_bytes(self.schema)
-        self.key_indices = key_indices(columns, unique_key) if format.key_subject is not None else ()
+        self.key_indices = (
+            key_indices(columns, unique_key) if format.key_subject is not None else ()
+        )
         key = [columns[index] for index in self.key_indices]
         self.key_schema = record_schema(key)
         self.key_rows = AvroRows(key, excerpt=format.error_excerpt)
         self.write_key = avro_bytes(self.key_schema)
 
-    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue:
+    def encode(
+        self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None
+    ) -> KeyValue:
         """Return the key and value of one change's record.
 
         Raises
@@ -372,5 +445,7 @@ class _Encoder(Encoder):
 
     def _number(self, subject: str, schema: Any) -> int:
         if subject not in self.numbers:
-            self.numbers[subject] = self.registry.client.number(subject, schema, register=self.register)
+            self.numbers[subject] = self.registry.client.number(
+                subject, schema, register=self.register
+            )
         return self.numbers[subject]

@@ -1,6 +1,7 @@
 """The common parts of the formats with Debezium's envelope: operations, control events, positions.
 
-The envelope is ``{"before": ..., "after": ..., "op": "u", "source": {...}}``; `events_of` has the meaning of ``op``.
+The envelope is ``{"before": ..., "after": ..., "op": "u", "source": {...}}``; `events_of` has the
+meaning of ``op``.
 """
 
 from __future__ import annotations
@@ -34,15 +35,27 @@ SCHEMAS_KEPT = 1000
 """The number of schemas whose compiled readers are kept."""
 COMPLETE_CONNECTORS = ("mysql", "mariadb")
 """Connectors whose log has all values: they never write the placeholder."""
-ROW_CONNECTORS = ("mysql", "mariadb", "postgresql", "sqlserver", "oracle", "db2", "informix", "vitess", "spanner", "cockroachdb", "TiCDC")
+ROW_CONNECTORS = (
+    "mysql",
+    "mariadb",
+    "postgresql",
+    "sqlserver",
+    "oracle",
+    "db2",
+    "informix",
+    "vitess",
+    "spanner",
+    "cockroachdb",
+    "TiCDC",
+)
 """Connectors that are known to write rows, whose messages are decoded together."""
 CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
 """Connectors that write cells instead of rows, in which null means unchanged."""
 _KINDS = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
 _WITHOUT_ROWS = {"t": Ignored.TRUNCATE, "m": Ignored.MESSAGE}
 _REMEDY = (
-    "PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL; "
-    "CockroachDB: set the changefeed's option diff"
+    "PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; "
+    "MySQL: binlog_row_image=FULL; CockroachDB: set the changefeed's option diff"
 )
 
 
@@ -68,8 +81,10 @@ class DebeziumEnvelope(Format):
         """
         return position_of(message.source)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the control event of a schema change, transaction mark, truncate or logical message."""
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
+        """Return a control event: schema change, transaction mark, truncate or logical message."""
         return control_event_of(payload_of(value), reason, self.handling)
 
     def previous_key(self, headers: Headers) -> Mapping[str, Any]:
@@ -84,13 +99,18 @@ class RowEnvelope(DebeziumEnvelope):
     whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
 
     binary_handling_mode: str = choice(*BINARY_MODES)
-    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(None, "long", "precise")
+    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(
+        None, "long", "precise"
+    )
     unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.unavailable_value_placeholder:
-            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
+            raise FormatOptionError(
+                f"{self.identifier}: unavailable_value_placeholder is empty, and would match every "
+                "empty string"
+            )
 
 
 def envelope_of(**more: Any) -> Envelope:
@@ -131,8 +151,9 @@ def refuse_cells(connector: Any) -> None:
     """
     if connector is not None and str(connector).lower() in CELL_CONNECTORS:
         raise MalformedMessageError(
-            f"the connector {connector} writes cells, not rows, and a null cell means unchanged: its messages cannot be read. "
-            "YugabyteDB: add the transformation PGCompatible, which writes rows"
+            f"the connector {connector} writes cells, not rows, and a null cell means unchanged: "
+            "its messages cannot be read. YugabyteDB: add the transformation PGCompatible, which "
+            "writes rows"
         )
 
 
@@ -143,24 +164,37 @@ class WrappedReader:
     ----------
     schema_include : {"auto", True, False}
     message : callable
-        From text to a struct with ``op``, and ``schema`` and ``payload`` as raw text, which is empty if it is missing.
+        From text to a struct with ``op``, and ``schema`` and ``payload`` as raw text, which is
+        empty if it is missing.
     """
 
     schema_include: Literal["auto"] | bool
     message: Callable[[bytes], Any]
 
-    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def __call__(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         message = self.message(value)
-        if message.op is None and message.payload and (message.schema or self.schema_include is not True):
+        if (
+            message.op is None
+            and message.payload
+            and (message.schema or self.schema_include is not True)
+        ):
             return self._wrapped(key, message)
         if self.schema_include is True:
-            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
+            raise MalformedMessageError(
+                "the message has no schema block, and schema_include is True: set it to False or "
+                "'auto'"
+            )
         return self.of_message(key, message, value, "$")
 
     def _wrapped(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
         if self.schema_include is False and outer.schema:
-            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
+            raise MalformedMessageError(
+                "the message has a schema block, and schema_include is False: set it to True or "
+                "'auto'"
+            )
         payload = bytes(outer.payload)
         if payload == b"null":
             return Ignored.TOMBSTONE
@@ -169,8 +203,13 @@ class WrappedReader:
         return self.of_message(key, message, payload, "$.payload")
 
     @abstractmethod
-    def of_message(self, key: bytes | None, message: Any, value: bytes, root: str) -> Sequence[Event] | Ignored:
-        """Return the events of a bare message, or of one in a block, whose text is `value`, and whose place is `root`."""
+    def of_message(
+        self, key: bytes | None, message: Any, value: bytes, root: str
+    ) -> Sequence[Event] | Ignored:
+        """Return the events of a bare message, or of one in a block.
+
+        Its text is `value`, and its place is `root`.
+        """
 
 
 def without_op(message: Mapping[str, Any], root: str) -> Ignored:
@@ -188,7 +227,11 @@ def without_op(message: Mapping[str, Any], root: str) -> Ignored:
     if set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}:
         return Ignored.HEARTBEAT
     raise MissingFieldError(
-        "`op` is missing: not a Debezium envelope. For flattened messages (ExtractNewRecordState) use debezium-flat-json", f"{root}.op"
+        (
+            "`op` is missing: not a Debezium envelope. For flattened messages "
+            "(ExtractNewRecordState) use debezium-flat-json"
+        ),
+        f"{root}.op",
     )
 
 
@@ -208,12 +251,20 @@ def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handlin
         if isinstance(changes, list) and len(changes) == 1:
             table = _table_of(member(changes[0], "id")) or table
         database = named(message.get("databaseName")) or database
-        return ControlEvent(reason, database, named(message.get("schemaName")) or schema, table, named(message.get("ddl")))
+        return ControlEvent(
+            reason,
+            database,
+            named(message.get("schemaName")) or schema,
+            table,
+            named(message.get("ddl")),
+        )
     if reason is Ignored.TRANSACTION:
         mark = [part for name in ("status", "id") if (part := named(message.get(name)))]
         return ControlEvent(reason, statement=" ".join(mark) or None)
     if reason is Ignored.MESSAGE:
-        return ControlEvent(reason, database, schema, table, _logical_message(message.get("message"), handling))
+        return ControlEvent(
+            reason, database, schema, table, _logical_message(message.get("message"), handling)
+        )
     return ControlEvent(reason, database, schema, table)
 
 
@@ -224,10 +275,15 @@ def _table_of(identifier: Any) -> str | None:
 
 
 def _logical_message(message: Any, handling: Handling) -> str | None:
-    """Return the prefix and content of pg_logical_emit_message() as a JSON object; non-text content is not decoded."""
+    """Return the prefix and content of pg_logical_emit_message() as a JSON object.
+
+    Content that is not text is not decoded.
+    """
     if not isinstance(message, dict):
         return None
     content = message.get("content")
     with suppress(ConversionError, UnicodeDecodeError):
-        content = converter(SqlType("BINARY"), replace(handling, placeholder=None))(content).decode()
+        content = converter(SqlType("BINARY"), replace(handling, placeholder=None))(
+            content
+        ).decode()
     return json_text({"prefix": message.get("prefix"), "content": content})

@@ -1,22 +1,26 @@
-"""MongoDB's Extended JSON: conversion between a document's values and canonical ones (see `values.types`).
+"""MongoDB's Extended JSON: conversion of document values to canonical ones (see `values.types`).
 
-A BSON value without a JSON type is an object with a name that begins with ``$``, in one of three forms: the strict mode of version 1
-(``{"$date": 1589362330904}``), version 2 canonical (``{"$date": {"$numberLong": "1589362330904"}}``) and version 2 relaxed (``{"$date":
-"2020-05-13T09:32:10.904Z"}``, numbers as they are). All are read, by the column's type:
+A BSON value without a JSON type is an object with a name that begins with ``$``, in one of three
+forms: the strict mode of version 1 (``{"$date": 1589362330904}``), version 2 canonical
+(``{"$date": {"$numberLong": "1589362330904"}}``) and version 2 relaxed
+(``{"$date": "2020-05-13T09:32:10.904Z"}``, numbers as they are). All are read, by the column's
+type:
 
-=========================  ===================================================================================================
+=========================  =========================================================================
 column                     values
-=========================  ===================================================================================================
-STRING                     text; ``$oid``, ``$symbol``, ``$code`` and numbers as their text, a ``$date`` as ISO text, a UUID in its
-                           usual form; all else as compact JSON
-numbers, BOOLEAN           JSON's own, ``$numberInt``, ``$numberLong``, ``$numberDouble``, ``$numberDecimal``
+=========================  =========================================================================
+STRING                     text; ``$oid``, ``$symbol``, ``$code`` and numbers as their text, a
+                           ``$date`` as ISO text, a UUID in its usual form; all else as compact JSON
+numbers, BOOLEAN           JSON's own, ``$numberInt``, ``$numberLong``, ``$numberDouble``,
+                           ``$numberDecimal``
 TIMESTAMP, TIMESTAMP_NTZ   ``$date`` (of TIMESTAMP_NTZ in UTC), ``$timestamp`` (its seconds), text
 DATE                       ``$date`` of a midnight in UTC, text
 BINARY                     ``$binary``, ``$uuid``
 ARRAY, MAP, STRUCT         arrays and documents, their values likewise
-=========================  ===================================================================================================
+=========================  =========================================================================
 
-``$undefined`` is NULL. A plain number in a time column and plain text in a BINARY column are errors.
+``$undefined`` is NULL. A plain number in a time column and plain text in a BINARY column are
+errors.
 
 Source: MongoDB's specification of Extended JSON; org.bson.json.JsonWriterSettings.
 """
@@ -44,7 +48,9 @@ _UUID_SUBTYPES = (3, 4)
 
 
 def document_converter(sql_type: SqlType, handling: Handling) -> Converter:
-    """Return the function from a document's value (never None) to the canonical value of `sql_type`; None for ``$undefined``.
+    """Return the function from a document's value to the canonical value of `sql_type`.
+
+    The document's value is never None. The function returns None for ``$undefined``.
 
     Parameters
     ----------
@@ -73,7 +79,9 @@ def _number(sql_type: SqlType, handling: Handling) -> Converter:
     to = converter(sql_type, handling)
 
     def convert(value: Any) -> Any:
-        return to(value if type(value) is not dict or (text := _only(value, *_NUMBERS)) is None else text)
+        return to(
+            value if type(value) is not dict or (text := _only(value, *_NUMBERS)) is None else text
+        )
 
     return convert
 
@@ -136,7 +144,9 @@ def _bytes(sql_type: SqlType, value: Any) -> tuple[bytes, int] | None:
         if type(uuid) is str:
             return UUID(uuid).bytes, 4
         of = value.get("$binary")
-        text, subtype = (of.get("base64"), of.get("subType")) if type(of) is dict else (of, value.get("$type"))
+        text, subtype = (
+            (of.get("base64"), of.get("subType")) if type(of) is dict else (of, value.get("$type"))
+        )
         if type(text) is not str or type(subtype) is not str or not _HEX_BYTE.fullmatch(subtype):
             return None
         return base64.b64decode(text, validate=True), int(subtype, 16)
@@ -148,7 +158,11 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
     def convert(value: Any) -> bytes:
         binary = _bytes(sql_type, value)
         if binary is None:
-            raise refuse(sql_type, value, "expected $binary" + (": declare STRING" if type(value) is str else ""))
+            raise refuse(
+                sql_type,
+                value,
+                "expected $binary" + (": declare STRING" if type(value) is str else ""),
+            )
         return binary[0]
 
     return convert

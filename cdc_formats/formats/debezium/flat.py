@@ -1,45 +1,54 @@
-"""Debezium's rows without the envelope, as written by ExtractNewRecordState (vectors: Debezium 3.4).
+"""Debezium's rows without an envelope, as written by ExtractNewRecordState (vectors: Debezium 3.4).
 
-A message is the row, bare (``schemas.enable=false``), with a schema block, or in a payload without one (``{"payload": <row>}``, unless a
-column ``payload`` is declared); its key is the Kafka key. ``add.fields`` and the modes that rewrite deletes add fields next to the
-columns::
+A message is the row, bare (``schemas.enable=false``), with a schema block, or in a payload without
+one (``{"payload": <row>}``, unless a column ``payload`` is declared); its key is the Kafka key.
+``add.fields`` and the modes that rewrite deletes add fields next to the columns::
 
     {"id": 106, "name": "hammer", "weight": "1.000", "__deleted": "false", "__op": "u", "__table": "products", "__source_ts_ms": 1}
 
-==================================  ============================================================================
+==================================  =============================================================
 value                               rows
-==================================  ============================================================================
+==================================  =============================================================
 a row, ``__op`` ``c`` or ``r``      ``+I``
-a row, ``__op`` ``u`` or without    ``+U`` (without ``__op``, inserts and updates cannot be distinguished)
-``"__deleted":"true"``              ``-D`` with the row in the value (``rewrite``, ``rewrite-with-tombstone``)
+a row, ``__op`` ``u`` or without    ``+U`` (without ``__op``, inserts and updates cannot be
+                                    distinguished)
+``"__deleted":"true"``              ``-D`` with the row in the value (``rewrite``,
+                                    ``rewrite-with-tombstone``)
 ``null``, a payload of ``null``     ``-D`` with the Kafka key's columns (``tombstone``, ``none``)
-null                                the same (the tombstone after a rewritten delete, ``delete-to-tombstone``)
+null                                the same (the tombstone after a rewritten delete,
+                                    ``delete-to-tombstone``)
 ``__op`` ``t``                      `Ignored.TRUNCATE`
-==================================  ============================================================================
+==================================  =============================================================
 
-Changelog mode: ``+I``, ``+U``, ``-D`` by key, for every ``delete.tombstone.handling.mode`` (``delete.handling.mode`` in older versions);
-with ``drop`` the topic has no deletes. A rewritten delete and the tombstone after it are two ``-D`` of one key: ChangelogNormalize counts
-and drops deletes of unknown keys, and upserts tolerate both. Key: read if the value is null, as JSON with or without a schema block; the
-bare value of a single column (ExtractField) is accepted too. Null value: a delete.
+Changelog mode: ``+I``, ``+U``, ``-D`` by key, for every ``delete.tombstone.handling.mode``
+(``delete.handling.mode`` in older versions); with ``drop`` the topic has no deletes. A rewritten
+delete and the tombstone after it are two ``-D`` of one key: ChangelogNormalize counts and drops
+deletes of unknown keys, and upserts tolerate both. Key: read if the value is null, as JSON with or
+without a schema block; the bare value of a single column (ExtractField) is accepted too.
+Null value: a delete.
 
-A table without a primary key has null keys, and its updates do not identify the row that they replace. With ``keyless=True`` the format
-declares all kinds and is read without a keyed stage (``normalize=False``): ``c`` and ``r`` are ``+I``, a rewritten delete is
-``-D``, an update is an error, a tombstone is `Ignored.TOMBSTONE`, ``null`` is an error. Alternatively, set columns that identify rows as
-primary_key.
+A table without a primary key has null keys, and its updates do not identify the row that they
+replace. With ``keyless=True`` the format declares all kinds and is read without a keyed stage
+(``normalize=False``): ``c`` and ``r`` are ``+I``, a rewritten delete is ``-D``, an update is an
+error, a tombstone is `Ignored.TOMBSTONE`, ``null`` is an error. Alternatively, set columns that
+identify rows as primary_key.
 
-Absent and null: a column that is not in the row is NULL; the unavailable-value placeholder is `ABSENT` by the column's type and
-completed by ChangelogNormalize.
+Absent and null: a column that is not in the row is NULL; the unavailable-value placeholder is
+`ABSENT` by the column's type and completed by ChangelogNormalize.
 
-Types: as in `debezium_json`: with a schema block, every column is read by its schema there, otherwise as declared.
+Types: as in `debezium_json`: with a schema block, every column is read by its schema there,
+otherwise as declared.
 
 Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`). Without them
 ``order="source"`` makes a record an error. A record with a null value has none: it is applied as it
 arrives, and counted as ``WITHOUT_POSITION``, with a warning.
 
-Differs from Flink: Flink has no such format and reads such topics as upsert-kafka. This format decodes Debezium's decimals and times,
-schema blocks, ``__deleted`` and JSON's ``null``. The added fields are metadata, which is ignored when rows are compared.
+Differs from Flink: Flink has no such format and reads such topics as upsert-kafka. This format
+decodes Debezium's decimals and times, schema blocks, ``__deleted`` and JSON's ``null``. The added
+fields are metadata, which is ignored when rows are compared.
 
-Source: io.debezium.transforms.ExtractNewRecordState, extractnewstate.DefaultDeleteHandlingStrategy; its documentation page.
+Source: io.debezium.transforms.ExtractNewRecordState, extractnewstate.DefaultDeleteHandlingStrategy;
+its documentation page.
 """
 
 from __future__ import annotations
@@ -52,7 +61,12 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import msgspec
 
 from cdc_formats.changelog_mode import ChangelogMode
-from cdc_formats.decoding.connect_schema import described, schema_of, struct_schema, written_handling
+from cdc_formats.decoding.connect_schema import (
+    described,
+    schema_of,
+    struct_schema,
+    written_handling,
+)
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object, read_part
@@ -107,16 +121,19 @@ class DebeziumFlatJson(DebeziumJson):
         The transformation's ``add.fields.prefix``.
     keyless : bool
         Whether the table has no primary key, so that records have null keys.
-    timestamp_format_standard, schema_include, decimal_handling_mode, time_precision_mode, binary_handling_mode
+    timestamp_format_standard, schema_include, decimal_handling_mode, time_precision_mode,
+    binary_handling_mode
         As of `DebeziumJson`.
     bigint_unsigned_handling_mode, time_zone
         As of `DebeziumJson`.
     unavailable_value_placeholder : str
-        As of `DebeziumJson`. A message shows that it is from MySQL or MariaDB only if ``add.fields`` has ``connector``; otherwise choose a
-        text that no row contains for them.
+        As of `DebeziumJson`. A message shows that it is from MySQL or MariaDB only if
+        ``add.fields`` has ``connector``; otherwise choose a text that no row contains for them.
     database_include, table_include : str or None
-        Regular expressions that the added fields ``db`` and ``table`` must match in full. A null value has neither field and is an error.
-    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password
+        Regular expressions that the added fields ``db`` and ``table`` must match in full. A null
+        value has neither field and is an error.
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location,
+    ssl_key_location, ssl_key_password
         As of `DebeziumJson`.
     properties, retry_seconds
         As of `DebeziumJson`.
@@ -132,11 +149,21 @@ class DebeziumFlatJson(DebeziumJson):
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "op": MetadataColumn("STRING", lambda m: text(m.added.op)),
-        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.ts_ms, f"$.{m.prefix}ts_ms")),
-        "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.source_ts_ms, f"$.{m.prefix}source_ts_ms")),
-        "source.database": MetadataColumn("STRING", lambda m: text(either(m.added.db, m.added.source_db))),
-        "source.schema": MetadataColumn("STRING", lambda m: text(either(m.added.schema, m.added.source_schema))),
-        "source.table": MetadataColumn("STRING", lambda m: text(either(m.added.table, m.added.source_table))),
+        "ingestion-timestamp": MetadataColumn(
+            "TIMESTAMP(3)", lambda m: epoch_ms(m.added.ts_ms, f"$.{m.prefix}ts_ms")
+        ),
+        "source.timestamp": MetadataColumn(
+            "TIMESTAMP(3)", lambda m: epoch_ms(m.added.source_ts_ms, f"$.{m.prefix}source_ts_ms")
+        ),
+        "source.database": MetadataColumn(
+            "STRING", lambda m: text(either(m.added.db, m.added.source_db))
+        ),
+        "source.schema": MetadataColumn(
+            "STRING", lambda m: text(either(m.added.schema, m.added.source_schema))
+        ),
+        "source.table": MetadataColumn(
+            "STRING", lambda m: text(either(m.added.table, m.added.source_table))
+        ),
         "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda m: _properties(m)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {
@@ -148,7 +175,10 @@ class DebeziumFlatJson(DebeziumJson):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.add_fields_prefix:
-            raise FormatOptionError("debezium-flat-json: add_fields_prefix is empty: remove it, and declare the added fields as columns")
+            raise FormatOptionError(
+                "debezium-flat-json: add_fields_prefix is empty: remove it, and declare the added "
+                "fields as columns"
+            )
 
     @property
     def changelog_mode(self) -> ChangelogMode:  # type: ignore[override]
@@ -156,10 +186,11 @@ class DebeziumFlatJson(DebeziumJson):
         return ChangelogMode.all() if self.keyless else ChangelogMode.upsert()
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Raise if the primary key is missing without `keyless`, or if a column's encoding is not declared."""
+        """Raise without a primary key or `keyless`, or if a column's encoding is not declared."""
         if not unique_key and not self.keyless:
             raise SchemaError(
-                "debezium-flat-json needs a primary_key: the columns of the Kafka key. For a table without one set keyless=True"
+                "debezium-flat-json needs a primary_key: the columns of the Kafka key. For a table "
+                "without one set keyless=True"
             )
         super().check(columns, unique_key)
 
@@ -167,20 +198,36 @@ class DebeziumFlatJson(DebeziumJson):
         """Return the reader of one table's records."""
         reader, prefix = _Reader(self, rows, keyed), self.add_fields_prefix
         starts = (prefix, f"{prefix}source_")
-        places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
+        places = [
+            ((*root, f"{start}db"), (*root, f"{start}table"))
+            for root in ((), ("payload",))
+            for start in starts
+        ]
         return reader.tables.guard(reader, *places)
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
-        """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope:
+        """Return the places of the operation.
+
+        A message in a schema block, or with no row, is decoded alone.
+        """
         prefix = self.add_fields_prefix
         return Envelope(
             strict=_plain_shape(prefix),
             operation=("op", "deleted"),
-            kinds={(op, text): RowKind.DELETE if deletes else kind for op, kind in _KINDS.items() for text, deletes in _DELETED.items()},
+            kinds={
+                (op, text): RowKind.DELETE if deletes else kind
+                for op, kind in _KINDS.items()
+                for text, deletes in _DELETED.items()
+            },
             missing_is_null=True,
             together=self.schema_include is not True,
-            # A record without a row names no table, and cannot be filtered by it. Its key may have other columns, too.
-            key=None if self.table_filter.set or self.keyless else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
+            # A record without a row names no table, and cannot be filtered by it. Its key may have
+            # other columns, too.
+            key=None
+            if self.table_filter.set or self.keyless
+            else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
             deletes=(None, b"null"),
             message=lambda added, value: _Message(added, value, prefix),
         )
@@ -193,7 +240,7 @@ class DebeziumFlatJson(DebeziumJson):
         return row._replace(added=[name for name in row.names if self.is_added(name)])
 
     def untyped_reader(self) -> Reader:
-        """Return the reader of rows with any columns, without messages that would be rows of another producer's fields."""
+        """Return the reader of rows with any columns; it refuses messages of other producers."""
         read = super().untyped_reader()
 
         def read_row(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
@@ -202,15 +249,21 @@ class DebeziumFlatJson(DebeziumJson):
 
         return read_row
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks if `schema_include` is True."""
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
+        """Return the encoder of one table's rows, with ``__op`` and deletes as tombstones.
+
+        It writes schema blocks if `schema_include` is True.
+        """
         return _Encoder(self, to_columns(columns), unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the change's position from the fields of ``add.fields``; None for a key without a row.
+        """Return a change's position from the ``add.fields`` fields; None for a key without a row.
 
-        MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server: commit_lsn, change_lsn, event_serial_no;
-        Oracle: scn, commit_scn, ssn or txSeq. All: source.ts_ms, snapshot.
+        MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server:
+        commit_lsn, change_lsn, event_serial_no; Oracle: scn, commit_scn, ssn or txSeq. All:
+        source.ts_ms, snapshot.
 
         Raises
         ------
@@ -219,9 +272,13 @@ class DebeziumFlatJson(DebeziumJson):
         """
         if message.value is None:
             return None
-        return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}", _ADD_FIELDS)
+        return position_of_fields(
+            _source_reader(message.prefix)(message.value), f"$.{message.prefix}", _ADD_FIELDS
+        )
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
         """Return only the reason: a record without a row has no other content."""
         return ControlEvent(reason)
 
@@ -247,13 +304,23 @@ def _properties(message: _Message) -> list[Any] | None:
     """Return all added fields, without the prefix."""
     if message.value is None:
         return None
-    added = {name: value for name, value in read_object(message.value).items() if name.startswith(message.prefix)}
-    return sorted([name[len(message.prefix) :], text(value)] for name, value in added.items() if name != _DELETED_FIELD)
+    added = {
+        name: value
+        for name, value in read_object(message.value).items()
+        if name.startswith(message.prefix)
+    }
+    return sorted(
+        [name[len(message.prefix) :], text(value)]
+        for name, value in added.items()
+        if name != _DELETED_FIELD
+    )
 
 
 def _added_shape(prefix: str) -> Any:
     """Return the struct of the fields next to the columns; missing ones are None."""
-    names = {name: prefix + name for name in _ADDED} | {f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE}
+    names = {name: prefix + name for name in _ADDED} | {
+        f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE
+    }
     fields: list[Any] = [(name, Any, None) for name in (*names, "deleted")]
     wrapper: list[Any] = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in ("block", "payload")]
     rename = {**names, "deleted": _DELETED_FIELD, "block": "schema", "payload": "payload"}
@@ -266,9 +333,15 @@ _NEVER = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
 
 def _plain_shape(prefix: str) -> Any:
     """Return `_added_shape` for a row without a schema block."""
-    fields: list[Any] = [("op", str | None, None), ("deleted", str | bool | None, None), ("payload", _NEVER, "")]
+    fields: list[Any] = [
+        ("op", str | None, None),
+        ("deleted", str | bool | None, None),
+        ("payload", _NEVER, ""),
+    ]
     rename = {"op": f"{prefix}op", "deleted": _DELETED_FIELD}
-    return msgspec.defstruct("Plain", fields, bases=(_added_shape(prefix),), rename=rename, gc=False)
+    return msgspec.defstruct(
+        "Plain", fields, bases=(_added_shape(prefix),), rename=rename, gc=False
+    )
 
 
 _ADD_FIELDS = "add it with add.fields of ExtractNewRecordState, or use order='arrival'"
@@ -276,13 +349,19 @@ _ADD_FIELDS = "add it with add.fields of ExtractNewRecordState, or use order='ar
 
 @lru_cache(maxsize=100)
 def _source_reader(prefix: str) -> Callable[[bytes], Source]:
-    """Return the function from a row to its source fields, named as with ``add.fields=pos`` or ``source.pos``."""
+    """Return a reader of row source fields, named as with ``add.fields=pos`` or ``source.pos``."""
     fields = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Source)]
     names = {field.name: field.encode_name for field in msgspec.structs.fields(Source)}
     # Without `source.` the time is the connector's.
-    short = {name: prefix + ("source_" if name == "ts_ms" else "") + added for name, added in names.items()}
+    short = {
+        name: prefix + ("source_" if name == "ts_ms" else "") + added
+        for name, added in names.items()
+    }
     long = {name: f"{prefix}source_{added}" for name, added in names.items()}
-    readers = [json_reader(msgspec.defstruct("AddedSource", fields, rename=rename, gc=False)) for rename in (long, short)]
+    readers = [
+        json_reader(msgspec.defstruct("AddedSource", fields, rename=rename, gc=False))
+        for rename in (long, short)
+    ]
 
     def read(value: bytes) -> Source:
         try:
@@ -292,7 +371,14 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
         fields = [*first.items(), *second.items()]
         # PostgreSQL's incremental snapshots have a null.
         null = {"lsn": None} if ("lsn", None) in fields else {}
-        return Source(**null | {name: value for name, value in fields if value is not None and value is not msgspec.UNSET})
+        return Source(
+            **null
+            | {
+                name: value
+                for name, value in fields
+                if value is not None and value is not msgspec.UNSET
+            }
+        )
 
     return read
 
@@ -323,7 +409,8 @@ class _Reader:
         self.nothing = _Message(shape(), None, self.prefix)
         self.added = json_reader(shape | None)
         self.parts = json_reader(dict[str, msgspec.Raw])
-        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
+        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary
+        # data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.images = lru_cache(2 * SCHEMAS_KEPT)(self._images)
         self.tables = format.table_filter
@@ -338,14 +425,21 @@ class _Reader:
         if added.payload and self._wrapped(added, value):
             return self._described(key, added)
         if self.format.schema_include is True:
-            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
+            raise MalformedMessageError(
+                "the message has no schema block, and schema_include is True: set it to False or "
+                "'auto'"
+            )
         return self._row(added, value, b"", "$")
 
     def _wrapped(self, added: Any, value: bytes) -> bool:
         """Whether a message with the field ``payload`` is the wrapper of a row, not a row."""
-        if self.format.schema_include is (not added.block):  # a block is required and missing, or there and refused
+        if self.format.schema_include is (
+            not added.block
+        ):  # a block is required and missing, or there and refused
             return False
-        marked = bytes(added.block or added.payload)[:1] in (b"{", b"n") and ("payload" not in self.rows.names or added.block)
+        marked = bytes(added.block or added.payload)[:1] in (b"{", b"n") and (
+            "payload" not in self.rows.names or added.block
+        )
         return bool(marked) and len(self.parts(value)) == (2 if added.block else 1)
 
     def _described(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
@@ -357,7 +451,11 @@ class _Reader:
 
     def _images(self, block: bytes, complete: bool) -> _Images:
         declared = self.handling[complete]
-        how = declared if block in (b"", b"null") else described(as_image(schema_of(block)), self.rows.columns, declared)
+        how = (
+            declared
+            if block in (b"", b"null")
+            else described(as_image(schema_of(block)), self.rows.columns, declared)
+        )
         return _Images.of(self.rows, how)
 
     def _row(self, added: Any, value: bytes, block: bytes, path: str) -> Sequence[Event] | Ignored:
@@ -369,8 +467,14 @@ class _Reader:
         kind = _KINDS.get(added.op) if added.op is None or isinstance(added.op, str) else None
         if kind is None:
             reason = "is none of c, d, r, t, u"
-            raise UnknownOperationError(f"op {str(added.op)[:40]!r} {reason}", f"{path}.{self.prefix}op", bare=f"op {reason}")
-        images = self.images(block, either(added.connector, added.source_connector) in COMPLETE_CONNECTORS)
+            raise UnknownOperationError(
+                f"op {str(added.op)[:40]!r} {reason}",
+                f"{path}.{self.prefix}op",
+                bare=f"op {reason}",
+            )
+        images = self.images(
+            block, either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
+        )
         image = images.read(value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
@@ -380,11 +484,15 @@ class _Reader:
 
     def _without_key(self, op: str | None, path: str) -> DecodeError:
         if op is None:
-            reason = "is missing, and required without a key to distinguish inserts from updates: set the transformation's add.fields=op"
+            reason = (
+                "is missing, and required without a key to distinguish inserts from updates: set "
+                "the transformation's add.fields=op"
+            )
             return MissingFieldError(f"`{self.prefix}op` {reason}", f"{path}.{self.prefix}op")
         return MissingBeforeImageError(
-            "an update of a table without a primary key does not identify the row that it replaces: configure the connector to write "
-            "the envelope (debezium-json), or set the columns that identify rows as primary_key",
+            "an update of a table without a primary key does not identify the row that it "
+            "replaces: configure the connector to write the envelope (debezium-json), or set the "
+            "columns that identify rows as primary_key",
             path,
         )
 
@@ -394,44 +502,76 @@ class _Reader:
             self.tables.match_names((None, None), "")
         if key is None:
             reason = "the Kafka key is null, and so is the value: the deleted row is unknown"
-            hint = ". For a table without a primary key, rewrite deletes (delete.tombstone.handling.mode=rewrite) and set keyless=True"
+            hint = (
+                ". For a table without a primary key, rewrite deletes "
+                "(delete.tombstone.handling.mode=rewrite) and set keyless=True"
+            )
             raise MissingFieldError(reason + hint, "", "key")
         event = self.key.delete(key, self.nothing)
         if self.refuses_updates:
-            raise MissingBeforeImageError("the delete has only the Kafka key, and keyless is set: set a primary_key instead", "", "key")
+            raise MissingBeforeImageError(
+                "the delete has only the Kafka key, and keyless is set: set a primary_key instead",
+                "",
+                "key",
+            )
         return [event]
 
 
 def _is_deleted(deleted: Any, path: str) -> bool:
-    is_deleted = _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
+    is_deleted = (
+        _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
+    )
     if is_deleted is None:
         reason = "is neither 'true' nor 'false'"
         place = f"{path}.{_DELETED_FIELD}"
-        raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {reason}", place, bare=f"{_DELETED_FIELD} {reason}")
+        raise UnknownOperationError(
+            f"{_DELETED_FIELD} {str(deleted)[:40]!r} {reason}",
+            place,
+            bare=f"{_DELETED_FIELD} {reason}",
+        )
     return is_deleted
 
 
 class _Encoder(Encoder):
-    def __init__(self, format: DebeziumFlatJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+    def __init__(
+        self, format: DebeziumFlatJson, columns: Sequence[Column], unique_key: Sequence[str]
+    ) -> None:
         if format.keyless:
-            raise FormatOptionError("debezium-flat-json cannot be written with keyless=True: an update would not identify its row")
+            raise FormatOptionError(
+                "debezium-flat-json cannot be written with keyless=True: an update would not "
+                "identify its row"
+            )
         format.check(columns, unique_key)
         refuse_filters(format)
         self.op = f"{format.add_fields_prefix}op"
         with_schema = format.schema_include is True
-        each = [written_handling(column.type, format.handling) if with_schema else format.handling for column in columns]
-        self.rows = RowWriter(columns, each, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt)
+        each = [
+            written_handling(column.type, format.handling) if with_schema else format.handling
+            for column in columns
+        ]
+        self.rows = RowWriter(
+            columns, each, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt
+        )
         key = [(columns[index], each[index]) for index in self.rows.key_indices]
         self.key_schema = (
-            struct_schema("changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False) if with_schema else None
+            struct_schema(
+                "changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False
+            )
+            if with_schema
+            else None
         )
         self.schema = self._schema(columns, each) if with_schema else None
 
     def _schema(self, columns: Sequence[Column], handling: Sequence[Handling]) -> dict[str, Any]:
         row = struct_schema("changelog.Value", columns, handling, optional=False)
-        return {**row, "fields": [*row["fields"], {"type": "string", "optional": True, "field": self.op}]}
+        return {
+            **row,
+            "fields": [*row["fields"], {"type": "string", "optional": True, "field": self.op}],
+        }
 
-    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
+    def encode(
+        self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None
+    ) -> KeyValue | None:
         if kind is RowKind.UPDATE_BEFORE:
             return None
         key = _written(self.rows.key(row), self.key_schema)

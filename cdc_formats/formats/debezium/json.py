@@ -1,7 +1,8 @@
-"""Debezium JSON: Debezium's envelope as written by Kafka Connect's JsonConverter (vectors: Debezium 3.4, 1.9).
+"""Debezium JSON: the envelope as written by Connect's JsonConverter (vectors: Debezium 3.4, 1.9).
 
-A message, bare (``schemas.enable=false``), with a schema block (``{"schema": ..., "payload": <bare>}``), or with only the payload
-(``{"payload": <bare>}``, as TiCDC writes it with ``debezium-disable-schema=true``)::
+A message, bare (``schemas.enable=false``), with a schema block
+(``{"schema": ..., "payload": <bare>}``), or with only the payload (``{"payload": <bare>}``, as
+TiCDC writes it with ``debezium-disable-schema=true``)::
 
     {"before": {"id": 1, "name": "scooter"}, "after": {"id": 1, "name": "bike"}, "op": "u",
      "source": {"db": "inventory", "table": "products", "ts_ms": 1589362330904}, "ts_ms": 1589362330904}
@@ -21,26 +22,34 @@ Changelog mode: all. Key: read only for a ``d`` whose ``before`` is null (Cockro
 ``diff``), if a primary key is declared and a keyed stage completes the row. Null value:
 `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
 
-Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an unchanged TOAST value) is `ABSENT` by the
-column's type (text: also its bytes in base64 or hex); it is taken from a full before-image or completed by ChangelogNormalize.
+Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an
+unchanged TOAST value) is `ABSENT` by the column's type (text: also its bytes in base64 or hex); it
+is taken from a full before-image or completed by ChangelogNormalize.
 
-Types: with a schema block, every column is read by its schema there (io.debezium.time.*, io.debezium.data.*, Connect's Decimal, Date,
-Time, Timestamp and bytes), including the parts of a STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimals and
-times. ``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``.
-Without them a string in a DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's
-reading disagree. Bytes are base64 in both, and by default here.
+Types: with a schema block, every column is read by its schema there (io.debezium.time.*,
+io.debezium.data.*, Connect's Decimal, Date, Time, Timestamp and bytes), including the parts of a
+STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimals and times.
+``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode``
+and ``time.precision.mode``. Without them a string in a DECIMAL column and a number in a TIME or
+TIMESTAMP column are errors, since Debezium's defaults and Flink's reading disagree. Bytes are
+base64 in both, and by default here.
 
 Differs from Flink:
 
-- base64 decimals and epoch numbers are decoded (Flink fails on both), and Debezium's own types by their names.
-- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or a NullPointerException).
-- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink: always an error).
-- A schema block is detected by default (Flink: it requires ``schema-include``, and a wrong value is an error).
+- base64 decimals and epoch numbers are decoded (Flink fails on both), and Debezium's own types by
+  their names.
+- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op",
+  or a NullPointerException).
+- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink:
+  always an error).
+- A schema block is detected by default (Flink: it requires ``schema-include``, and a wrong value is
+  an error).
 - A one-element array around a message is not a message.
-- Updates are written as ``u``, with both images (Flink: a delete and an insert), values as declared, and with ``schema_include=True`` in a
-  schema block (not possible in Flink).
+- Updates are written as ``u``, with both images (Flink: a delete and an insert), values as
+  declared, and with ``schema_include=True`` in a schema block (not possible in Flink).
 
-Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeserializationSchema; Debezium's connector pages.
+Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeserializationSchema;
+Debezium's connector pages.
 """
 
 from __future__ import annotations
@@ -53,7 +62,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.decoding.connect_schema import described, schema_of, struct_schema, written_handling
+from cdc_formats.decoding.connect_schema import (
+    described,
+    schema_of,
+    struct_schema,
+    written_handling,
+)
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
@@ -95,31 +109,39 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
     Parameters
     ----------
     timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written as text without `time_precision_mode` and schema block: with a blank or a ``T`` between date and time.
-        Both are read.
+        How timestamps are written as text without `time_precision_mode` and schema block: with a
+        blank or a ``T`` between date and time. Both are read.
     schema_include : {"auto", True, False}
-        Whether messages have a schema block; ``auto`` detects it in each. ``False`` reads a payload without a schema block, too.
+        Whether messages have a schema block; ``auto`` detects it in each. ``False`` reads a payload
+        without a schema block, too.
     decimal_handling_mode : {"precise", "string", "double"} or None
-        The connector's ``decimal.handling.mode`` (Debezium's default is ``precise``), for messages without a schema block.
+        The connector's ``decimal.handling.mode`` (Debezium's default is ``precise``), for messages
+        without a schema block.
     time_precision_mode : str or None
-        The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and MariaDB
-        ``adaptive_time_microseconds``), for messages without a schema block.
+        The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and
+        MariaDB ``adaptive_time_microseconds``), for messages without a schema block.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
-        The connector's ``binary.handling.mode``. It applies to bare messages, and to ``string`` in a schema block; ``bytes`` in a block is
-        always base64. A BIT column is base64 in every mode: in bare messages of another mode declare it STRING.
+        The connector's ``binary.handling.mode``. It applies to bare messages, and to ``string`` in
+        a schema block; ``bytes`` in a block is always base64. A BIT column is base64 in every mode:
+        in bare messages of another mode declare it STRING.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
-        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``), for an unsigned BIGINT in a ``DECIMAL(20,0)``
-        column. ``long``: a number in two's complement. ``precise``: base64 for every `decimal_handling_mode`; digits are read too. A
-        schema block distinguishes the two; its ``int64`` is unsigned only with ``long``.
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``), for an
+        unsigned BIGINT in a ``DECIMAL(20,0)`` column. ``long``: a number in two's complement.
+        ``precise``: base64 for every `decimal_handling_mode`; digits are read too. A schema block
+        distinguishes the two; its ``int64`` is unsigned only with ``long``.
     unavailable_value_placeholder : str
-        The connector's ``unavailable.value.placeholder``. A column can hold the same text by chance: it is ignored in messages of MySQL's
-        and MariaDB's connectors, which never write it; for PostgreSQL choose a text that no row contains.
+        The connector's ``unavailable.value.placeholder``. A column can hold the same text by
+        chance: it is ignored in messages of MySQL's and MariaDB's connectors, which never write it;
+        for PostgreSQL choose a text that no row contains.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
-        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
-    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password
-        The schema registry of messages in its frame, as in `registry_options.RegistryOptions`. Only inference reads its JSON Schemas.
+        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables
+        are ignored.
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location,
+    ssl_key_location, ssl_key_password
+        The schema registry of messages in its frame, as in `registry_options.RegistryOptions`. Only
+        inference reads its JSON Schemas.
     properties, retry_seconds
         As in `registry_options.RegistryOptions`.
     """
@@ -130,17 +152,33 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
     schema_include: Literal["auto"] | bool = choice("auto", True, False)
-    decimal_handling_mode: Literal["precise", "string", "double"] | None = choice(None, *DECIMAL_MODES)
+    decimal_handling_mode: Literal["precise", "string", "double"] | None = choice(
+        None, *DECIMAL_MODES
+    )
     time_precision_mode: str | None = choice(None, *TIME_MODES)
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
-        "schema": MetadataColumn("STRING", lambda message: text(message.schema) if message.schema else None),
-        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts_ms, "$.ts_ms")),
-        "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(member(m.source, "ts_ms"), "$.source.ts_ms")),
-        "source.database": MetadataColumn("STRING", lambda message: text(member(message.source, "db"))),
-        "source.schema": MetadataColumn("STRING", lambda message: text(member(message.source, "schema"))),
-        "source.table": MetadataColumn("STRING", lambda message: text(member(message.source, "table"))),
-        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: _properties(message.source)),
+        "schema": MetadataColumn(
+            "STRING", lambda message: text(message.schema) if message.schema else None
+        ),
+        "ingestion-timestamp": MetadataColumn(
+            "TIMESTAMP(3)", lambda message: epoch_ms(message.ts_ms, "$.ts_ms")
+        ),
+        "source.timestamp": MetadataColumn(
+            "TIMESTAMP(3)", lambda m: epoch_ms(member(m.source, "ts_ms"), "$.source.ts_ms")
+        ),
+        "source.database": MetadataColumn(
+            "STRING", lambda message: text(member(message.source, "db"))
+        ),
+        "source.schema": MetadataColumn(
+            "STRING", lambda message: text(member(message.source, "schema"))
+        ),
+        "source.table": MetadataColumn(
+            "STRING", lambda message: text(member(message.source, "table"))
+        ),
+        "source.properties": MetadataColumn(
+            "MAP<STRING, STRING>", lambda message: _properties(message.source)
+        ),
     }
     table_identity: ClassVar[Mapping[str, str]] = {
         "source.database": "database_include",
@@ -177,15 +215,24 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         """Raise if messages are known to be bare and a column's encoding is not declared."""
         missing = undeclared(columns, self.handling) if self.schema_include is False else []
         if self.time_precision_mode is not None and self.schema_include == "auto":
-            missing = [reason for reason in undeclared(columns, self.handling) if "decimal_handling_mode" not in reason]
+            missing = [
+                reason
+                for reason in undeclared(columns, self.handling)
+                if "decimal_handling_mode" not in reason
+            ]
         if missing:
-            raise SchemaError(f"{self.identifier} without a schema block needs the encoding of its columns: {'; '.join(missing)}")
+            raise SchemaError(
+                f"{self.identifier} without a schema block needs the encoding of its columns: "
+                f"{'; '.join(missing)}"
+            )
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         return _Reader(self, rows, keyed).guarded((), ("payload",))
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope:
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope:
         """Return the places of the operation and the rows; a missing column is NULL."""
         whole_source = "source.properties" in metadata
         with_source = _PlainWithPosition if positions else _PlainWithSource
@@ -199,19 +246,27 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
             by_block=partial(_rows_by_block, self, rows),
         )
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows: bare messages, or with a schema block if `schema_include` is True."""
-        return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
+        """Return the encoder of a table's rows, with a schema block if `schema_include` is True."""
+        return (_SchemaEncoder if self.schema_include is True else _Encoder)(
+            self, columns, unique_key
+        )
 
 
 def _properties(source: Any) -> list[Any] | None:
-    # Messages that are decoded together are checked here, because their whole `source` is read only here.
+    # Messages that are decoded together are checked here, because their whole `source` is read only
+    # here.
     refuse_cells(member(source, "connector"))
     return text_map(source)
 
 
 class _Envelope(msgspec.Struct, gc=False):
-    """The fields read from an envelope, wrapped or bare, except ``source``; unneeded ones are kept as raw text (empty if missing)."""
+    """The fields read from an envelope, wrapped or bare, except ``source``.
+
+    Unneeded fields are kept as raw text, which is empty if the field is missing.
+    """
 
     op: Any = None
     before: Any = None
@@ -235,7 +290,7 @@ class SourceFields(msgspec.Struct, gc=False):
 
 
 class _RowSource(SourceFields, gc=False):
-    """As `SourceFields`, of a connector that writes rows; the messages of others are decoded alone."""
+    """`SourceFields` of a connector that writes rows; messages of others are decoded alone."""
 
     connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
 
@@ -265,7 +320,11 @@ class _PlainWithPosition(_Envelope, gc=False):
 
 def position_of_struct(message: Any) -> Position | None:
     """Return the position in the `PositionSource` of a message."""
-    return position_of(None) if message.source is NO_SOURCE else position_of_fields(message.source, "$.source.")
+    return (
+        position_of(None)
+        if message.source is NO_SOURCE
+        else position_of_fields(message.source, "$.source.")
+    )
 
 
 ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
@@ -281,7 +340,7 @@ _NO_BLOCK = (b"", b"null")
 
 
 def _rows_by_block(format: DebeziumJson, rows: RowConverter, block: bytes) -> RowConverter | None:
-    """Return the converter of the rows of messages in a wrapper; None if `schema_include` refuses them."""
+    """Return the row converter of messages in a wrapper; None if `schema_include` refuses them."""
     refused = format.schema_include is False if block else format.schema_include is True
     return None if refused else _described_rows(rows, format.handling, block)
 
@@ -298,20 +357,33 @@ class _Reader(WrappedReader, ScalarReader):
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
         ScalarReader.__init__(self, format.envelope(rows), rows, format.table_filter, keyed=keyed)
         self.schema_include = format.schema_include
-        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
+        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary
+        # data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.described = lru_cache(SCHEMAS_KEPT)(self._described)
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
         self.key = KafkaKey(rows, format.handling, with_schema=with_schema) if reads_key else None
 
-    def of_message(self, key: bytes | None, message: Any, value: bytes, root: str) -> Sequence[Event] | Ignored:
-        """Return the events of a message; a ``d`` without ``before`` has its row's key in the Kafka key."""
+    def of_message(
+        self, key: bytes | None, message: Any, value: bytes, root: str
+    ) -> Sequence[Event] | Ignored:
+        """Return the events of a message.
+
+        A ``d`` without ``before`` has its row's key in the Kafka key.
+        """
         if message.op is None:
             return without_op(read_object(value), root)
         has_row = message.op != "d" or message.before is not None
-        if self.key is not None and key is not None and not has_row and self.tables.match(message, f"{root}.source"):
+        if (
+            self.key is not None
+            and key is not None
+            and not has_row
+            and self.tables.match(message, f"{root}.source")
+        ):
             return [self.key.delete(key, message)]
-        return self.events(message, value, root, self._rows(bytes(message.schema), self._is_complete(message)))
+        return self.events(
+            message, value, root, self._rows(bytes(message.schema), self._is_complete(message))
+        )
 
     def _is_complete(self, message: Any) -> bool:
         """Whether the placeholder's text in a message is ordinary data."""
@@ -327,7 +399,8 @@ class _Reader(WrappedReader, ScalarReader):
         return _described_rows(self.rows, self.handling[complete], schema)
 
 
-# ----------------------------------------------------------------------------------------------------------------- encoding
+# --------------------------------------------------------------------------------------------------
+# encoding
 
 
 class _Encoder(EnvelopeEncoder):
@@ -342,23 +415,37 @@ class _SchemaEncoder(_Encoder):
 
     writes_source = False  # the block would have to describe it
 
-    def __init__(self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]) -> None:
+    def __init__(
+        self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]
+    ) -> None:
         declared = to_columns(columns)
         each = [written_handling(column.type, format.handling) for column in declared]
-        unknown = [reason for column, how in zip(declared, each, strict=True) for reason in undeclared([column], how)]
+        unknown = [
+            reason
+            for column, how in zip(declared, each, strict=True)
+            for reason in undeclared([column], how)
+        ]
         if unknown:
             raise SchemaError(f"debezium-json cannot write a column's schema: {'; '.join(unknown)}")
         super().__init__(format, declared, unique_key, each)
         key = [(declared[index], each[index]) for index in self.rows.key_indices]
-        self.key_schema = json_bytes(struct_schema("changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False))
+        self.key_schema = json_bytes(
+            struct_schema(
+                "changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False
+            )
+        )
         row = struct_schema("changelog.Value", declared, each, optional=True)
         op = {"type": "string", "optional": False, "field": "op"}
         fields = [{**row, "field": "before"}, {**row, "field": "after"}, op]
-        self.schema = json_bytes({"type": "struct", "fields": fields, "optional": False, "name": "changelog.Envelope"})
+        self.schema = json_bytes(
+            {"type": "struct", "fields": fields, "optional": False, "name": "changelog.Envelope"}
+        )
 
     def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> KeyValue:
         key, value = super().encode(kind, row, before)
-        return None if key is None else _wrapped(self.key_schema, key), _wrapped(self.schema, value or b"null")
+        return None if key is None else _wrapped(self.key_schema, key), _wrapped(
+            self.schema, value or b"null"
+        )
 
 
 def _wrapped(schema: bytes, payload: bytes) -> bytes:

@@ -21,7 +21,8 @@ from .envelope import SCHEMAS_KEPT
 class KafkaKey:
     """Reads the Kafka keys of one table.
 
-    A key is an object, with or without a schema block, or the only column's value, also in an array.
+    A key is an object, with or without a schema block, or the only column's value, also in an
+    array.
 
     Parameters
     ----------

@@ -23,25 +23,29 @@ MongoDB              ``name``, ``rs``                   seconds of ``ts_ms``    
 MongoDB, snapshot    ``name``, ``rs``, ``snapshot``     seconds of ``ts_ms``         ``ord``
 ===================  =================================  ===========================  ===========================================
 
-Failover, MySQL and MariaDB: with GTIDs a replica has the same transactions with the same numbers, but in other files: the number is
-compared, not the file. A new primary writes with its own name, and so starts a new history, independent of its numbers and clock. Without
-GTIDs, and if a server's numbers start again (RESET MASTER), only the source's clock distinguishes a new log from an old one. ``pos`` is
-compared within one transaction, which never spans two files. After a failover in the middle of a transaction that changes a key more than
-once, the later change can be misordered.
+Failover, MySQL and MariaDB: with GTIDs a replica has the same transactions with the same numbers,
+but in other files: the number is compared, not the file. A new primary writes with its own name,
+and so starts a new history, independent of its numbers and clock. Without GTIDs, and if a server's
+numbers start again (RESET MASTER), only the source's clock distinguishes a new log from an old one.
+``pos`` is compared within one transaction, which never spans two files. After a failover in the
+middle of a transaction that changes a key more than once, the later change can be misordered.
 
-Snapshots: a MySQL snapshot's rows do not name their server (``server_id`` 0). PostgreSQL's have an LSN, and a transaction has the LSN of
-the commit before it. That LSN can be the lower one although the transaction is not in the snapshot. MongoDB's rows are read while the
-oplog grows. Therefore these snapshots have separate histories. An incremental snapshot's rows have the stream's position; PostgreSQL's
-have no LSN, only a clock.
+Snapshots: a MySQL snapshot's rows do not name their server (``server_id`` 0). PostgreSQL's have an
+LSN, and a transaction has the LSN of the commit before it. That LSN can be the lower one although
+the transaction is not in the snapshot. MongoDB's rows are read while the oplog grows. Therefore
+these snapshots have separate histories. An incremental snapshot's rows have the stream's position;
+PostgreSQL's have no LSN, only a clock.
 
-PostgreSQL: LSNs of concurrent transactions interleave, and Debezium writes transactions in commit order. ``lsn`` alone therefore does not
-order a topic, but it orders the changes of one key, whose row is locked until the commit.
+PostgreSQL: LSNs of concurrent transactions interleave, and Debezium writes transactions in commit
+order. ``lsn`` alone therefore does not order a topic, but it orders the changes of one key, whose
+row is locked until the commit.
 
-SQL Server: if two transactions commit in one block of the log, the one that changes a key later has the higher ``change_lsn``. A
-transaction that spans more than 65,536 virtual log files does not fit.
+SQL Server: if two transactions commit in one block of the log, the one that changes a key later has
+the higher ``change_lsn``. A transaction that spans more than 65,536 virtual log files does not fit.
 
-Oracle: ``txSeq`` (Debezium 3) numbers a transaction's changes. Older versions have only ``ssn``, mostly 0: two changes of one key at one
-SCN have the same position. MongoDB: two changes of one document in one transaction have the same position in the oplog.
+Oracle: ``txSeq`` (Debezium 3) numbers a transaction's changes. Older versions have only ``ssn``,
+mostly 0: two changes of one key at one SCN have the same position. MongoDB: two changes of one
+document in one transaction have the same position in the oplog.
 
 MySQL and MariaDB: an offset in a file is less than 4 GiB, since the binlog stores 32 bits.
 """
@@ -117,14 +121,20 @@ def position_of(source: Any) -> Position:
     Position(history='1 0-1', high=7, low=17179869185, clock_ms=9)
     """
     try:
-        fields = _read_source(source) if isinstance(source, msgspec.Raw) else msgspec.convert(source, Source | None)
+        fields = (
+            _read_source(source)
+            if isinstance(source, msgspec.Raw)
+            else msgspec.convert(source, Source | None)
+        )
     except MalformedMessageError as error:
         raise TypeConversionError(error.reason, "$.source" + error.path[1:]) from None
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
         raise TypeConversionError(reason, "$.source" + place.strip("`")[1:]) from None
     if fields is None:
-        raise MissingFieldError("`source` is missing or null: the message has no position in the log", "$.source")
+        raise MissingFieldError(
+            "`source` is missing or null: the message has no position in the log", "$.source"
+        )
     return position_of_fields(fields, "$.source.")
 
 
@@ -150,7 +160,9 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
     position_of = _CONNECTORS.get(name)
     if position_of is None:
         reason = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
-        raise MissingFieldError(f"connector {name[:40]!r} {reason}", f"{path}connector", bare=f"the connector {reason}")
+        raise MissingFieldError(
+            f"connector {name[:40]!r} {reason}", f"{path}connector", bare=f"the connector {reason}"
+        )
     position = position_of(source, path)
     if position is None:
         field = _CONNECTOR_FIELDS["mysql" if name == "mariadb" else name]
@@ -159,7 +171,11 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
 
 
 def _unnamed_connector(source: Source) -> str | None:
-    there = (name for name, field in _CONNECTOR_FIELDS.items() if getattr(source, field) not in (None, msgspec.UNSET))
+    there = (
+        name
+        for name, field in _CONNECTOR_FIELDS.items()
+        if getattr(source, field) not in (None, msgspec.UNSET)
+    )
     # Only PostgreSQL's snapshots have a null in place of their position.
     return next(there, "postgresql" if source.lsn is None else None)
 
@@ -181,11 +197,13 @@ def mysql(source: Source, path: str) -> Position | None:
     if source.gtid:
         origin, number = _gtid(source.gtid, f"{path}gtid")
         return Position(_history(source.server_id, origin), number, low, source.ts_ms)
-    return Position(_history(source.server_id), file_number(source.file, f"{path}file"), low, source.ts_ms)
+    return Position(
+        _history(source.server_id), file_number(source.file, f"{path}file"), low, source.ts_ms
+    )
 
 
 def postgresql(source: Source, path: str) -> Position | None:
-    """Return the position of a PostgreSQL change; None without ``lsn``, and without `high` if it is null."""
+    """Return a PostgreSQL change's position; None without ``lsn``, no `high` if ``lsn`` is null."""
     lsn = source.lsn
     if lsn is msgspec.UNSET:
         return None
@@ -195,11 +213,16 @@ def postgresql(source: Source, path: str) -> Position | None:
     if source.snapshot not in _STREAMED:
         return Position(_history(source.name, source.db, "snapshot"), low, low, source.ts_ms)
     committed = _last_committed(source.sequence, f"{path}sequence")
-    return Position(_history(source.name, source.db), low if committed is None else committed, low, source.ts_ms)
+    return Position(
+        _history(source.name, source.db), low if committed is None else committed, low, source.ts_ms
+    )
 
 
 def sqlserver(source: Source, path: str) -> Position | None:
-    """Return the position of a SQL Server change; None without ``commit_lsn``. A snapshot's rows have no ``change_lsn``."""
+    """Return the position of a SQL Server change; None without ``commit_lsn``.
+
+    A snapshot's rows have no ``change_lsn``.
+    """
     if source.commit_lsn is None:
         return None
     file, block, _ = _lsn(source.commit_lsn, f"{path}commit_lsn")
@@ -207,7 +230,10 @@ def sqlserver(source: Source, path: str) -> Position | None:
     if source.change_lsn is not None:
         change_file, change_block, slot = _lsn(source.change_lsn, f"{path}change_lsn")
         # A log block has 60 KiB, and a record more than 8 bytes.
-        before, place = within(file - change_file, 16, f"{path}change_lsn"), within(slot, 13, f"{path}change_lsn")
+        before, place = (
+            within(file - change_file, 16, f"{path}change_lsn"),
+            within(slot, 13, f"{path}change_lsn"),
+        )
         serial = within(source.event_serial_no or 0, 3, f"{path}event_serial_no")
         low = (0xFFFF - before) << 48 | change_block << 16 | place << 3 | serial
     return Position(_history(source.name, source.db), file << 32 | block, low, source.ts_ms)
@@ -221,12 +247,20 @@ def oracle(source: Source, path: str) -> Position | None:
     history = _history(source.name, source.db)
     if source.commit_scn is None:
         if source.snapshot in (None, False, "false"):
-            raise MissingFieldError("`commit_scn` is null: the SCN of a change does not order transactions", f"{path}commit_scn")
+            raise MissingFieldError(
+                "`commit_scn` is null: the SCN of a change does not order transactions",
+                f"{path}commit_scn",
+            )
         return Position(history, scn, 0, source.ts_ms)
     commit_scn = digits(source.commit_scn, 64, f"{path}commit_scn")
     before = within(commit_scn - scn, 32, f"{path}scn")
     number, field = (source.ssn or 0, "ssn") if source.tx_seq is None else (source.tx_seq, "txSeq")
-    return Position(history, commit_scn, (_MOST_32 - before) << 32 | within(number, 32, f"{path}{field}"), source.ts_ms)
+    return Position(
+        history,
+        commit_scn,
+        (_MOST_32 - before) << 32 | within(number, 32, f"{path}{field}"),
+        source.ts_ms,
+    )
 
 
 def mongodb(source: Source, path: str) -> Position | None:
@@ -235,7 +269,12 @@ def mongodb(source: Source, path: str) -> Position | None:
         return None
     snapshot = () if source.snapshot in _STREAMED else ("snapshot",)
     seconds = within(source.ts_ms // 1000, 64, f"{path}ts_ms")
-    return Position(_history(source.name, source.rs, *snapshot), seconds, within(source.ord, 64, f"{path}ord"), source.ts_ms)
+    return Position(
+        _history(source.name, source.rs, *snapshot),
+        seconds,
+        within(source.ord, 64, f"{path}ord"),
+        source.ts_ms,
+    )
 
 
 _CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
@@ -246,7 +285,13 @@ _CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
     "postgresql": postgresql,
     "sqlserver": sqlserver,
 }
-_CONNECTOR_FIELDS = {"mysql": "file", "sqlserver": "commit_lsn", "oracle": "scn", "mongodb": "ord", "postgresql": "lsn"}
+_CONNECTOR_FIELDS = {
+    "mysql": "file",
+    "sqlserver": "commit_lsn",
+    "oracle": "scn",
+    "mongodb": "ord",
+    "postgresql": "lsn",
+}
 """The field of each connector's position, which also identifies an unnamed connector."""
 
 
@@ -256,7 +301,7 @@ def _history(*parts: str | int | None) -> str:
 
 
 def _gtid(gtid: str, path: str) -> tuple[str, int]:
-    """Return the source of a GTID (MySQL: a UUID with an optional tag; MariaDB: domain and server) and its number."""
+    """Return a GTID's source (MySQL: UUID and optional tag; MariaDB: domain, server) and number."""
     origin, _, number = gtid.rpartition(":" if ":" in gtid else "-")
     if "-" not in origin:
         raise malformed("a GTID, as in 'UUID:7' or '0-1-7'", gtid, path)

@@ -21,7 +21,7 @@ _REGISTRY = "avro_confluent_"
 
 
 def _with_registry_options(cls: C) -> C:
-    """Add the fields of `RegistryOptions`, whose names here have a prefix, to a class that will be a dataclass."""
+    """Add `RegistryOptions`' fields, with prefixed names, to a class that becomes a dataclass."""
     for option in fields(RegistryOptions):
         cls.__annotations__[_REGISTRY + option.name] = option.type
         setattr(cls, _REGISTRY + option.name, field(default=option.default, repr=option.repr))
@@ -54,18 +54,36 @@ class UpsertOptions(Format):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.key_fields_prefix and self.value_fields_include == "ALL":
-            raise FormatOptionError("upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields would overlap")
+            raise FormatOptionError(
+                "upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the "
+                "fields would overlap"
+            )
         for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
             optional = name != "csv_field_delimiter"
             if len(getattr(self, name) or " " * optional) != 1:
-                raise FormatOptionError(f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}")
-        characters = [each for each in (self.csv_field_delimiter, self.csv_quote_character, self.csv_escape_character) if each]
+                raise FormatOptionError(
+                    f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}"
+                )
+        characters = [
+            each
+            for each in (
+                self.csv_field_delimiter,
+                self.csv_quote_character,
+                self.csv_escape_character,
+            )
+            if each
+        ]
         if len(set(characters)) < len(characters):
-            raise FormatOptionError("upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must differ")
+            raise FormatOptionError(
+                "upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character "
+                "must differ"
+            )
         try:
             "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
         except (LookupError, TypeError):
-            raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown") from None
+            raise FormatOptionError(
+                f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown"
+            ) from None
         if self._set_registry_options():
             registry = self.registry
             for option in fields(registry):  # the URL without its user, properties as pairs
@@ -81,5 +99,9 @@ class UpsertOptions(Format):
         try:
             from cdc_formats.avro.schema_registry import Registry
         except ImportError as error:
-            raise MissingDependencyError(f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
-        return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
+            raise MissingDependencyError(
+                f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'"
+            ) from error
+        return Registry(
+            **{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)}
+        )

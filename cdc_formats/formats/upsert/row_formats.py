@@ -1,12 +1,13 @@
-"""Plain row formats, for the key and the value of upsert-kafka: columns as bytes and back, without operations.
+"""Plain row formats for upsert-kafka's key and value: columns as bytes and back, no operations.
 
-==================  =================================================================================================
+==================  ===============================================================================
 ``json``            an object
 ``csv``             a line
 ``raw``             the bytes of one column
 ``avro``            Avro with the schema derived from the columns (`avro_writer`), without a prefix
-``avro-confluent``  a schema id and Avro with that schema, from a registry (`schema_registry`); columns are found by name
-==================  =================================================================================================
+``avro-confluent``  a schema id and Avro with that schema, from a registry (`schema_registry`);
+                    columns are found by name
+==================  ===============================================================================
 
 Each is a class that reads and writes; `ROW_FORMATS` lists them.
 """
@@ -72,7 +73,9 @@ class RowFormat(ABC):
         When the format cannot hold the columns.
     """
 
-    def __init__(self, options: UpsertOptions, part: Literal["key", "value"], columns: Sequence[Column]) -> None:
+    def __init__(
+        self, options: UpsertOptions, part: Literal["key", "value"], columns: Sequence[Column]
+    ) -> None:
         self.options, self.part, self.columns = options, part, tuple(columns)
         self.names = tuple(column.name for column in columns)
         self.rows = RowConverter(columns, options.handling) if columns else None
@@ -83,7 +86,7 @@ class RowFormat(ABC):
         return None
 
     def check_written(self) -> None:
-        """Raise for columns that can be read but not written, and for missing options that writing requires.
+        """Raise for columns that can only be read, and for missing options that writing requires.
 
         Raises
         ------
@@ -102,12 +105,17 @@ class RowFormat(ABC):
         if self.part == "value" and fields:
             reason = f"none of the declared columns ({', '.join(self.names)}) is in the value"
             hint = ": names are case-sensitive, and Connect's schema block is not supported"
-            raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
+            raise MissingFieldError(
+                f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint
+            )
         return (ABSENT,) * len(self.columns)
 
     def cannot_hold(self, column: Column) -> SchemaError:
         """Return the error for a column."""
-        return SchemaError(f"{self.part}_format {getattr(self.options, f'{self.part}_format')!r} cannot hold {column}")
+        return SchemaError(
+            f"{self.part}_format {getattr(self.options, f'{self.part}_format')!r} cannot hold "
+            f"{column}"
+        )
 
     @abstractmethod
     def read(self, data: bytes, headers: Headers) -> Row:
@@ -119,7 +127,7 @@ class RowFormat(ABC):
         """
 
     def values(self, data: bytes) -> Sequence[Any]:
-        """Return the unconverted values of the columns; only csv and raw, which have them at fixed places.
+        """Return the unconverted column values; only csv and raw, which have them at fixed places.
 
         Raises
         ------
@@ -143,7 +151,7 @@ class RowFormat(ABC):
         return read
 
     def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
-        """Return the names in the data, declared or not; a format without names identifies columns by their position.
+        """Return the data's names, declared or not; without names, the position identifies columns.
 
         Raises
         ------
@@ -171,7 +179,9 @@ class Json(RowFormat):
 
     def check(self) -> None:
         """Accept all columns; compile the reader of their values."""
-        self.image: Callable[[bytes], Any] = json_reader(self.rows.shape, spelled=self.rows.spelled) if self.rows else read_object
+        self.image: Callable[[bytes], Any] = (
+            json_reader(self.rows.shape, spelled=self.rows.spelled) if self.rows else read_object
+        )
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read an object."""
@@ -198,13 +208,19 @@ class Json(RowFormat):
     def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
         """Return the object's names, those in the payload for a key in Connect's wrapper."""
         names = _read_names(data)
-        wrapped = self.part == "key" and set(names) <= {"schema", "payload"} and not set(names) & set(self.names)
+        wrapped = (
+            self.part == "key"
+            and set(names) <= {"schema", "payload"}
+            and not set(names) & set(self.names)
+        )
         return key_fields(data).keys() if wrapped else names
 
     def check_written(self) -> None:
         """Raise for a MAP whose keys are not text."""
         iso = self.options.json_timestamp_format_standard == "ISO-8601"
-        self.writer = RowWriter(self.columns, self.options.handling, iso=iso, excerpt=self.options.error_excerpt)
+        self.writer = RowWriter(
+            self.columns, self.options.handling, iso=iso, excerpt=self.options.error_excerpt
+        )
 
     def write(self, row: Row) -> bytes:
         """Return an object, including nulls."""
@@ -218,11 +234,14 @@ class Csv(RowFormat):
         """Raise for nested columns other than arrays."""
         text = Handling(native=False)
         self.writers = [writer(self._cell_type(column), text) for column in self.columns]
-        # The csv module limits fields to 128 KiB, for the whole process; Kafka limits messages itself.
+        # The csv module limits fields to 128 KiB, for the whole process; Kafka limits messages
+        # itself.
         csv.field_size_limit(sys.maxsize)
         options = self.options
         self.escape = options.csv_escape_character or None
-        self.fields = _fields_reader(options.csv_field_delimiter, options.csv_quote_character, self.escape or "")
+        self.fields = _fields_reader(
+            options.csv_field_delimiter, options.csv_quote_character, self.escape or ""
+        )
         self.dialect: dict[str, Any] = {
             "delimiter": options.csv_field_delimiter,
             "quotechar": options.csv_quote_character or None,
@@ -231,7 +250,9 @@ class Csv(RowFormat):
             "strict": True,
         }
         self.literal = options.csv_null_literal
-        self.arrays = [index for index, column in enumerate(self.columns) if column.type.name == "ARRAY"]
+        self.arrays = [
+            index for index, column in enumerate(self.columns) if column.type.name == "ARRAY"
+        ]
         self.start()
 
     def _cell_type(self, column: Column) -> SqlType:
@@ -242,9 +263,15 @@ class Csv(RowFormat):
         return of
 
     def start(self) -> None:
-        """Create a new reader without a partial line; it is reused for all lines, since creating one costs more than reading."""
+        """Create a new reader without a partial line.
+
+        The reader is reused for all lines, since creating one costs more than reading.
+        """
         line: list[str] = []
-        self.feed, self.lines = line.append, csv.reader(iter(lambda: line.pop() if line else None, None), **self.dialect)
+        self.feed, self.lines = (
+            line.append,
+            csv.reader(iter(lambda: line.pop() if line else None, None), **self.dialect),
+        )
 
     def _cells(self, line: str) -> list[str] | None:
         if self.escape and self.escape in line:
@@ -267,29 +294,48 @@ class Csv(RowFormat):
         cells = self._cells(_text(data, "UTF-8"))
         if cells is None or len(cells) != len(self.columns):
             got = 0 if cells is None else len(cells)
-            raise MalformedMessageError(f"expected one line of CSV with {len(self.columns)} fields, got {got}")
+            raise MalformedMessageError(
+                f"expected one line of CSV with {len(self.columns)} fields, got {got}"
+            )
         values: list[Any] = cells
         if self.literal is not None:
             values = [None if text == self.literal else text for text in cells]
         for index in self.arrays:
             text = values[index]
-            values[index] = text if text is None else text.split(self.options.csv_array_element_delimiter) if text else []
+            values[index] = (
+                text
+                if text is None
+                else text.split(self.options.csv_array_element_delimiter)
+                if text
+                else []
+            )
         return values
 
     def write(self, row: Row) -> bytes:
         """Write a line."""
         out = StringIO(newline="")
         try:
-            # The csv module quotes line-ending characters. The message is the line without its ending.
+            # The csv module quotes line-ending characters. The message is the line without its
+            # ending.
             lines = csv.writer(out, lineterminator="\r\n", **self.dialect)
             lines.writerow([self._cell(index, value) for index, value in enumerate(row)])
             line = out.getvalue()[:-2].encode()
             again = self.read(line, ())
         except (csv.Error, UnicodeError, MalformedMessageError) as error:
-            raise self.unwritable(f"the row cannot be written as CSV: {error}; see csv_escape_character") from None
+            raise self.unwritable(
+                f"the row cannot be written as CSV: {error}; see csv_escape_character"
+            ) from None
         for name, value, back in zip(self.names, row, again, strict=True):
-            if repr(value) != repr(back):  # an array element that contains the delimiter, or text equal to the null literal
-                raise self.unwritable("the value would be read back differently; see csv_null_literal, csv_array_element_delimiter", name)
+            if repr(value) != repr(
+                back
+            ):  # an array element that contains the delimiter, or text equal to the null literal
+                raise self.unwritable(
+                    (
+                        "the value would be read back differently; see csv_null_literal, "
+                        "csv_array_element_delimiter"
+                    ),
+                    name,
+                )
         return line
 
     def _cell(self, index: int, value: Any) -> str:
@@ -300,11 +346,15 @@ class Csv(RowFormat):
             return self.options.csv_null_literal
         try:
             if self.columns[index].type.name == "ARRAY":
-                cells = ["" if item is None else item if write is None else write(item) for item in value]
+                cells = [
+                    "" if item is None else item if write is None else write(item) for item in value
+                ]
                 return self.options.csv_array_element_delimiter.join(cells)
             return str(value if write is None else write(value))
         except ConversionError as error:
-            raise self.unwritable(str(error) if self.options.error_excerpt else error.bare or str(error), name) from None
+            raise self.unwritable(
+                str(error) if self.options.error_excerpt else error.bare or str(error), name
+            ) from None
 
 
 _BLANKS = " \t"
@@ -322,7 +372,11 @@ def _fields_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], l
     escaped = rf"{mark}." if escape else "(?!)"
     bare = rf"({plain}(?:{escaped}{plain})*)"
     blanks = f"[{_BLANKS.replace(delimiter, '')}]*"
-    quoted = rf"{quotes}({inside}(?:(?:{quotes}{quotes}|{escaped}){inside})*){quotes}{blanks}" if quote else "((?!))"
+    quoted = (
+        rf"{quotes}({inside}(?:(?:{quotes}{quotes}|{escaped}){inside})*){quotes}{blanks}"
+        if quote
+        else "((?!))"
+    )
     field = re.compile(rf"(?:{quoted}|{f'(?!{quotes})' if quote else ''}{bare}){end}", re.DOTALL)
     letter = rf"{mark}(.)" if escape else "((?!))"
     in_bare = re.compile(letter, re.DOTALL)
@@ -337,8 +391,14 @@ def _fields_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], l
         while True:
             match = field.match(line, at)
             if match is None:
-                raise MalformedMessageError(f"not a line of CSV: there is no field at its character {at + 1}")
-            fields.append(in_bare.sub(character, match[2]) if match[1] is None else in_quoted.sub(character, match[1]))
+                raise MalformedMessageError(
+                    f"not a line of CSV: there is no field at its character {at + 1}"
+                )
+            fields.append(
+                in_bare.sub(character, match[2])
+                if match[1] is None
+                else in_quoted.sub(character, match[1])
+            )
             if match[3] != delimiter:
                 return fields
             at = match.end()
@@ -346,7 +406,15 @@ def _fields_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], l
     return read
 
 
-_RAW = {"BOOLEAN": "?", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}
+_RAW = {
+    "BOOLEAN": "?",
+    "TINYINT": "b",
+    "SMALLINT": "h",
+    "INT": "i",
+    "BIGINT": "q",
+    "FLOAT": "f",
+    "DOUBLE": "d",
+}
 
 
 class Raw(RowFormat):
@@ -356,12 +424,17 @@ class Raw(RowFormat):
         """Raise unless there is one column of a plain type."""
         if len(self.columns) != 1:
             listed = ", ".join(quote(column.name) for column in self.columns) or "none"
-            raise SchemaError(f"{self.part}_format 'raw' holds exactly one column, but the {self.part} has {listed}")
+            raise SchemaError(
+                f"{self.part}_format 'raw' holds exactly one column, but the {self.part} has "
+                f"{listed}"
+            )
         (column,) = self.columns
         if column.type.name not in (*_RAW, "STRING", "CHAR", "VARCHAR", "BINARY"):
             raise self.cannot_hold(column)
         order = ">" if self.options.raw_endianness == "big-endian" else "<"
-        self.layout = struct.Struct(order + _RAW[column.type.name]) if column.type.name in _RAW else None
+        self.layout = (
+            struct.Struct(order + _RAW[column.type.name]) if column.type.name in _RAW else None
+        )
         self.binary = column.type.name == "BINARY"
 
     def read(self, data: bytes, headers: Headers) -> Row:
@@ -374,7 +447,10 @@ class Raw(RowFormat):
         if self.layout is None:
             value: Any = bytes(data) if self.binary else _text(data, self.options.raw_charset)
         elif len(data) != self.layout.size:
-            raise MalformedMessageError(f"expected {self.layout.size} bytes of a raw {self.columns[0].type}, got {len(data)}")
+            raise MalformedMessageError(
+                f"expected {self.layout.size} bytes of a raw {self.columns[0].type}, got "
+                f"{len(data)}"
+            )
         else:
             (value,) = self.layout.unpack(data)
         return (value,)
@@ -383,13 +459,18 @@ class Raw(RowFormat):
         """Write one value."""
         (value,) = row
         if value is None:
-            raise self.unwritable("NULL cannot be written: a null value would be a delete", self.names[0])
+            raise self.unwritable(
+                "NULL cannot be written: a null value would be a delete", self.names[0]
+            )
         if self.layout is not None:
             return self.layout.pack(value)
         try:
             return bytes(value) if self.binary else str(value).encode(self.options.raw_charset)
         except UnicodeError:
-            raise self.unwritable(f"the text has characters that {self.options.raw_charset} cannot encode", self.names[0]) from None
+            raise self.unwritable(
+                f"the text has characters that {self.options.raw_charset} cannot encode",
+                self.names[0],
+            ) from None
 
 
 class Avro(RowFormat):
@@ -400,7 +481,9 @@ class Avro(RowFormat):
         try:
             from cdc_formats.avro import writer as avro_writer
         except ImportError as error:
-            raise MissingDependencyError(f"avro needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
+            raise MissingDependencyError(
+                f"avro needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'"
+            ) from error
         self.schema = avro_writer.record_schema(self.columns)
         self.avro_rows = avro_writer.AvroRows(self.columns, excerpt=self.options.error_excerpt)
         self.to_bytes = avro_writer.avro_bytes(self.schema)
@@ -472,7 +555,9 @@ class AvroConfluent(Avro):
         option = f"{self.part}_avro_confluent_subject"
         subject = getattr(self.options, option)
         if subject is None:
-            raise FormatOptionError(f"upsert-kafka cannot be written without {option}, for example 'orders-{self.part}'")
+            raise FormatOptionError(
+                f"upsert-kafka cannot be written without {option}, for example 'orders-{self.part}'"
+            )
         self.subject: str = subject
 
     def read(self, data: bytes, headers: Headers) -> Row:
@@ -503,7 +588,9 @@ class AvroConfluent(Avro):
         return framed(self.number, super().write(row))
 
 
-ROW_FORMATS: Mapping[str, type[RowFormat]] = dict(zip(ROW_FORMAT_NAMES, (Json, Csv, Raw, Avro, AvroConfluent), strict=True))
+ROW_FORMATS: Mapping[str, type[RowFormat]] = dict(
+    zip(ROW_FORMAT_NAMES, (Json, Csv, Raw, Avro, AvroConfluent), strict=True)
+)
 """The row formats by Flink's names."""
 
 
@@ -511,5 +598,9 @@ def _text(data: bytes, charset: str) -> str:
     try:
         return bytes(data).decode(charset)
     except UnicodeError as error:  # UnicodeDecodeError; some codecs give less
-        where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+        where = (
+            f": {error.reason} at byte {error.start}"
+            if isinstance(error, UnicodeDecodeError)
+            else ""
+        )
         raise MalformedMessageError(f"not {charset}{where}") from None

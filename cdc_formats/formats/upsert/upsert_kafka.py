@@ -1,4 +1,6 @@
-"""upsert-kafka: the Kafka key is the primary key, the value is the newest row, and a null value (tombstone) deletes it.
+"""upsert-kafka: the Kafka key is the primary key, and the value is the newest row.
+
+A null value (tombstone) deletes the row.
 
 ========  =======================================
 value     rows
@@ -14,34 +16,44 @@ A record, with ``key_format="raw"`` and ``value_format="json"``::
     key    101
     value  {"id": 101, "name": "scooter", "weight": 3.14}
 
-Key and value each have a row format: ``json`` (an object), ``csv`` (a line), ``raw`` (the bytes of one column), ``avro`` (with the schema
-derived from the columns) or ``avro-confluent`` (a schema id and Avro; the schema is in a registry). The key has the primary key's columns
-in order, with their names without ``key_fields_prefix``. The value has all columns (``value_fields_include="ALL"``) or all others
-(``"EXCEPT_KEY"``).
+Key and value each have a row format: ``json`` (an object), ``csv`` (a line), ``raw`` (the bytes of
+one column), ``avro`` (with the schema derived from the columns) or ``avro-confluent`` (a schema id
+and Avro; the schema is in a registry). The key has the primary key's columns in order, with their
+names without ``key_fields_prefix``. The value has all columns (``value_fields_include="ALL"``) or
+all others (``"EXCEPT_KEY"``).
 
-Written: an insert and an update as the new row, and a delete as a tombstone. ``-U`` is not written (Flink writes a tombstone, since it can
-be all that it receives when a key is removed).
+Written: an insert and an update as the new row, and a delete as a tombstone. ``-U`` is not written
+(Flink writes a tombstone, since it can be all that it receives when a key is removed).
 
-Absent and null: a column that is not in the value is NULL. With ALL, the value's copy of a key column has precedence if present.
+Absent and null: a column that is not in the value is NULL. With ALL, the value's copy of a key
+column has precedence if present.
 
 Differs from Flink (2.3, its Kafka connector 4.0):
 
-- A null key is an error (Flink silently drops the record, even a tombstone; ``raw`` gives a row with a NULL key).
-- A key column that is missing or null in the value (ALL) is taken from the key (Flink: a NULL primary key).
-- An empty value is an error for json and csv (Flink: no row), and text for ``raw`` STRING, as in Flink. It never deletes.
-- JSON ``null`` as a value is an error, as by default in Flink; ``json_null="delete"`` makes it a delete: Debezium's
-  ExtractNewRecordState writes it in its mode ``tombstone``.
-- A truncated value is an error in every mode; under ``ignore-parse-errors`` Flink's parser makes it a delete of the key.
+- A null key is an error (Flink silently drops the record, even a tombstone; ``raw`` gives a row
+  with a NULL key).
+- A key column that is missing or null in the value (ALL) is taken from the key (Flink: a NULL
+  primary key).
+- An empty value is an error for json and csv (Flink: no row), and text for ``raw`` STRING, as in
+  Flink. It never deletes.
+- JSON ``null`` as a value is an error, as by default in Flink; ``json_null="delete"`` makes it a
+  delete: Debezium's ExtractNewRecordState writes it in its mode ``tombstone``.
+- A truncated value is an error in every mode; under ``ignore-parse-errors`` Flink's parser makes it
+  a delete of the key.
 - A JSON array is not a list of rows.
 - An upsert is ``+U``, as the mode declares (Flink's rows are ``+I`` at runtime).
-- ``csv``: options are common to key and value; ARRAY is the only nested type; no comments, no trailing comma. As in Flink, ``n``, ``r``,
-  ``t`` and ``0`` after the escape character are LF, CR, TAB and NUL, and quoted text may have line breaks.
-- ``avro-confluent`` reads columns by name in each record's schema, and a plain value if there is one column; the id can be in a
-  header. ``avro`` has Flink's types with ``timestamp_mapping.legacy=false``. Options apply to key and value, except the subject.
+- ``csv``: options are common to key and value; ARRAY is the only nested type; no comments, no
+  trailing comma. As in Flink, ``n``, ``r``, ``t`` and ``0`` after the escape character are LF, CR,
+  TAB and NUL, and quoted text may have line breaks.
+- ``avro-confluent`` reads columns by name in each record's schema, and a plain value if there is
+  one column; the id can be in a header. ``avro`` has Flink's types with
+  ``timestamp_mapping.legacy=false``. Options apply to key and value, except the subject.
   `cdc_formats.avro.reader` describes the types.
-- The mode declares deletes with only the key (Flink's connector declares full deletes, so that a sink that requires them may get NULLs).
+- The mode declares deletes with only the key (Flink's connector declares full deletes, so that a
+  sink that requires them may get NULLs).
 
-Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchema and DynamicKafkaRecordSerializationSchema.
+Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchema and
+DynamicKafkaRecordSerializationSchema.
 """
 
 from __future__ import annotations
@@ -68,7 +80,10 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .options import UpsertOptions
 from .row_formats import ROW_FORMATS, Row, RowFormat
 
-_UPDATE, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE  # member lookup on an Enum is slow up to Python 3.11
+_UPDATE, _DELETE = (
+    RowKind.UPDATE_AFTER,
+    RowKind.DELETE,
+)  # member lookup on an Enum is slow up to Python 3.11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +94,17 @@ class UpsertKafka(UpsertOptions):
     ----------
     key_format, value_format : {"json", "csv", "raw", "avro", "avro-confluent"}
     key_fields_prefix : str
-        The prefix of the primary key's columns, which their names in the key lack; requires ``EXCEPT_KEY``.
+        The prefix of the primary key's columns, which their names in the key lack; requires
+        ``EXCEPT_KEY``.
     value_fields_include : {"ALL", "EXCEPT_KEY"}
     json_null : {"fail", "delete"}
         The meaning of JSON ``null`` as a value.
     json_timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written in ``json``: with a blank or with a ``T`` between date and time. Both are read.
+        How timestamps are written in ``json``: with a blank or with a ``T`` between date and time.
+        Both are read.
     csv_field_delimiter, csv_quote_character, csv_escape_character, csv_null_literal, csv_array_element_delimiter : str
-        As in Flink's csv format; an empty quote character disables quoting. By default there is no escape character and no null literal.
+        As in Flink's csv format; an empty quote character disables quoting. By default there is no
+        escape character and no null literal.
     raw_charset : str
         The encoding of a ``raw`` STRING.
     raw_endianness : {"big-endian", "little-endian"}
@@ -96,7 +114,8 @@ class UpsertKafka(UpsertOptions):
     avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
         The registry of ``avro-confluent``, with the options of `registry_options.RegistryOptions`.
     key_avro_confluent_subject, value_avro_confluent_subject : str or None
-        The subjects for writing the schemas; `for_topic` sets ``<topic>-key`` and ``<topic>-value``.
+        The subjects for writing the schemas; `for_topic` sets ``<topic>-key`` and
+        ``<topic>-value``.
     avro_confluent_auto_register_schemas : bool
         Whether a missing schema is registered (as in Flink) or is an error.
     time_zone : str or None
@@ -105,7 +124,9 @@ class UpsertKafka(UpsertOptions):
 
     identifier = "upsert-kafka"
     sampler = "cdc_formats.topics.samplers.upsert_kafka:UpsertKafkaSampler"
-    changelog_mode = ChangelogMode(frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True)
+    changelog_mode = ChangelogMode(
+        frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True
+    )
     reads_key = True
     reads_tombstones = True
     positions = "a record has a key and its newest row, but no position in a log"
@@ -116,13 +137,14 @@ class UpsertKafka(UpsertOptions):
         return "avro-confluent" in (self.key_format, self.value_format)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Raise for a missing primary key, a key without the prefix, and columns that a format cannot hold."""
+        """Raise for no primary key, a key without the prefix, and columns a format cannot hold."""
         if not unique_key:
             raise SchemaError("upsert-kafka needs a primary_key: the columns of the Kafka key")
         wrong = [name for name in unique_key if not name.startswith(self.key_fields_prefix)]
         if wrong:
             raise SchemaError(
-                f"key_fields_prefix is {self.key_fields_prefix!r}, but primary key column {wrong[0]!r} does not begin with it"
+                f"key_fields_prefix is {self.key_fields_prefix!r}, but primary key column "
+                f"{wrong[0]!r} does not begin with it"
             )
         self._parts(columns, unique_key)
 
@@ -133,15 +155,27 @@ class UpsertKafka(UpsertOptions):
         """Return the reader of one table's records."""
         if rows.names_only:
             return _NamesReader(self, self._parts(rows.columns, rows.unique_key)).read
-        return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
+        return _Reader(
+            self,
+            self._parts(rows.columns, rows.unique_key),
+            _CanonicalRows(rows.columns, Handling(), rows.unique_key),
+        ).read
 
-    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of key and row, None in Avro; a missing column is NULL, a missing key column is the key's."""
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope | None:
+        """Return the places of key and row, None in Avro.
+
+        A missing column is NULL. A missing key column is taken from the key.
+        """
         if not {self.key_format, self.value_format} <= {"json", "csv", "raw"}:
             return None
         prefix = len(self.key_fields_prefix)
         parts = self._parts(rows.columns, rows.unique_key)
-        names = [name[prefix:] if index in rows.key_indices else name for index, name in enumerate(rows.names)]
+        names = [
+            name[prefix:] if index in rows.key_indices else name
+            for index, name in enumerate(rows.names)
+        ]
         key = image_shape(rows, rows.key_indices, names)
         return Envelope(
             kinds=Envelope.NEWEST,
@@ -150,19 +184,23 @@ class UpsertKafka(UpsertOptions):
             key=key,
             key_reader=None if self.key_format == "json" else parts.key.batch_reader,
             key_of_rows=True,
-            deletes=(None, b"null") if self.json_null == "delete" and self.value_format == "json" else (None,),
+            deletes=(None, b"null")
+            if self.json_null == "delete" and self.value_format == "json"
+            else (None,),
             columns=parts.value_indices,
         )
 
     def for_topic(self, topic: str) -> UpsertKafka:
-        """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) if it has none."""
+        """Return the format with missing subjects set to ``<topic>-key`` and ``<topic>-value``."""
         return replace(
             self,
             key_avro_confluent_subject=self.key_avro_confluent_subject or f"{topic}-key",
             value_avro_confluent_subject=self.value_avro_confluent_subject or f"{topic}-value",
         )
 
-    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+    def encoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
+    ) -> Encoder:
         """Return the encoder of one table's rows."""
         declared = to_columns(columns)
         self.check(declared, unique_key)
@@ -182,26 +220,46 @@ class UpsertKafka(UpsertOptions):
         if self.value_format == "json":
             return self._read_any_json
         if self.value_format != "avro-confluent":
-            raise InferenceError(f"value_format {self.value_format!r} has no column names to infer a schema from: pass schema")
+            raise InferenceError(
+                f"value_format {self.value_format!r} has no column names to infer a schema from: "
+                "pass schema"
+            )
         return self._read_any_avro
 
-    def _read_any_json(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def _read_any_json(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         if value is None or _is_json_null(value):
             return Ignored.TOMBSTONE
         refuse_other(value)
         return [Event.insert(self._with_key(key, read_object(value), headers), path="$")]
 
-    def _read_any_avro(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def _read_any_avro(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         from cdc_formats.avro.plain_values import plain_value
 
         if value is None:
             return Ignored.TOMBSTONE
         row = plain_value(self.registry, "value", bytes(value), headers)
-        return [Event.insert(self._with_key(key, row if isinstance(row, dict) else {}, headers), path="$")]
+        return [
+            Event.insert(
+                self._with_key(key, row if isinstance(row, dict) else {}, headers), path="$"
+            )
+        ]
 
-    def _with_key(self, key: bytes | None, row: Mapping[str, Any], headers: Headers) -> dict[str, Any]:
+    def _with_key(
+        self, key: bytes | None, row: Mapping[str, Any], headers: Headers
+    ) -> dict[str, Any]:
         """Return a row with the columns of the key that it lacks, as records are read."""
-        return {**{name: part for name, part in self.key_columns(key, headers).items() if name not in row}, **row}
+        return {
+            **{
+                name: part
+                for name, part in self.key_columns(key, headers).items()
+                if name not in row
+            },
+            **row,
+        }
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
@@ -220,15 +278,19 @@ class _Parts:
     def __init__(self, format: UpsertKafka, columns: Sequence[Column], key: Sequence[int]) -> None:
         all_columns = format.value_fields_include == "ALL"
         self.key_indices = tuple(key)
-        self.value_indices = tuple(index for index in range(len(columns)) if all_columns or index not in key)
+        self.value_indices = tuple(
+            index for index in range(len(columns)) if all_columns or index not in key
+        )
         prefix = len(format.key_fields_prefix)
         key_columns = [replace(columns[index], name=columns[index].name[prefix:]) for index in key]
         self.key: RowFormat = ROW_FORMATS[format.key_format](format, "key", key_columns)
-        self.value: RowFormat = ROW_FORMATS[format.value_format](format, "value", [columns[index] for index in self.value_indices])
+        self.value: RowFormat = ROW_FORMATS[format.value_format](
+            format, "value", [columns[index] for index in self.value_indices]
+        )
 
 
 class _CanonicalRows(RowConverter):
-    """The rows of a table whose images are already canonical: whole tuples in the order of the columns."""
+    """A table's rows whose images are already canonical: whole tuples in the columns' order."""
 
     def row(self, image: Any, path: str) -> Row:
         row: Row = image
@@ -252,19 +314,35 @@ class _Reader:
         self.json_null = format.json_null == "delete" and format.value_format == "json"
         self.width = len(rows.columns)
 
-    def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def read(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         key_values = self._key(key, headers)
         if value is None or (self.json_null and _is_json_null(value)):
-            return [Event(_DELETE, self._with_key(key_values, [None] * self.width), None, None, "$", "", rows=self.rows)]
+            return [
+                Event(
+                    _DELETE,
+                    self._with_key(key_values, [None] * self.width),
+                    None,
+                    None,
+                    "$",
+                    "",
+                    rows=self.rows,
+                )
+            ]
         values = self.parts.value.read(value, headers)
         row: list[Any] = [None] * self.width
         for index, part in zip(self.parts.value_indices, values, strict=True):
             row[index] = None if part is ABSENT else part
-        return [Event(_UPDATE, None, self._with_key(key_values, row), None, "", "$", rows=self.rows)]
+        return [
+            Event(_UPDATE, None, self._with_key(key_values, row), None, "", "$", rows=self.rows)
+        ]
 
     def _key(self, key: bytes | None, headers: Headers) -> Row:
         if key is None:
-            raise MissingFieldError("the Kafka key is null: upsert-kafka reads the primary key from it", "", "key")
+            raise MissingFieldError(
+                "the Kafka key is null: upsert-kafka reads the primary key from it", "", "key"
+            )
         try:
             return self.parts.key.read(key, headers)
         except DecodeError as error:
@@ -285,11 +363,19 @@ class _NamesReader:
         self.parts, self.prefix = parts, format.key_fields_prefix
         self.json_null = format.json_null == "delete" and format.value_format == "json"
 
-    def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+    def read(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
         if key is None or value is None or (self.json_null and _is_json_null(value)):
             return []
         names = [self.prefix + name for name in self.parts.key.field_names(key, headers)]
-        return [Event(_UPDATE, None, dict.fromkeys([*names, *self.parts.value.field_names(value, headers)]))]
+        return [
+            Event(
+                _UPDATE,
+                None,
+                dict.fromkeys([*names, *self.parts.value.field_names(value, headers)]),
+            )
+        ]
 
 
 class _Encoder(Encoder):
@@ -299,8 +385,10 @@ class _Encoder(Encoder):
         self.parts = parts
         self.key_of, self.value_of = picker(parts.key_indices), picker(parts.value_indices)
 
-    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
-        """Return the key and value of one change's record; None for ``-U``, since the next row replaces it.
+    def encode(
+        self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None
+    ) -> KeyValue | None:
+        """Return a change's key and value; None for ``-U``, since the next row replaces it.
 
         Raises
         ------

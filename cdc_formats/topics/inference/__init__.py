@@ -1,4 +1,7 @@
-"""Infers a table's columns, primary key and format options from a sample of its topic or from a schema registry."""
+"""Inference of a table's columns, primary key and format options.
+
+The source is a sample of the table's topic or a schema registry.
+"""
 
 from .infer import InferredSchema, infer_schema
 from .sample import ColumnEvidence

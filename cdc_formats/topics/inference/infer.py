@@ -1,15 +1,18 @@
-"""Inferring a table's columns, primary key and format options from a sample of its topic, with the evidence for each.
+"""Inference of a table's columns, primary key and format options from a sample of its topic.
+
+Each comes with its evidence.
 
 ``infer_schema(records, format=...)`` prefers declarations to values, in this order:
 
-1. the columns and the primary key that records declare (`Sampler.declaration`): Connect's schema blocks, Avro schemas of a registry,
-   names of the source's types, the fields of the Kafka key
+1. the columns and the primary key that records declare (`Sampler.declaration`): Connect's schema
+   blocks, Avro schemas of a registry, names of the source's types, the fields of the Kafka key
 2. the values (`observed` has the rules)
 
-Values come from after-images: a before-image may hold filler values (PostgreSQL's default replica identity) or only part of the row.
-Columns have the order of the newest schema, otherwise of the row with the most columns. A column is NOT NULL when a schema declares it
-so, or when it belongs to the primary key. Encodings that depend on the producer's configuration are not guessed: an epoch number stays
-BIGINT, base64 stays STRING, and a note says how to declare the column.
+Values come from after-images: a before-image may hold filler values (PostgreSQL's default replica
+identity) or only part of the row. Columns have the order of the newest schema, otherwise of the row
+with the most columns. A column is NOT NULL when a schema declares it so, or when it belongs to the
+primary key. Encodings that depend on the producer's configuration are not guessed: an epoch number
+stays BIGINT, base64 stays STRING, and a note says how to declare the column.
 
 `infer_schema` decodes the sample with the inferred schema and notes the records that fail.
 """
@@ -23,7 +26,13 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.errors import DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import (
+    DecodeError,
+    FormatOptionError,
+    MissingBeforeImageError,
+    PartialImageError,
+    SchemaError,
+)
 from cdc_formats.format import Format, option_name
 from cdc_formats.printable import printable
 from cdc_formats.values.schema import Column, quote, to_ddl
@@ -80,7 +89,7 @@ class InferredSchema:
 
     @property
     def same_but_for_case(self) -> tuple[str, ...]:
-        """The columns whose names differ from another's by case alone: Spark cannot read them together."""
+        """The columns whose names differ only by case, which Spark cannot read together."""
         lower = Counter(column.name.lower() for column in self.columns)
         return tuple(column.name for column in self.columns if lower[column.name.lower()] > 1)
 
@@ -94,9 +103,11 @@ class InferredSchema:
         return noted
 
     def options_besides(self, named: Iterable[str]) -> dict[str, Any]:
-        """Return the inferred options without those that the user named, also with dots or dashes."""
+        """Return the inferred options except those the user named, also with dots or dashes."""
         names = set(map(option_name, named))
-        return {name: self.format_options[name] for name in self.option_reasons if name not in names}
+        return {
+            name: self.format_options[name] for name in self.option_reasons if name not in names
+        }
 
     @property
     def ddl(self) -> str:
@@ -105,7 +116,11 @@ class InferredSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
-        values = {**vars(self), "schema": self.ddl, "columns": [each.to_dict() for each in self.evidence]}
+        values = {
+            **vars(self),
+            "schema": self.ddl,
+            "columns": [each.to_dict() for each in self.evidence],
+        }
         del values["evidence"]
         return dict(msgspec.to_builtins(values, enc_hook=repr))
 
@@ -116,15 +131,26 @@ class InferredSchema:
             f"{self.format}: {self.rows} rows{of} in {self.records} records",
             *(f"  {each}" for each in self.evidence),
             f"primary key {key}: {self.primary_key_reason}",
-            *(f"{name}={self.format_options[name]!r}: {reason}" for name, reason in self.option_reasons.items()),
-            *(f"note on {', '.join(map(quote, names))}: {note}" for note, names in self.noted_columns.items()),
+            *(
+                f"{name}={self.format_options[name]!r}: {reason}"
+                for name, reason in self.option_reasons.items()
+            ),
+            *(
+                f"note on {', '.join(map(quote, names))}: {note}"
+                for note, names in self.noted_columns.items()
+            ),
             *(f"note: {note}" for note in self.notes),
         ]
         return "\n".join(map(printable, lines))  # names come from messages
 
 
 def infer_schema(
-    records: Iterable[Sample], *, format: str | Format, examples: int = 0, primary_key: Sequence[str] = (), **options: Any
+    records: Iterable[Sample],
+    *,
+    format: str | Format,
+    examples: int = 0,
+    primary_key: Sequence[str] = (),
+    **options: Any,
 ) -> InferredSchema:
     """Infer the columns, the primary key and the format's options from a sample of a topic.
 
@@ -138,7 +164,8 @@ def infer_schema(
     primary_key : sequence of str
         The primary key, if you know it; otherwise it is inferred.
     **options
-        Format options, when `format` is a name: ``table_include`` to choose a table, options that describe the producer.
+        Format options, when `format` is a name: ``table_include`` to choose a table, options that
+        describe the producer.
 
     Raises
     ------
@@ -161,7 +188,11 @@ def infer_schema(
     sample.require_rows()
     key, reason = (tuple(primary_key), "as given") if primary_key else sample.primary_key()
     evidence = tuple(sample.evidence(key))
-    detected = {name: value for name, value in sample.sampler.inferred_options(sample).items() if name not in options}
+    detected = {
+        name: value
+        for name, value in sample.sampler.inferred_options(sample).items()
+        if name not in options
+    }
     inferred = InferredSchema(
         format=chosen.identifier,
         evidence=evidence,
@@ -175,7 +206,9 @@ def infer_schema(
         ignored={ignored.value: count for ignored, count in sample.ignored.items()},
         notes=tuple(sample.notes()),
     )
-    if inferred.same_but_for_case:  # each lacks the rows of the other, which is no error of the producer
+    if (
+        inferred.same_but_for_case
+    ):  # each lacks the rows of the other, which is no error of the producer
         return replace(inferred, notes=(*inferred.notes, case_note(inferred.same_but_for_case)))
     return replace(inferred, notes=(*inferred.notes, *_tried(chosen, inferred, kept)))
 
@@ -183,8 +216,9 @@ def infer_schema(
 def case_note(names: Sequence[str]) -> str:
     """Return the sentence on names that differ by case alone."""
     return (
-        f"columns {' and '.join(map(quote, names))} differ by case alone, as after a column was renamed. Spark ignores the case of names, "
-        "and messages do not: declare the one that new messages have"
+        f"columns {' and '.join(map(quote, names))} differ by case alone, as after a column was "
+        "renamed. Spark ignores the case of names, and messages do not: declare the one that new "
+        "messages have"
     )
 
 
@@ -192,7 +226,9 @@ def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) 
     """Decode the sample with the inferred schema and return a note on failures."""
     detected = {name: inferred.format_options[name] for name in inferred.option_reasons}
     try:
-        decoder = replace(format, **detected).decoder(inferred.columns, unique_key=inferred.primary_key)
+        decoder = replace(format, **detected).decoder(
+            inferred.columns, unique_key=inferred.primary_key
+        )
     except (SchemaError, FormatOptionError) as error:
         yield str(error)
         return
@@ -206,4 +242,7 @@ def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) 
         except DecodeError as error:
             failed.append(error)
     if failed:
-        yield f"{len(failed)} records of the sample do not decode with this schema, the first: {failed[0].without_data()}"
+        yield (
+            f"{len(failed)} records of the sample do not decode with this schema, the first: "
+            f"{failed[0].without_data()}"
+        )

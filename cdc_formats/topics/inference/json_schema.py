@@ -1,4 +1,7 @@
-"""Columns of JSON Schemas: those of Kafka Connect's JsonSchemaConverter, with ``connect.type``, and others."""
+"""Columns of JSON Schemas: those of Kafka Connect's JsonSchemaConverter, and others.
+
+The schemas of the converter have ``connect.type``.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ _MOST_DEEP = 100
 def json_schema_columns(schema: Any, connector: str = "") -> list[DeclaredColumn]:
     """Return the columns of the rows of a JSON Schema, of an envelope or of the rows themselves.
 
-    The type of a column is empty, and inferred from values, if the schema does not say it exactly: ``number``, text with a ``format``, and
-    several types.
+    The type of a column is empty, and inferred from values, if the schema does not say it exactly:
+    ``number``, text with a ``format``, and several types.
 
     Parameters
     ----------
@@ -52,7 +55,9 @@ def _column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
     try:
         return connect_columns({"type": "struct", "fields": [field]}, connector)[0]
     except SchemaError:
-        return DeclaredColumn(Column(str(field["field"]), SqlType(""), field.get("optional") is not False), _INEXACT)
+        return DeclaredColumn(
+            Column(str(field["field"]), SqlType(""), field.get("optional") is not False), _INEXACT
+        )
 
 
 class _Reader:
@@ -68,7 +73,11 @@ class _Reader:
         optional |= isinstance(types, list) and "null" in types
         kind = schema.get("connect.type") or (kinds[0] if len(kinds) == 1 else None)
         # The name of an object is not one of a type that Connect knows.
-        about = {"name": schema.get("title"), "parameters": schema.get("connect.parameters")} if "connect.type" in schema else {}
+        about = (
+            {"name": schema.get("title"), "parameters": schema.get("connect.parameters")}
+            if "connect.type" in schema
+            else {}
+        )
         return {"optional": optional, **about, **self._parts(str(kind), schema, depth)}
 
     def _one(self, schema: Any, depth: int) -> tuple[Mapping[str, Any], bool]:
@@ -77,7 +86,10 @@ class _Reader:
             raise SchemaError("the JSON Schema is nested too deeply, or not an object")
         if isinstance(reference := schema.get("$ref"), str):
             return self._one(self._at(reference), depth + 1)
-        branches = next((schema[each] for each in ("oneOf", "anyOf") if isinstance(schema.get(each), list)), None)
+        branches = next(
+            (schema[each] for each in ("oneOf", "anyOf") if isinstance(schema.get(each), list)),
+            None,
+        )
         if branches is None:
             return schema, False
         others = [each for each in branches if each != {"type": "null"}]
@@ -91,24 +103,41 @@ class _Reader:
             raise SchemaError(f"the JSON Schema refers to {reference[:40]!r}, which is not in it")
         place = self.root
         for name in filter(None, reference[1:].split("/")):
-            place = place.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(place, Mapping) else None
+            place = (
+                place.get(name.replace("~1", "/").replace("~0", "~"))
+                if isinstance(place, Mapping)
+                else None
+            )
         return place
 
     def _parts(self, kind: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        properties, items, more = (schema.get(name) for name in ("properties", "items", "additionalProperties"))
+        properties, items, more = (
+            schema.get(name) for name in ("properties", "items", "additionalProperties")
+        )
         if kind == "array":
             return {"type": "array", "items": self.read(items, depth + 1)}
         if kind in ("object", "map") and isinstance(more, Mapping):
             return {"type": "map", "keys": {"type": "string"}, "values": self.read(more, depth + 1)}
         if kind in ("object", "struct") and isinstance(properties, Mapping):
-            return {"type": "struct", "fields": self._fields(properties, schema.get("required") or (), depth)}
+            return {
+                "type": "struct",
+                "fields": self._fields(properties, schema.get("required") or (), depth),
+            }
         if "connect.type" in schema:
             return {"type": _FLOATS.get(kind, kind)}
         return {"type": None if "format" in schema or "enum" in schema else _PLAIN.get(kind)}
 
-    def _fields(self, properties: Mapping[str, Any], required: Collection[str], depth: int) -> list[dict[str, Any]]:
-        fields = [self._field(name, each, name in required, depth) for name, each in properties.items()]
-        indexes = [each["connect.index"] for each in properties.values() if isinstance(each, Mapping) and "connect.index" in each]
+    def _fields(
+        self, properties: Mapping[str, Any], required: Collection[str], depth: int
+    ) -> list[dict[str, Any]]:
+        fields = [
+            self._field(name, each, name in required, depth) for name, each in properties.items()
+        ]
+        indexes = [
+            each["connect.index"]
+            for each in properties.values()
+            if isinstance(each, Mapping) and "connect.index" in each
+        ]
         if len(indexes) < len(fields) or not all(type(index) is int for index in indexes):
             return fields
         return [fields[place] for place in sorted(range(len(fields)), key=indexes.__getitem__)]
@@ -116,5 +145,7 @@ class _Reader:
     def _field(self, name: str, schema: Any, required: bool, depth: int) -> dict[str, Any]:
         read = self.read(schema, depth + 1)
         # Connect's fields accept null if they are optional; others can be missing, too.
-        declared = isinstance(schema, Mapping) and ("connect.index" in schema or "connect.type" in schema)
+        declared = isinstance(schema, Mapping) and (
+            "connect.index" in schema or "connect.type" in schema
+        )
         return {**read, "field": name, "optional": read["optional"] or not (declared or required)}

@@ -1,25 +1,28 @@
 """The JSON values seen in a column, and the type that holds all of them.
 
-==============================  ==============================================================================================
+==============================  ===================================================================
 values seen                     type
-==============================  ==============================================================================================
+==============================  ===================================================================
 booleans                        BOOLEAN
 integers                        BIGINT; DECIMAL(20,0) or DECIMAL(38,0) beyond 63 bits
-numbers with a fraction         DECIMAL(38,18), or another scale where values have more digits; DOUBLE where one is written with an
-                                exponent above zero or does not fit 38 digits, and in formats whose producer writes exact decimals
+numbers with a fraction         DECIMAL(38,18), or another scale where values have more digits;
+                                DOUBLE where one is written with an exponent above zero or does not
+                                fit 38 digits, and in formats whose producer writes exact decimals
                                 otherwise, unless a value has more than the 17 digits of a double
 ``"NaN"``, ``"Infinity"`` too   DOUBLE
-text                            DATE, TIMESTAMP (all with an offset) or TIMESTAMP_NTZ (none with) where every value is ISO text;
-                                else STRING
+text                            DATE, TIMESTAMP (all with an offset) or TIMESTAMP_NTZ (none with)
+                                where every value is ISO text; else STRING
 arrays                          ARRAY of what the elements are
-objects                         MAP<STRING, ...> where at least two have no field in common to all, and the values are of one type;
-                                else STRUCT
-only nulls, or several kinds    STRING, which holds every JSON value as text (integers and other numbers are one kind)
-==============================  ==============================================================================================
+objects                         MAP<STRING, ...> where at least two have no field in common to all,
+                                and the values are of one type; else STRUCT
+only nulls, or several kinds    STRING, which holds every JSON value as text (integers and other
+                                numbers are one kind)
+==============================  ===================================================================
 
-A decimal has room for more digits than the sample shows: 1.25 may follow 1.5, and too many digits are an error. A DOUBLE would lose
-digits instead. Arrays and objects nested deeper than 20 levels are text. A number's size is no evidence of its type. Text that looks like
-base64 or digits stays text, with a note.
+A decimal has room for more digits than the sample shows: 1.25 may follow 1.5, and too many digits
+are an error. A DOUBLE would lose digits instead. Arrays and objects nested deeper than 20 levels
+are text. A number's size is no evidence of its type. Text that looks like base64 or digits stays
+text, with a note.
 """
 
 from __future__ import annotations
@@ -84,7 +87,11 @@ def _base64(text: str) -> bool:
 
 
 _TIMES = {name: _reads(name) for name in GUESSED_FROM_TEXT}
-_SHAPES: dict[str, Callable[[str], object]] = {**_TIMES, "base64": _base64, "digits": re.compile(r"-?[0-9]+(?:\.[0-9]+)?").fullmatch}
+_SHAPES: dict[str, Callable[[str], object]] = {
+    **_TIMES,
+    "base64": _base64,
+    "digits": re.compile(r"-?[0-9]+(?:\.[0-9]+)?").fullmatch,
+}
 DIGITS = "every value is digits: if it is a number, declare it"
 BASE64 = "every value is base64: if it is BINARY, declare it"
 _BASE64_MARK = re.compile(r"[+/=]")
@@ -101,8 +108,9 @@ class ColumnValues:
     Attributes
     ----------
     kinds : Counter
-        How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``, ``string``, ``array``, ``object``, ``null``;
-        for MongoDB documents also ``double``, ``bytes`` and ``timestamp``.
+        How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``,
+        ``string``, ``array``, ``object``, ``null``; for MongoDB documents also ``double``,
+        ``bytes`` and ``timestamp``.
     shortest, longest : int or None
         The lengths of text.
     examples : list of str
@@ -137,7 +145,11 @@ class ColumnValues:
         add = self._adders.get(kind)
         if add is not None:
             add(self, value)
-        if kind != "null" and len(self.examples) < examples and (shown := _shown(value)) not in self.examples:
+        if (
+            kind != "null"
+            and len(self.examples) < examples
+            and (shown := _shown(value)) not in self.examples
+        ):
             self.examples.append(shown)
 
     def _add_integer(self, value: int) -> None:
@@ -185,7 +197,7 @@ class ColumnValues:
 
     @property
     def has_negative_integers(self) -> bool:
-        """Whether an integer is negative. An unsigned BIGINT from 2**63 is negative when read as a signed number."""
+        """Whether an integer is negative, as is an unsigned BIGINT from 2**63 read as signed."""
         return self._least < 0
 
     @property
@@ -209,7 +221,11 @@ class ColumnValues:
         kinds = set(self.kinds) - {"null"}
         if kinds and kinds <= _NUMBERS:
             return self._number(kinds, exact_numbers)
-        if self._special and self._special == self.kinds["string"] and kinds <= {*_NUMBERS, "string"}:
+        if (
+            self._special
+            and self._special == self.kinds["string"]
+            and kinds <= {*_NUMBERS, "string"}
+        ):
             return SqlType("DOUBLE")
         return self._of_kind(kinds.pop(), exact_numbers) if len(kinds) == 1 else STRING
 
@@ -218,7 +234,11 @@ class ColumnValues:
         if kinds == {"integer"}:
             return self._integer()
         doubles = "double" in kinds or self._exponent or not (exact_numbers or self._beyond_double)
-        return SqlType("DOUBLE") if doubles or self._whole + self._scale > MOST_DIGITS else _decimal(self._whole, self._scale)
+        return (
+            SqlType("DOUBLE")
+            if doubles or self._whole + self._scale > MOST_DIGITS
+            else _decimal(self._whole, self._scale)
+        )
 
     def _integer(self) -> SqlType:
         if self._least >= -(2**63) and self._most < 2**63:
@@ -232,28 +252,45 @@ class ColumnValues:
         if kind == "string":
             return next((SqlType(name) for name in _TIMES if name in self._shapes), STRING)
         if kind == "array" and self._elements is not None:
-            return SqlType("ARRAY", fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),))
+            return SqlType(
+                "ARRAY",
+                fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),),
+            )
         if kind == "object":
             return self._object(exact_numbers)
         return SqlType(_PLAIN.get(kind, "STRING"))
 
     def digits(self) -> SqlType | None:
         """Return a DECIMAL when every value is text of digits, otherwise None."""
-        return _decimal(self._whole, self._scale) if "digits" in self._shapes and self.kinds["string"] == self.values > 0 else None
+        return (
+            _decimal(self._whole, self._scale)
+            if "digits" in self._shapes and self.kinds["string"] == self.values > 0
+            else None
+        )
 
     def _object(self, exact_numbers: bool) -> SqlType:
-        fields = {name: each.type(exact_numbers=exact_numbers) for name, each in self._fields.items()}
+        fields = {
+            name: each.type(exact_numbers=exact_numbers) for name, each in self._fields.items()
+        }
         common = any(each.kinds.total() == self.kinds["object"] for each in self._fields.values())
-        alike = len(set(fields.values())) <= 1 and not any(each.conflict for each in self._fields.values())
+        alike = len(set(fields.values())) <= 1 and not any(
+            each.conflict for each in self._fields.values()
+        )
         if not fields or (alike and not common and self.kinds["object"] > 1):
             value = next(iter(fields.values()), STRING)
-            return SqlType("MAP", fields=(Column("key", STRING, nullable=False), Column("value", value)))
+            return SqlType(
+                "MAP", fields=(Column("key", STRING, nullable=False), Column("value", value))
+            )
         # A field without a name cannot be declared.
-        return STRING if "" in fields else SqlType("STRUCT", fields=tuple(map(Column, fields, fields.values())))
+        return (
+            STRING
+            if "" in fields
+            else SqlType("STRUCT", fields=tuple(map(Column, fields, fields.values())))
+        )
 
     @property
     def are_labels(self) -> bool:
-        """Whether the values are text other than digits and times, as of an ENUM or SET that is not written as numbers."""
+        """Whether the values are text, not digits or times, as of an ENUM or SET kept as text."""
         return self.kinds["string"] > 0 and self.type() == STRING and DIGITS not in self.notes()
 
     @property
@@ -282,14 +319,14 @@ def _exponent(value: Decimal) -> int:
 
 
 def unavailable_forms(placeholder: str) -> list[Any]:
-    """Return the forms of the unavailable-value placeholder: text, bytes in base64 or hex, array and map."""
+    """Return the unavailable-value placeholder's forms: text, base64 or hex bytes, array, map."""
     raw = placeholder.encode()
     texts = [placeholder, base64.b64encode(raw).decode(), raw.hex()]
     return [*texts, *([text] for text in texts), list(raw), {placeholder: placeholder}]
 
 
 def _decimal(whole: int, scale: int) -> SqlType:
-    """Return a DECIMAL with room for more digits before and after the point; STRING when no DECIMAL holds them."""
+    """Return a DECIMAL with spare digits before and after the point; STRING if none holds them."""
     if whole + scale > MOST_DIGITS:
         return STRING
     if scale <= _ROOMY_SCALE and whole <= MOST_DIGITS - _ROOMY_SCALE:

@@ -14,7 +14,7 @@ from cdc_formats.topics.sampler import sampler_of
 
 
 def named_format(format: str | Format, options: Mapping[str, Any]) -> Format:
-    """Return the format of a name and options, or the format itself, to which no options can be added.
+    """Return the format of a name and options, or the format, which takes no options.
 
     Raises
     ------
@@ -23,7 +23,9 @@ def named_format(format: str | Format, options: Mapping[str, Any]) -> Format:
     if not isinstance(format, Format):
         return get_format(format, **options)
     if options:
-        raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
+        raise ArgumentError(
+            f"options require a format's name: pass them to {type(format).__name__}(...) instead"
+        )
     return format
 
 
@@ -45,8 +47,10 @@ class AnyColumns:
         self.sampler = sampler_of(format)
         self._read = format.untyped_reader()
 
-    def events(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
-        """Return the events of one record with the producer's values, or the reason why it has none.
+    def events(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
+        """Return a record's events with the producer's values, or the reason why it has none.
 
         Raises
         ------
@@ -57,7 +61,11 @@ class AnyColumns:
             return Ignored.TOMBSTONE
         try:
             events: Sequence[Event] | Ignored
-            events = self._read(key, value, headers) if self.format.reads_headers else self._read(key, value)
+            events = (
+                self._read(key, value, headers)
+                if self.format.reads_headers
+                else self._read(key, value)
+            )
         except DecodeError as error:
             raise named(error, value) from None
         except RecursionError:

@@ -27,9 +27,13 @@ _UNSIZED = SqlType("DECIMAL")
 """A number whose digits no declaration has."""
 _CELL = {"value", "set", "deletion_ts"}
 _DECIMAL_NOTE = (
-    "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
+    "a number with a fraction, and a value with more digits than this type is an error: declare "
+    "the source's DECIMAL(p,s), or DOUBLE"
 )
-_DOUBLE_NOTE = "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE holds 15 digits"
+_DOUBLE_NOTE = (
+    "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE "
+    "holds 15 digits"
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class ColumnEvidence:
     column : Column
         The chosen name, type and nullability.
     certainty : str
-        The type's source: ``schema block``, ``schema registry``, ``mysqlType``, ``sqlType``, or ``values`` (a guess).
+        The type's source: ``schema block``, ``schema registry``, ``mysqlType``, ``sqlType``, or
+        ``values`` (a guess).
     source_type : str
         The producer's name of the type; empty if unknown.
     seen : mapping
@@ -63,11 +68,20 @@ class ColumnEvidence:
     @property
     def origin(self) -> str:
         """Where the type comes from, in words."""
-        return f"{self.certainty}: {self.source_type}" if self.source_type else f"guessed from {self.certainty}"
+        return (
+            f"{self.certainty}: {self.source_type}"
+            if self.source_type
+            else f"guessed from {self.certainty}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
-        values = {"name": self.column.name, "type": str(self.column.type), "nullable": self.column.nullable, **vars(self)}
+        values = {
+            "name": self.column.name,
+            "type": str(self.column.type),
+            "nullable": self.column.nullable,
+            **vars(self),
+        }
         del values["column"]
         return dict(msgspec.to_builtins(values))
 
@@ -122,7 +136,11 @@ class TopicSample(SampleCounts):
                 if (table := self.reader.table(event.message)) is not None:
                     self.tables[table] += 1
         except (DecodeError, RecursionError) as error:
-            self.refused.append(error if isinstance(error, DecodeError) else MalformedMessageError("nested too deeply"))
+            self.refused.append(
+                error
+                if isinstance(error, DecodeError)
+                else MalformedMessageError("nested too deeply")
+            )
 
     def _add_message(self, declaration: Declaration) -> None:
         self.messages += 1
@@ -144,7 +162,10 @@ class TopicSample(SampleCounts):
         self.with_added += bool(added)
         row = {name: value for name, value in event.after.items() if name not in added}
         if _has_cells(row):
-            raise MalformedMessageError("the row has cells with `value` and `set`, not values, and a null cell means unchanged")
+            raise MalformedMessageError(
+                "the row has cells with `value` and `set`, not values, and a null cell means "
+                "unchanged"
+            )
         self.rows += 1
         for name, value in row.items():
             if name not in self.observed:
@@ -157,23 +178,41 @@ class TopicSample(SampleCounts):
             self.order = list(row)
 
     def require_rows(self) -> None:
-        """Raise an error when the sample has no rows and declares no columns, or has rows of several tables."""
+        """Raise if the sample has neither rows nor declared columns, or several tables' rows."""
         format = self.format.identifier
         if not self.rows and not self.declared:
-            ignored = ", ".join(f"{count} {reason.value}" for reason, count in self.ignored.items()) or "none"
-            refused = f"; {len(self.refused)} could not be read, the first: {self.refused[0].without_data()}" if self.refused else ""
+            ignored = (
+                ", ".join(f"{count} {reason.value}" for reason, count in self.ignored.items())
+                or "none"
+            )
+            refused = (
+                (
+                    f"; {len(self.refused)} could not be read, the first: "
+                    f"{self.refused[0].without_data()}"
+                )
+                if self.refused
+                else ""
+            )
             raise InferenceError(
-                f"the sample has no row of {format} to infer a schema from (ignored: {ignored}{refused}): "
-                "take a larger sample, check the format and its filters, or pass schema"
+                f"the sample has no row of {format} to infer a schema from (ignored: "
+                f"{ignored}{refused}): take a larger sample, check the format and its filters, or "
+                "pass schema"
             )
         self._require_one_table()
 
     def _require_one_table(self) -> None:
-        filters = [option for option in reversed(list(self.format.table_identity.values())) if option]
+        filters = [
+            option for option in reversed(list(self.format.table_identity.values())) if option
+        ]
         if len(self.tables) > 1 and all(getattr(self.format, name) is None for name in filters):
-            listed = ", ".join(f"{'.'.join(table)} ({count} changes)" for table, count in self.tables.most_common(20))
+            listed = ", ".join(
+                f"{'.'.join(table)} ({count} changes)"
+                for table, count in self.tables.most_common(20)
+            )
             more = f" and {len(self.tables) - 20} more" if len(self.tables) > 20 else ""
-            choose = f"choose one with {filters[0]}, a regular expression" if filters else "pass schema"
+            choose = (
+                f"choose one with {filters[0]}, a regular expression" if filters else "pass schema"
+            )
             raise InferenceError(f"the topic has several tables: {listed}{more}; {choose}")
 
     def primary_key(self) -> tuple[tuple[str, ...], str]:
@@ -185,7 +224,9 @@ class TopicSample(SampleCounts):
             listed = " and ".join(f"({', '.join(names)})" for names in keys)
             return (), f"it changes in the sample, {listed}: pass primary_key"
         names = self._spelled(keys[0])
-        unknown = [name for name in names if name not in self.observed and name not in self.declared]
+        unknown = [
+            name for name in names if name not in self.observed and name not in self.declared
+        ]
         if unknown:
             return (), f"the key has {', '.join(unknown)}, which no row has: pass primary_key"
         return names, f"{self.key_sources[keys[0]]}, in {self.keys[keys[0]]} records"
@@ -193,7 +234,9 @@ class TopicSample(SampleCounts):
     def _spelled(self, names: tuple[str, ...]) -> tuple[str, ...]:
         # Maxwell writes the names of a key in lower case.
         by_lower = {name.lower(): name for name in (*self.observed, *self.declared)}
-        return tuple(name if name in self.observed else by_lower.get(name.lower(), name) for name in names)
+        return tuple(
+            name if name in self.observed else by_lower.get(name.lower(), name) for name in names
+        )
 
     def evidence(self, key: Sequence[str]) -> Iterator[ColumnEvidence]:
         """Return the evidence for each column, in the columns' order."""
@@ -209,7 +252,11 @@ class TopicSample(SampleCounts):
         if column is None:
             column = Column(name, seen.type(exact_numbers=self.sampler.exact_numbers))
             notes = [*notes, *self._guess_notes(seen, column.type)]
-        notes = list(self.sampler.column_notes(column, seen, notes, guessed=not source_type, connectors=self.connectors))
+        notes = list(
+            self.sampler.column_notes(
+                column, seen, notes, guessed=not source_type, connectors=self.connectors
+            )
+        )
         if missing:
             notes = [*notes, f"not in {missing} of {self.rows} rows"]
         column = replace(column, nullable=not of_key and (column.nullable or missing > 0))
@@ -218,13 +265,17 @@ class TopicSample(SampleCounts):
             certainty=self.certainty[name] if source_type else VALUES,
             source_type=source_type,
             seen=dict(sorted(seen.kinds.items(), key=lambda pair: (pair[0] == "null", -pair[1]))),
-            lengths=None if seen.shortest is None or seen.longest is None else (seen.shortest, seen.longest),
+            lengths=None
+            if seen.shortest is None or seen.longest is None
+            else (seen.shortest, seen.longest),
             examples=tuple(seen.examples),
             notes=tuple(dict.fromkeys(notes)),
         )
 
-    def _declared(self, name: str, seen: ColumnValues, declared: Sequence[DeclaredColumn]) -> tuple[Column | None, str, list[str]]:
-        """Return the column as its producer declares it, the producer's name of its type, and notes."""
+    def _declared(
+        self, name: str, seen: ColumnValues, declared: Sequence[DeclaredColumn]
+    ) -> tuple[Column | None, str, list[str]]:
+        """Return the column as the producer declares it, the producer's type name, and notes."""
         notes = [each.note for each in declared if each.note]
         types = _types_of(declared, seen)
         if not types:
@@ -237,7 +288,11 @@ class TopicSample(SampleCounts):
         if len(set(types)) > 1:
             notes.append("its type changes in the sample: the wider one is used")
         source_types = ", then ".join(dict.fromkeys(each.source_type for each in declared))
-        return Column(name, sql_type, any(each.column.nullable for each in declared)), source_types, notes
+        return (
+            Column(name, sql_type, any(each.column.nullable for each in declared)),
+            source_types,
+            notes,
+        )
 
     def _guess_notes(self, seen: ColumnValues, sql_type: SqlType) -> Iterator[str]:
         yield from seen.notes()
@@ -250,7 +305,10 @@ class TopicSample(SampleCounts):
     def notes(self) -> Iterator[str]:
         """Return notes for the user on the whole sample."""
         if self.refused:
-            yield f"{len(self.refused)} records could not be read, the first: {self.refused[0].without_data()}"
+            yield (
+                f"{len(self.refused)} records could not be read, the first: "
+                f"{self.refused[0].without_data()}"
+            )
         if not self.rows:
             yield "the sample has only deletes: the columns are those that its messages declare"
         if len(self.tables) > 1:
@@ -269,9 +327,11 @@ def _types_of(declared: Sequence[DeclaredColumn], seen: ColumnValues) -> list[Sq
 
 
 def _has_cells(row: Mapping[str, Any]) -> bool:
-    """Whether the values of a row are the cells of Debezium's connectors for Cassandra and YugabyteDB."""
+    """Return whether a row's values are cells of Debezium's Cassandra or YugabyteDB connector."""
     cells = [value for value in row.values() if value is not None]
-    return bool(cells) and all(isinstance(cell, dict) and {"value", "set"} <= set(cell) <= _CELL for cell in cells)
+    return bool(cells) and all(
+        isinstance(cell, dict) and {"value", "set"} <= set(cell) <= _CELL for cell in cells
+    )
 
 
 def _leaves(sql_type: SqlType) -> Iterator[SqlType]:

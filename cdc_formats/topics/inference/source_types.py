@@ -1,25 +1,30 @@
-"""Converts declared types to `Column`: Kafka Connect schemas, Avro schemas, MySQL type names, JDBC type numbers.
+"""Declared types as `Column`: Kafka Connect and Avro schemas, MySQL type names, JDBC type numbers.
 
 Each type holds all values of the source's type as the producer writes them. Nothing is guessed:
 
-=====================================  =====================================================================================
+=====================================  ============================================================
 Connect                                column
-=====================================  =====================================================================================
+=====================================  ============================================================
 ``int8`` to ``int64``, ``boolean``     TINYINT to BIGINT, BOOLEAN
 ``float``, ``double``                  FLOAT, DOUBLE
 ``string``, ``bytes``                  STRING, BINARY
-``Decimal``                            DECIMAL(p,s), with p of ``connect.decimal.precision``, else 38
+``Decimal``                            DECIMAL(p,s), with p of ``connect.decimal.precision``, else
+                                       38
 ``Date``; ``Time``, ``Timestamp``      DATE; TIME(p), TIMESTAMP_NTZ(p), with p of the unit
-MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIME goes from -838 to 838 hours
+MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIME goes from -838 to
+                                       838 hours
 ``ZonedTimestamp``                     TIMESTAMP
-``ZonedTime``, ``Interval``            STRING: Spark has no type for an offset of a time, or for months
+``ZonedTime``, ``Interval``            STRING: Spark has no type for an offset of a time, or for
+                                       months
 ``MicroDuration``, ``NanoDuration``    INTERVAL DAY TO SECOND
-``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY> (a declared DECIMAL(p,s) reads it too)
+``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY> (a declared DECIMAL(p,s)
+                                       reads it too)
 ``array``, ``map``, ``struct``         ARRAY, MAP, STRUCT
-=====================================  =====================================================================================
+=====================================  ============================================================
 
-Avro schemas are converted to Connect schemas first (``connect.name``, ``connect.parameters``, ``connect.type``);
-without a Connect name, Avro's logical types apply: ``timestamp-*`` is an instant and ``local-timestamp-*`` is not.
+Avro schemas are converted to Connect schemas first (``connect.name``, ``connect.parameters``,
+``connect.type``); without a Connect name, Avro's logical types apply: ``timestamp-*`` is an instant
+and ``local-timestamp-*`` is not.
 """
 
 from __future__ import annotations
@@ -40,7 +45,8 @@ STRING = SqlType("STRING")
 MYSQL_CONNECTORS = ("mysql", "mariadb")
 
 
-# -------------------------------------------------------------------------------------------------------- Kafka Connect
+# --------------------------------------------------------------------------------------------------
+# Kafka Connect
 
 _PLAIN = {
     "int8": "TINYINT",
@@ -100,11 +106,13 @@ def connect_columns(schema: Mapping[str, Any], connector: str = "") -> list[Decl
 
 
 def row_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of the rows: that of an envelope's ``after`` (or ``before``), or the schema itself."""
+    """Return the rows' schema: an envelope's ``after`` (or ``before``), or the schema itself."""
     fields = {field.get("field"): field for field in _fields(schema)}
     image: Mapping[str, Any] = fields.get("after") or fields.get("before") or {}
     # The sink of Flink CDC describes only the two images.
-    envelope = "op" in fields or (set(fields) <= {"before", "after"} and image.get("type") == "struct")
+    envelope = "op" in fields or (
+        set(fields) <= {"before", "after"} and image.get("type") == "struct"
+    )
     return image if image and envelope else schema
 
 
@@ -112,7 +120,11 @@ def _fields(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     fields = schema.get("fields")
     if schema.get("type") != "struct" or not isinstance(fields, list):
         raise SchemaError("expected a Connect schema of a struct with its fields")
-    return [field for field in fields if isinstance(field, Mapping) and isinstance(field.get("field"), str)]
+    return [
+        field
+        for field in fields
+        if isinstance(field, Mapping) and isinstance(field.get("field"), str)
+    ]
 
 
 def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
@@ -122,16 +134,21 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
     source_type = str(name or kind) + (f", {source} in the source" if source else "")
     if kind == "int64" and "UNSIGNED" in source.upper() and source.upper().startswith("BIGINT"):
         note = "written as a signed 64-bit number: bigint_unsigned_handling_mode='long'"
-        return DeclaredColumn(Column(str(field["field"]), UNSIGNED_BIGINT, nullable), source_type, note)
+        return DeclaredColumn(
+            Column(str(field["field"]), UNSIGNED_BIGINT, nullable), source_type, note
+        )
     note = {
         _VARIABLE_SCALE: "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
-        DEBEZIUM_TIME + "MicroDuration": "months of an interval count as the connector's average month",
+        DEBEZIUM_TIME
+        + "MicroDuration": "months of an interval count as the connector's average month",
     }.get(str(name), "")
     if name == CONNECT + "Decimal" and not _parameter(field, "connect.decimal.precision"):
         note = "the schema has no precision: 38 holds every value"
         if kind == "bytes" and _parameter(field, "scale") == "0":
             note += "; an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
-    return DeclaredColumn(Column(str(field["field"]), _connect_type(field, connector), nullable), source_type, note)
+    return DeclaredColumn(
+        Column(str(field["field"]), _connect_type(field, connector), nullable), source_type, note
+    )
 
 
 def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
@@ -143,14 +160,20 @@ def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
     if name in _TIMES:
         return _TIMES[name]
     if kind == "array":
-        return SqlType("ARRAY", fields=(Column("element", _connect_type(_part(field, "items"), connector)),))
+        return SqlType(
+            "ARRAY", fields=(Column("element", _connect_type(_part(field, "items"), connector)),)
+        )
     if kind == "map":
         key, value = (_connect_type(_part(field, part), connector) for part in ("keys", "values"))
         return SqlType("MAP", fields=(Column("key", key, nullable=False), Column("value", value)))
     if kind == "struct":
-        return SqlType("STRUCT", fields=tuple(each.column for each in connect_columns(field, connector)))
+        return SqlType(
+            "STRUCT", fields=tuple(each.column for each in connect_columns(field, connector))
+        )
     if kind not in _PLAIN:
-        raise SchemaError(f"unsupported Connect type {kind!r} of {field.get('field', 'an element')!r}")
+        raise SchemaError(
+            f"unsupported Connect type {kind!r} of {field.get('field', 'an element')!r}"
+        )
     return SqlType(_PLAIN[kind])
 
 
@@ -175,13 +198,23 @@ def _decimal(precision: str, scale: str) -> SqlType:
     return SqlType("DECIMAL", most, min(after, most))
 
 
-# ----------------------------------------------------------------------------------------------------------------- Avro
+# --------------------------------------------------------------------------------------------------
+# Avro
 
-_AVRO_PLAIN = {"int": "int32", "long": "int64", "float": "float", "double": "double", "boolean": "boolean", "string": "string"}
+_AVRO_PLAIN = {
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "string": "string",
+}
 _AVRO_BYTES = ("bytes", "fixed")
 
 
-def avro_columns(schema: Any, connector: str = "", *, names: Mapping[str, Any] | None = None) -> list[DeclaredColumn]:
+def avro_columns(
+    schema: Any, connector: str = "", *, names: Mapping[str, Any] | None = None
+) -> list[DeclaredColumn]:
     """Return the columns of an Avro schema: those of a record, or of the rows in an envelope.
 
     Parameters
@@ -223,12 +256,17 @@ def connect_schema_of(schema: Any, *, names: Mapping[str, Any] | None = None) ->
 
 
 def field_names(schema: Any, *, names: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the field names of a record's Avro schema, nothing for other schemas; see `connect_schema_of`."""
-    return tuple(field["field"] for field in connect_schema_of(schema, names=names).get("fields", ()))
+    """Return the field names of a record's Avro schema, else nothing; see `connect_schema_of`."""
+    return tuple(
+        field["field"] for field in connect_schema_of(schema, names=names).get("fields", ())
+    )
 
 
 class _Avro:
-    """Reads one Avro schema: `named` are types that other schemas define, `known` those defined so far in this one."""
+    """The reader of one Avro schema.
+
+    `named` are types that other schemas define. `known` are those defined so far in this one.
+    """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.named = named
@@ -256,12 +294,19 @@ class _Avro:
 
     def _parts(self, kind: str, schema: Mapping[str, Any], space: str) -> dict[str, Any]:
         if kind == "record":
-            fields = [{**self.read(field.get("type"), space), "field": field.get("name")} for field in schema.get("fields", ())]
+            fields = [
+                {**self.read(field.get("type"), space), "field": field.get("name")}
+                for field in schema.get("fields", ())
+            ]
             return {"type": "struct", "fields": fields}
         if kind == "array":
             return _array_or_map(self.read(schema.get("items"), space))
         if kind == "map":
-            return {"type": "map", "keys": {"type": "string"}, "values": self.read(schema.get("values"), space)}
+            return {
+                "type": "map",
+                "keys": {"type": "string"},
+                "values": self.read(schema.get("values"), space),
+            }
         if kind == "enum":
             return {"type": "string"}
         if kind in _AVRO_BYTES or kind in _AVRO_PLAIN:
@@ -271,7 +316,9 @@ class _Avro:
     def _union(self, branches: Sequence[Any], space: str) -> dict[str, Any]:
         types = [branch for branch in branches if branch not in ("null", {"type": "null"})]
         if len(types) != 1:
-            raise SchemaError(f"an Avro union of {len(types)} types has no column type: declare the schema")
+            raise SchemaError(
+                f"an Avro union of {len(types)} types has no column type: declare the schema"
+            )
         return {**self.read(types[0], space), "optional": len(branches) > 1}
 
     def _by_name(self, name: str, space: str) -> dict[str, Any]:
@@ -284,7 +331,9 @@ class _Avro:
         if connect is None:
             raise SchemaError(f"the Avro schema uses a type {name!r} that it does not define")
         if "type" not in connect:
-            raise SchemaError(f"the Avro type {name!r} contains itself, which no column type supports")
+            raise SchemaError(
+                f"the Avro type {name!r} contains itself, which no column type supports"
+            )
         return dict(connect)
 
 
@@ -306,20 +355,28 @@ def _full_name(name: str, space: str) -> str:
 
 
 def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name and parameters of a Connect schema, from Connect's properties or the logical type."""
+    """Return a Connect schema's name and parameters, by Connect's properties or logical type."""
     logical, parameters = schema.get("logicalType"), dict(schema.get("connect.parameters") or {})
     name = schema.get("connect.name")
     if logical == "decimal":
-        parameters = {"scale": str(schema.get("scale", 0)), "connect.decimal.precision": str(schema.get("precision", "")), **parameters}
+        parameters = {
+            "scale": str(schema.get("scale", 0)),
+            "connect.decimal.precision": str(schema.get("precision", "")),
+            **parameters,
+        }
         name = CONNECT + "Decimal"
     elif name is None and isinstance(logical, str) and _AVRO + logical in _TIMES:
         name = _AVRO + logical
     if name is None and schema.get("type") == "record":
         name = _full_name(str(schema.get("name")), _namespace(schema, ""))
-    return {**({"name": name} if name else {}), **({"parameters": parameters} if parameters else {})}
+    return {
+        **({"name": name} if name else {}),
+        **({"parameters": parameters} if parameters else {}),
+    }
 
 
-# ---------------------------------------------------------------------------------------------------------------- MySQL
+# --------------------------------------------------------------------------------------------------
+# MySQL
 
 _MYSQL_TYPE = re.compile(r"([a-z]+[0-9]?(?: precision)?)\s*(?:\((.*)\))?([a-z ]*)", re.DOTALL)
 _SIGNED = {
@@ -355,7 +412,14 @@ _GEOMETRIES = (
     "geometrycollection",
     "geomcollection",
 )
-_UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT", "integer": "BIGINT", "bigint": ""}
+_UNSIGNED = {
+    "tinyint": "SMALLINT",
+    "smallint": "INT",
+    "mediumint": "INT",
+    "int": "BIGINT",
+    "integer": "BIGINT",
+    "bigint": "",
+}
 _MYSQL_OTHER = {
     "float": SqlType("FLOAT"),
     "double": SqlType("DOUBLE"),
@@ -373,12 +437,15 @@ _MYSQL_OTHER = {
     **{name: SqlType("BINARY") for name in ("binary", "varbinary", "vector", *_GEOMETRIES)},
     "serial": UNSIGNED_BIGINT,  # BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
 }
-_NO_PRECISION = "the type has no precision: declare the source's DECIMAL(p,s), because a value with more digits than this type is an error"
+_NO_PRECISION = (
+    "the type has no precision: declare the source's DECIMAL(p,s), because a value with more "
+    "digits than this type is an error"
+)
 _LABELLED = ("enum", "set")
 
 
 def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
-    """Return the type for a MySQL type name (None if unknown) and a note; a DECIMAL may have no precision.
+    """Return the type for a MySQL type name (None: unknown) and a note; DECIMAL may lack precision.
 
     Parameters
     ----------
@@ -400,10 +467,20 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
         return _mysql_integer(kind, unsigned="unsigned" in rest or "zerofill" in rest), ""
     if kind in ("decimal", "numeric", "dec", "fixed"):
         precision, _, scale = size.partition(",")
-        return (_decimal(precision.strip(), scale.strip()), "") if precision else (SqlType("DECIMAL"), _NO_PRECISION)
+        return (
+            (_decimal(precision.strip(), scale.strip()), "")
+            if precision
+            else (SqlType("DECIMAL"), _NO_PRECISION)
+        )
     if kind in ("datetime", "timestamp"):
-        return _mysql_timestamp(int(size) if size.isdigit() else 0, instant=kind == "timestamp", zoned=zoned)
-    note = "the label's number (SET: one bit per label): only the table definition has the labels" if kind in _LABELLED else ""
+        return _mysql_timestamp(
+            int(size) if size.isdigit() else 0, instant=kind == "timestamp", zoned=zoned
+        )
+    note = (
+        "the label's number (SET: one bit per label): only the table definition has the labels"
+        if kind in _LABELLED
+        else ""
+    )
     return _MYSQL_OTHER.get(kind), note
 
 
@@ -414,7 +491,14 @@ def _mysql_integer(kind: str, *, unsigned: bool) -> SqlType:
 
 
 def _mysql_timestamp(digits: int, *, instant: bool, zoned: bool) -> tuple[SqlType, str]:
-    note = "" if zoned or not instant else "an instant in the zone of the producer's session: set time_zone to read it as TIMESTAMP"
+    note = (
+        ""
+        if zoned or not instant
+        else (
+            "an instant in the zone of the producer's session: set time_zone to read it as "
+            "TIMESTAMP"
+        )
+    )
     return SqlType("TIMESTAMP" if instant and zoned else "TIMESTAMP_NTZ", digits), note
 
 
@@ -443,9 +527,9 @@ _JDBC = {
 
 
 def jdbc_type(number: int) -> SqlType | None:
-    """Return the type for a number of ``java.sql.Types``, None if unknown; a DECIMAL has no precision.
+    """Return the type for a ``java.sql.Types`` number, None if unknown; a DECIMAL has no precision.
 
-    The number does not show whether an integer is unsigned, so integers get the next larger type. 2004 (BLOB) is unknown because
-    it is MySQL's JSON too.
+    The number does not show whether an integer is unsigned, so integers get the next larger type.
+    2004 (BLOB) is unknown because it is MySQL's JSON too.
     """
     return SqlType(_JDBC[number]) if number in _JDBC else None

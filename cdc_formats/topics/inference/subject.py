@@ -1,4 +1,4 @@
-"""Infers a schema from a schema registry alone: the newest schemas of a topic's subjects, no records."""
+"""Schema inference from a registry alone: the newest schemas of a topic's subjects, no records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
     Parameters
     ----------
     subject : str
-        The subject of a topic's values, for example ``orders-value``. The primary key is taken from ``orders-key``, if registered.
+        The subject of a topic's values, for example ``orders-value``. The primary key is taken from
+        ``orders-key``, if registered.
     format : str or Format
         ``debezium-avro-confluent``, or ``upsert-kafka`` with its registry's options.
     **options
@@ -44,7 +45,9 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
     chosen = named_format(format, options)
     registry = sampler_of(chosen).registry
     if registry is None:
-        raise ArgumentError(f"{chosen.identifier} does not use a schema registry: call infer_schema() with a sample")
+        raise ArgumentError(
+            f"{chosen.identifier} does not use a schema registry: call infer_schema() with a sample"
+        )
     registry.require_url("url")
     schema = registry.client.newest(subject)
     if schema is None:
@@ -52,9 +55,15 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
     try:
         declared = avro_columns(schema.top, names=schema.names)
     except SchemaError as error:
-        raise InferenceError(f"the newest schema of {subject!r} does not describe a table: {error.args[0]}") from None
+        raise InferenceError(
+            f"the newest schema of {subject!r} does not describe a table: {error.args[0]}"
+        ) from None
     key_subject = subject.removesuffix(_VALUE) + _KEY
-    key = _key(registry, key_subject, {each.column.name for each in declared}) if subject.endswith(_VALUE) else ()
+    key = (
+        _key(registry, key_subject, {each.column.name for each in declared})
+        if subject.endswith(_VALUE)
+        else ()
+    )
     evidence = [
         ColumnEvidence(
             replace(each.column, nullable=each.column.nullable and each.column.name not in key),
@@ -68,7 +77,9 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
         format=chosen.identifier,
         evidence=tuple(evidence),
         primary_key=key,
-        primary_key_reason=f"the fields of {key_subject}" if key else "the registry has no key subject with these columns",
+        primary_key_reason=f"the fields of {key_subject}"
+        if key
+        else "the registry has no key subject with these columns",
         format_options=options,
         option_reasons={},
         tables=(),

@@ -1,4 +1,6 @@
-"""Profiles a topic from a sample: format, tables, keys, positions, unreadable records, and the call that reads it.
+"""Profile of a topic from a sample: format, tables, keys, positions and unreadable records.
+
+It includes the call that reads the topic.
 
 `profile_records` is pure; `cdc_formats.topics.kafka.profile_topic` reads the sample from Kafka.
 """

@@ -1,4 +1,4 @@
-"""Writes the ``from_kafka_changelog`` call that reads a table. Unknown facts become comments, never guesses."""
+"""The ``from_kafka_changelog`` call for a table; unknown facts become comments, never guesses."""
 
 from __future__ import annotations
 
@@ -43,16 +43,26 @@ def call_text(
     """
     comments = [*notes, *_table_notes(format, table)]
     if connection:
-        comments.append(f"options: add Spark's kafka.* options that match the sample's client: {', '.join(sorted(connection))}")
+        comments.append(
+            "options: add Spark's kafka.* options that match the sample's client: "
+            f"{', '.join(sorted(connection))}"
+        )
     if _SECRET in table.options.values():
         comments.append('format_options: replace "..." with the secret')
     return "\n".join(
         [
             "from normalize import from_kafka_changelog",
             "",
-            *(f"# {line}" for note in comments for line in wrap(printable(note), _COMMENT, break_on_hyphens=False)),
+            *(
+                f"# {line}"
+                for note in comments
+                for line in wrap(printable(note), _COMMENT, break_on_hyphens=False)
+            ),
             "changes = from_kafka_changelog(",
-            *(f"    {line}" for line in _arguments(topic, servers or _SERVERS, format.identifier, table)),
+            *(
+                f"    {line}"
+                for line in _arguments(topic, servers or _SERVERS, format.identifier, table)
+            ),
             ")",
         ]
     )
@@ -95,7 +105,11 @@ def literal(value: Any) -> str:
 
 
 def _mapping(values: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{literal(name)}: {literal(value)}" for name, value in values.items()) + "}"
+    return (
+        "{"
+        + ", ".join(f"{literal(name)}: {literal(value)}" for name, value in values.items())
+        + "}"
+    )
 
 
 def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
@@ -103,19 +117,28 @@ def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
         yield _without_key(format)
         has_updates = format.reads_key and format.changelog_mode.contains(RowKind.UPDATE_BEFORE)
         if has_updates and table.before.updates > table.before.updates_with:
-            yield "an update of a table without a key does not identify the replaced row and is an error: see mode"
+            yield (
+                "an update of a table without a key does not identify the replaced row and is an "
+                "error: see mode"
+            )
     if table.schema is None:
         return
     yield from (f"{', '.join(names)}: {note}" for note, names in table.schema.noted_columns.items())
     guessed = [each.column.name for each in table.schema.evidence if not each.source_type]
     if guessed:
-        yield f"types guessed from the sample's values; other values may not fit: {', '.join(guessed)}"
+        yield (
+            "types guessed from the sample's values; other values may not fit: "
+            f"{', '.join(guessed)}"
+        )
     yield from table.schema.notes
 
 
 def _without_key(format: Format) -> str:
     if format.changelog_mode == ChangelogMode.all():
-        return "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove duplicates"
+        return (
+            "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove "
+            "duplicates"
+        )
     return f"no primary key is known, and {format.identifier} needs one: pass primary_key=[...]"
 
 
@@ -131,9 +154,15 @@ def topic_notes(ignored: Mapping[str, int], corrupt: int, positions: Positions) 
     positions : Positions
     """
     if corrupt:
-        yield f"{corrupt} records of the sample cannot be read and would fail the query: see mode='PERMISSIVE' and mode=DeadLetter(...)"
+        yield (
+            f"{corrupt} records of the sample cannot be read and would fail the query: see "
+            "mode='PERMISSIVE' and mode=DeadLetter(...)"
+        )
     if truncated := ignored.get(Ignored.TRUNCATE.value):
-        yield f"{truncated} records of the sample truncate the table, which fails the query: see on_truncate and control_events"
+        yield (
+            f"{truncated} records of the sample truncate the table, which fails the query: see "
+            "on_truncate and control_events"
+        )
     if positions.placed and not positions.unplaced and positions.redelivered:
         drops = "normalize=ChangelogNormalize(order='source') drops them (it requires primary_key)"
         yield f"{positions.redelivered} events of the sample are redeliveries: {drops}"

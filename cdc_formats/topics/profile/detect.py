@@ -1,14 +1,15 @@
-"""Detects the format of a topic: every registered format reads the sample, and the best one is chosen.
+"""Detection of a topic's format: every registered format reads the sample, and the best is chosen.
 
-A format is *specific* when it refuses a JSON object that no CDC tool writes; the others read any JSON object as a row. Formats are
-ranked by:
+A format is *specific* when it refuses a JSON object that no CDC tool writes; the others read any
+JSON object as a row. Formats are ranked by:
 
 1. specific formats first
 2. the number of values that the format understands
 3. the number of values with a field that only this format writes (``_tidb``, ``__op``)
 
-A *fallback* describes the messages of many producers by its options (op-json). It is tried only if no specific format reads the sample.
-The reason lists formats that rank equal to the chosen one. Formats of other packages are tried like the built-in ones.
+A *fallback* describes the messages of many producers by its options (op-json). It is tried only if
+no specific format reads the sample. The reason lists formats that rank equal to the chosen one.
+Formats of other packages are tried like the built-in ones.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {"format": self.identifier, **{name: value for name, value in vars(self).items() if name not in _NOT_SHOWN}}
+        return {
+            "format": self.identifier,
+            **{name: value for name, value in vars(self).items() if name not in _NOT_SHOWN},
+        }
 
 
 def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> list[Candidate]:
@@ -113,17 +117,29 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     formats = {name: _known(name) for name in list_formats()}
     _check_options(values, list(formats.values()))
     present = [each for each in records if each.record.value]
-    fallbacks = {name for name, format in formats.items() if isinstance(format, Format) and sampler_class(type(format)).fallback}
-    tried = [_tried(name, format, present, values) for name, format in formats.items() if name not in fallbacks]
+    fallbacks = {
+        name
+        for name, format in formats.items()
+        if isinstance(format, Format) and sampler_class(type(format)).fallback
+    }
+    tried = [
+        _tried(name, format, present, values)
+        for name, format in formats.items()
+        if name not in fallbacks
+    ]
     if not any(map(_is_specific, tried)):
         tried += [_tried(name, formats[name], present, values) for name in sorted(fallbacks)]
     return sorted(tried, key=_rank)
 
 
 def _check_options(values: Mapping[str, Any], formats: Sequence[Any]) -> None:
-    declared = sorted({option for format in formats if isinstance(format, Format) for option in _names(format)})
+    declared = sorted(
+        {option for format in formats if isinstance(format, Format) for option in _names(format)}
+    )
     if unknown := sorted({*values} - {*declared}):
-        raise FormatOptionError(f"no format has an option {', '.join(unknown)}{nearest_options(unknown, declared)}")
+        raise FormatOptionError(
+            f"no format has an option {', '.join(unknown)}{nearest_options(unknown, declared)}"
+        )
 
 
 def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
@@ -146,7 +162,9 @@ def _read(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
     return _counted(reader.sampler, list(read_all(reader, records)), specific)
 
 
-def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tuple[Candidate | None, str]:
+def choose(
+    tried: Sequence[Candidate], records: Sequence[InspectedRecord]
+) -> tuple[Candidate | None, str]:
     """Return the format of a sample, None when no format reads it, and the reason.
 
     Parameters
@@ -162,21 +180,31 @@ def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tu
     if _NEEDED_SHARE * best.understood < best.values:
         return None, _not_understood(tried, records)
     equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
-    return best, best.evidence + (f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else "")
+    return best, best.evidence + (
+        f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else ""
+    )
 
 
 def _not_understood(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> str:
     """Return why no format was chosen for a sample that has values."""
     count = tried[0].values
     if any(PROTOBUF in each.error for each in tried):  # the schema registry says so
-        return f"no format reads most of the {count} values: they are Protobuf, as the schema registry says. {SENTENCE}"
-    other = next((sentence for each in records if (sentence := other_message(each.record.value))), "")
+        return (
+            f"no format reads most of the {count} values: they are Protobuf, as the schema "
+            f"registry says. {SENTENCE}"
+        )
+    other = next(
+        (sentence for each in records if (sentence := other_message(each.record.value))), ""
+    )
     if waiting := next((each.requirement for each in tried if each.requirement), ""):
         return f"the format cannot be detected yet: {waiting}{f'; {other}' if other else ''}"
     if other:
         return f"no format reads most of the {count} values: {other}"
     nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
-    return f"no format reads most of the {nearest.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
+    return (
+        f"no format reads most of the {nearest.values} values; the nearest is "
+        f"{nearest.identifier}, with {nearest.understood}"
+    )
 
 
 def _is_specific(each: Candidate) -> bool:
@@ -194,11 +222,18 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
 
 
 def _as_good(other: Candidate, best: Candidate) -> bool:
-    return (other.specific, other.understood, other.distinctive) == (best.specific, best.understood, best.distinctive)
+    return (other.specific, other.understood, other.distinctive) == (
+        best.specific,
+        best.understood,
+        best.distinctive,
+    )
 
 
 def _known(identifier: str) -> Format | Exception:
-    """Return a format with its defaults, or the error with which it failed to load: a format of another package may raise anything."""
+    """Return a format with its defaults, or the error with which it failed to load.
+
+    A format of another package may raise anything.
+    """
     try:
         format = get_format(identifier)
         sampler_of(format)
@@ -211,27 +246,49 @@ def _names(format: Format) -> set[str]:
     return {option.name for option in fields(format)}
 
 
-def _tried(identifier: str, default: Format | Exception, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
-    """Try a format, or say why it failed to load, on the records that have a value; `values` has the options of all formats."""
+def _tried(
+    identifier: str,
+    default: Format | Exception,
+    records: Sequence[InspectedRecord],
+    values: Mapping[str, Any],
+) -> Candidate:
+    """Try a format on the records that have a value, or say why it failed to load.
+
+    `values` has the options of all formats.
+    """
     if isinstance(default, Exception):
-        # Of the built-in formats, those in Avro have requirements: they are listed if the bytes may be Avro.
+        # Of the built-in formats, those in Avro have requirements: they are listed if the bytes may
+        # be Avro.
         is_avro = identifier in BUILT_IN and isinstance(default, MissingDependencyError)
         may_be_its = not is_avro or any(each.value.encoding == CONFLUENT for each in records)
-        return Candidate(identifier, values=len(records), requirement=f"it cannot be tried: {default}" if may_be_its else "")
+        return Candidate(
+            identifier,
+            values=len(records),
+            requirement=f"it cannot be tried: {default}" if may_be_its else "",
+        )
     own = {name: value for name, value in values.items() if name in _names(default)}
     try:
-        format = type(default).from_options({**sampler_class(type(default)).detected_options(records, values), **own})
+        format = type(default).from_options(
+            {**sampler_class(type(default)).detected_options(records, values), **own}
+        )
         if requirement := _requirement(format, records):
-            return Candidate(identifier, values=len(records), requirement=requirement, format=default)
+            return Candidate(
+                identifier, values=len(records), requirement=requirement, format=default
+            )
         return _read(format, records)
     except SchemaRegistryError:
         raise
     except Exception as error:
-        return Candidate(identifier, values=len(records), requirement=f"it cannot be tried: {error}", format=default)
+        return Candidate(
+            identifier,
+            values=len(records),
+            requirement=f"it cannot be tried: {error}",
+            format=default,
+        )
 
 
 def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
-    """Return what is required to read values whose schemas are in a registry; empty for other values."""
+    """Return what is required to read values with schemas in a registry; empty for others."""
     ids = [each.value.schema_id for each in records if each.value.encoding == CONFLUENT]
     if not ids or _NEEDED_SHARE * len(ids) < len(records):
         return ""
@@ -239,7 +296,10 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
     registry = sampler_of(format).registry
     if registry is None or registry.url:
         return ""
-    return f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass url='https://...'"
+    return (
+        f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass "
+        "url='https://...'"
+    )
 
 
 def _refuses_decoy(reader: AnyColumns) -> bool:
@@ -251,8 +311,13 @@ def _refuses_decoy(reader: AnyColumns) -> bool:
 
 def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> Candidate:
     evidence = [sampler.evidence(each.inspected) for each in readings]
-    refusals = [reading.error or each.refusal for reading, each in zip(readings, evidence, strict=True)]
-    rows = sum(bool(each.events) and refusal is None for each, refusal in zip(readings, refusals, strict=True))
+    refusals = [
+        reading.error or each.refusal for reading, each in zip(readings, evidence, strict=True)
+    ]
+    rows = sum(
+        bool(each.events) and refusal is None
+        for each, refusal in zip(readings, refusals, strict=True)
+    )
     errors = list(filter(None, refusals))
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
     return Candidate(
@@ -269,7 +334,13 @@ def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> C
     )
 
 
-def _sentence(marks: Sequence[str], readings: Sequence[Reading], evidence: Sequence[Evidence], rows: int, specific: bool) -> str:
+def _sentence(
+    marks: Sequence[str],
+    readings: Sequence[Reading],
+    evidence: Sequence[Evidence],
+    rows: int,
+    specific: bool,
+) -> str:
     if not readings:
         return ""
     values, total = [each.inspected.value for each in readings], len(readings)
@@ -277,9 +348,14 @@ def _sentence(marks: Sequence[str], readings: Sequence[Reading], evidence: Seque
     if rows and framed:
         return f"{rows} of {total} values are Avro with a registry schema: id {_first(framed)}"
     remarks = Counter(remark for each in evidence for remark in each.remarks)
-    sentences = [*_marked(marks, values), *(remark.format(count, total) for remark, count in remarks.items())]
+    sentences = [
+        *_marked(marks, values),
+        *(remark.format(count, total) for remark, count in remarks.items()),
+    ]
     any_object = f"reads any JSON object as a row: {rows} of {total} values"
-    return ", ".join(sentences) or (f"{rows} of {total} values are messages of this format" if specific else any_object)
+    return ", ".join(sentences) or (
+        f"{rows} of {total} values are messages of this format" if specific else any_object
+    )
 
 
 def _marked(marks_of_format: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:
@@ -287,7 +363,10 @@ def _marked(marks_of_format: Sequence[str], values: Sequence[Encoded]) -> Iterat
     counts = Counter(name for value in values for name in marks_of_format if name in value.fields)
     marks = [name for name in marks_of_format if _NEEDED_SHARE * counts[name] >= len(values)]
     if marks:
-        yield f"{sum(all(name in value.fields for name in marks) for value in values)} of {len(values)} values have {listed(marks)}"
+        yield (
+            f"{sum(all(name in value.fields for name in marks) for value in values)} of "
+            f"{len(values)} values have {listed(marks)}"
+        )
 
 
 def _first(names: Sequence[str]) -> str:

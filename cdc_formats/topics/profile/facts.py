@@ -89,9 +89,11 @@ class Positions:
     histories : mapping
         The number of events by history; positions are comparable only within a history.
     backwards : int
-        The number of events whose position is before that of the previous event in their partition and history.
+        The number of events whose position is before that of the previous event in their partition
+        and history.
     redelivered : int
-        The number of events at or before their key's last position in the history, whose clock is not later than the partition's.
+        The number of events at or before their key's last position in the history, whose clock is
+        not later than the partition's.
     """
 
     reason: str
@@ -116,13 +118,19 @@ def time_range(records: Sequence[SampledRecord]) -> tuple[str, str] | None:
 
 def _iso(millis: int) -> str:
     try:
-        return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return (
+            (_EPOCH + timedelta(milliseconds=millis))
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
     except OverflowError:
         return f"{millis} ms after 1970"
 
 
 def partitions(
-    records: Sequence[SampledRecord], ranges: Mapping[int, tuple[int, int]], asked: Mapping[int, int] | None
+    records: Sequence[SampledRecord],
+    ranges: Mapping[int, tuple[int, int]],
+    asked: Mapping[int, int] | None,
 ) -> tuple[Partition, ...]:
     """Return the partitions of a sample.
 
@@ -147,7 +155,11 @@ def partitions(
 
 def headers(records: Sequence[SampledRecord]) -> dict[str, int]:
     """Return the number of records by header name."""
-    return dict(Counter(name for each in records for name in dict.fromkeys(name for name, _ in each.headers)).most_common())
+    return dict(
+        Counter(
+            name for each in records for name in dict.fromkeys(name for name, _ in each.headers)
+        ).most_common()
+    )
 
 
 def keys(records: Sequence[InspectedRecord]) -> Keys:
@@ -176,7 +188,8 @@ def repeated(records: Sequence[SampledRecord]) -> int:
     return count
 
 
-# ------------------------------------------------------------------------------------------------------------- positions
+# --------------------------------------------------------------------------------------------------
+# positions
 
 
 def positions(readings: Sequence[Reading], format: Format) -> Positions:
@@ -228,7 +241,9 @@ class _Tally:
         clock = self.clock.get(stream)
         self.backwards += stream in self.last and place < self.last[stream]
         seen = key in self.of_key and place <= self.of_key[key]
-        self.redelivered += seen and (clock is None or position.clock_ms is None or position.clock_ms <= clock)
+        self.redelivered += seen and (
+            clock is None or position.clock_ms is None or position.clock_ms <= clock
+        )
         self.last[stream] = place
         self.of_key[key] = max(place, self.of_key.get(key, place))
         if position.clock_ms is not None:
@@ -238,5 +253,16 @@ class _Tally:
         placed = self.histories.total()
         reason = next(iter(self.reasons), "")
         if self.unplaced and not reason:
-            reason = "the messages do not include a log position" if not placed else "some events have only a clock"
-        return Positions(reason, placed, self.unplaced, dict(self.histories.most_common()), self.backwards, self.redelivered)
+            reason = (
+                "the messages do not include a log position"
+                if not placed
+                else "some events have only a clock"
+            )
+        return Positions(
+            reason,
+            placed,
+            self.unplaced,
+            dict(self.histories.most_common()),
+            self.backwards,
+            self.redelivered,
+        )

@@ -1,4 +1,4 @@
-"""Describes encodings that depend on the producer's configuration: schema blocks, decimals, times, nulls, images."""
+"""Encodings set by the producer's configuration: schema blocks, decimals, times, nulls, images."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ from .read import Reading
 from .report import shortened
 from .tables import TableProfile
 
-_NOT_IN_MESSAGES = ("decimal_handling_mode", "time_precision_mode", "bigint_unsigned_handling_mode", "time_zone")
+_NOT_IN_MESSAGES = (
+    "decimal_handling_mode",
+    "time_precision_mode",
+    "bigint_unsigned_handling_mode",
+    "time_zone",
+)
 
 
-def handling(readings: Sequence[Reading], profiles: Sequence[TableProfile], format: Format) -> tuple[tuple[str, str], ...]:
-    """Return the encodings that depend on the producer's configuration, as pairs of name and evidence."""
+def handling(
+    readings: Sequence[Reading], profiles: Sequence[TableProfile], format: Format
+) -> tuple[tuple[str, str], ...]:
+    """Return the encodings set by the producer's configuration, as pairs of name and evidence."""
     schemas = [each.schema for each in profiles if each.schema]
     evidence = [each for schema in schemas for each in schema.evidence]
     made: list[tuple[str, Callable[[], str]]] = [
@@ -38,29 +45,47 @@ def handling(readings: Sequence[Reading], profiles: Sequence[TableProfile], form
 
 
 def _blocks(readings: Sequence[Reading]) -> str:
-    values = [each.inspected.value.encoding for each in readings if each.inspected.value.encoding != NULL]
-    return f"{values.count(JSON_BLOCK)} of {len(values)} values have one" if JSON_BLOCK in values else ""
+    values = [
+        each.inspected.value.encoding for each in readings if each.inspected.value.encoding != NULL
+    ]
+    return (
+        f"{values.count(JSON_BLOCK)} of {len(values)} values have one"
+        if JSON_BLOCK in values
+        else ""
+    )
 
 
-def _typed(evidence: Sequence[ColumnEvidence], schemas: Sequence[InferredSchema], names: Sequence[str]) -> str:
+def _typed(
+    evidence: Sequence[ColumnEvidence], schemas: Sequence[InferredSchema], names: Sequence[str]
+) -> str:
     """Return the evidence for columns of the named types."""
     counts: Counter[str] = Counter()
     for each in evidence:
         if each.column.type.name in names:
             counts[f"by {each.certainty}" if each.source_type else "guessed from values"] += 1
-    detected = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
+    detected = {
+        f"{name}={schema.format_options[name]!r} ({why})"
+        for schema in schemas
+        for name, why in schema.option_reasons.items()
+    }
     mode = "decimal_handling_mode" if "DECIMAL" in names else "time_precision_mode"
     modes = [text for text in sorted(detected) if text.startswith(mode)]
-    return "; ".join([*(f"{count} column{'s' * (count != 1)} {how}" for how, count in counts.items()), *modes])
+    return "; ".join(
+        [*(f"{count} column{'s' * (count != 1)} {how}" for how, count in counts.items()), *modes]
+    )
 
 
 def _not_in_messages(evidence: Sequence[ColumnEvidence]) -> str:
-    """Return the options that only someone who knows the producer can set, and the columns that may need them."""
+    """Return the options that require knowledge of the producer, and columns that may need them."""
     columns: dict[str, list[str]] = {}
     for each in evidence:
-        for option in (option for option in _NOT_IN_MESSAGES if any(option in note for note in each.notes)):
+        for option in (
+            option for option in _NOT_IN_MESSAGES if any(option in note for note in each.notes)
+        ):
             columns.setdefault(option, []).append(each.column.name)
-    return "; ".join(f"{option} (perhaps for {shortened(names)})" for option, names in columns.items())
+    return "; ".join(
+        f"{option} (perhaps for {shortened(names)})" for option, names in columns.items()
+    )
 
 
 def _nulls(evidence: Sequence[ColumnEvidence]) -> str:
@@ -77,16 +102,50 @@ def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
     if placeholder is None:
         return ""
     forms = unavailable_forms(placeholder)
-    events = [event for each in readings for event in each.events if sampler.connector(event.message) not in sampler.complete_connectors]
+    events = [
+        event
+        for each in readings
+        for event in each.events
+        if sampler.connector(event.message) not in sampler.complete_connectors
+    ]
     images = [event.after for event in events if isinstance(event.after, Mapping)]
-    names = Counter(str(name) for name, value in chain.from_iterable(map(Mapping.items, images)) if value in forms)
-    return f"{names.total()}, written as {placeholder!r}: {_counted(names.most_common())}" if names else ""
+    names = Counter(
+        str(name)
+        for name, value in chain.from_iterable(map(Mapping.items, images))
+        if value in forms
+    )
+    return (
+        f"{names.total()}, written as {placeholder!r}: {_counted(names.most_common())}"
+        if names
+        else ""
+    )
 
 
 def _images(profiles: Sequence[TableProfile]) -> str:
-    updates, with_image = sum(each.before.updates for each in profiles), sum(each.before.updates_with for each in profiles)
-    deletes, whole = sum(each.before.deletes for each in profiles), sum(each.before.deletes_whole for each in profiles)
-    part = " (the columns that changed)" if any(each.before.changed_only for each in profiles) else ""
+    updates, with_image = (
+        sum(each.before.updates for each in profiles),
+        sum(each.before.updates_with for each in profiles),
+    )
+    deletes, whole = (
+        sum(each.before.deletes for each in profiles),
+        sum(each.before.deletes_whole for each in profiles),
+    )
+    part = (
+        " (the columns that changed)" if any(each.before.changed_only for each in profiles) else ""
+    )
     sentences = [f"{with_image} of {updates} updates have one{part}"] if updates else []
-    fakes = " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)" if updates and whole and not with_image else ""
-    return "; ".join([*sentences, *([f"{whole} of {deletes} deletes have values outside the key{fakes}"] if deletes else [])])
+    fakes = (
+        " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)"
+        if updates and whole and not with_image
+        else ""
+    )
+    return "; ".join(
+        [
+            *sentences,
+            *(
+                [f"{whole} of {deletes} deletes have values outside the key{fakes}"]
+                if deletes
+                else []
+            ),
+        ]
+    )

@@ -44,7 +44,8 @@ def profile_records(
     records : sequence of SampledRecord
         Records of one topic.
     topic, servers : str
-        Shown in the profile and used in the call; by default the records' topic and ``localhost:9092``.
+        Shown in the profile and used in the call; by default the records' topic and
+        ``localhost:9092``.
     connection : sequence of str
         The names of the Kafka client's other options.
     format : str, Format or None
@@ -54,7 +55,8 @@ def profile_records(
     asked : mapping or None
         The number of offsets read, by partition; offsets without a record are reported as missing.
     **options
-        Format options. Without `format`, each tried format gets those that it has (``url`` of a schema registry).
+        Format options. Without `format`, each tried format gets those that it has (``url`` of a
+        schema registry).
 
     Raises
     ------
@@ -96,7 +98,13 @@ def profile_records(
     )
 
 
-def _content(records: Sequence[InspectedRecord], format: Format, topic: str, servers: str, connection: Sequence[str]) -> dict[str, Any]:
+def _content(
+    records: Sequence[InspectedRecord],
+    format: Format,
+    topic: str,
+    servers: str,
+    connection: Sequence[str],
+) -> dict[str, Any]:
     """Return the fields of a profile that come from reading the records in a format."""
     reader = AnyColumns(format)
     readings = list(read_all(reader, records))
@@ -113,7 +121,11 @@ def _content(records: Sequence[InspectedRecord], format: Format, topic: str, ser
         "corrupt": len(errors),
         "errors": tuple(errors[:_MOST_ERRORS]),
         "notes": notes,
-        "calls": {each.name: call_text(topic, servers, connection, format, each, notes) for each in profiles if each.schema},
+        "calls": {
+            each.name: call_text(topic, servers, connection, format, each, notes)
+            for each in profiles
+            if each.schema
+        },
     }
 
 
@@ -125,7 +137,9 @@ def _chosen(
         return [candidate(named_format(format, options), records)], format, "as given"
     if format is not None:
         cls = format_class(format)
-        chosen = cls.from_options({**sampler_class(cls).detected_options(records, options), **options})
+        chosen = cls.from_options(
+            {**sampler_class(cls).detected_options(records, options), **options}
+        )
         return [candidate(chosen, records)], chosen, "as given"
     tried = candidates(records, options)
     best, reason = choose(tried, records)
@@ -137,7 +151,11 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
     shown: Counter[Ignored] = Counter()
     seen: set[str] = set()
     for each in readings:
-        if each.ignored is None or each.ignored in (Ignored.TOMBSTONE, Ignored.HEARTBEAT) or shown[each.ignored] == _MOST_STATEMENTS:
+        if (
+            each.ignored is None
+            or each.ignored in (Ignored.TOMBSTONE, Ignored.HEARTBEAT)
+            or shown[each.ignored] == _MOST_STATEMENTS
+        ):
             continue
         record = each.record
         try:

@@ -21,7 +21,8 @@ def tracked(items: Iterable[T], total: int, title: str, *, progress: bool | None
         The largest possible number of items.
     title : str
     progress : bool or None
-        None draws the bar when rich is installed and stderr is a terminal, or this is a notebook that can draw it.
+        None draws the bar when rich is installed and stderr is a terminal, or this is a notebook
+        that can draw it.
 
     Raises
     ------
@@ -35,12 +36,16 @@ def tracked(items: Iterable[T], total: int, title: str, *, progress: bool | None
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     except ImportError as error:
-        raise MissingDependencyError("a progress bar requires rich: pip install 'pyspark-kafka-changelog[cli]'") from error
+        raise MissingDependencyError(
+            "a progress bar requires rich: pip install 'pyspark-kafka-changelog[cli]'"
+        ) from error
     console = Console(stderr=True, force_terminal=progress)
     # In a notebook rich draws with ipywidgets, and warns when they are not installed.
     shown = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (progress or shown)) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not (progress or shown)
+    ) as bar:
         task = bar.add_task(title, total=total)
         for item in items:
             yield item

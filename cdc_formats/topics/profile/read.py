@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from cdc_formats.errors import ChangelogError, DecodeError, FormatBugError, MalformedMessageError, SchemaRegistryError, excerpt_of
+from cdc_formats.errors import (
+    ChangelogError,
+    DecodeError,
+    FormatBugError,
+    MalformedMessageError,
+    SchemaRegistryError,
+    excerpt_of,
+)
 from cdc_formats.events import Event, Ignored
 from cdc_formats.format import Format
 from cdc_formats.topics.encodings import InspectedRecord, SampledRecord, inspect_part
@@ -39,10 +46,14 @@ class Reading(NamedTuple):
 
 
 def inspect_all(records: Sequence[SampledRecord]) -> list[InspectedRecord]:
-    """Return the records with the encodings of their keys and values, sorted by partition and offset."""
+    """Return the records with their key and value encodings, sorted by partition and offset."""
     ordered = sorted(records, key=lambda each: (each.topic, each.partition, each.offset))
     return [
-        InspectedRecord(each, inspect_part("key", each.key, each.headers), inspect_part("value", each.value, each.headers))
+        InspectedRecord(
+            each,
+            inspect_part("key", each.key, each.headers),
+            inspect_part("value", each.value, each.headers),
+        )
         for each in ordered
     ]
 
@@ -78,12 +89,20 @@ def _read(reader: AnyColumns, inspected: InspectedRecord) -> Reading:
 def _bug(error: Exception) -> DecodeError:
     if isinstance(error, RecursionError):
         return MalformedMessageError("nested too deeply")
-    what = error.args[0] if isinstance(error, ChangelogError) and error.args else f"{type(error).__name__}: {error}"
-    return FormatBugError(f"the format failed: {what}", bare=f"the format failed: {type(error).__name__}")
+    what = (
+        error.args[0]
+        if isinstance(error, ChangelogError) and error.args
+        else f"{type(error).__name__}: {error}"
+    )
+    return FormatBugError(
+        f"the format failed: {what}", bare=f"the format failed: {type(error).__name__}"
+    )
 
 
 def _placed(error: DecodeError, inspected: InspectedRecord, format: Format) -> DecodeError:
     record = inspected.record
     if not format.error_excerpt:
         return error.without_data().at(where=record.where)
-    return error.at(where=record.where, excerpt=excerpt_of(record.key if error.field == "key" else record.value))
+    return error.at(
+        where=record.where, excerpt=excerpt_of(record.key if error.field == "key" else record.value)
+    )

@@ -1,4 +1,4 @@
-"""A report: a title, a headline and sections of text. The renderings show it and escape its text."""
+"""A report: a title, a headline and sections of text, which the renderings show and escape."""
 
 from __future__ import annotations
 
@@ -83,4 +83,6 @@ def _clip(text: str) -> str:
 
 def shortened(texts: Sequence[str]) -> str:
     """Return the first texts as a list in a sentence, and how many more there are."""
-    return ", ".join(texts[:_MOST_LISTED]) + (f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else "")
+    return ", ".join(texts[:_MOST_LISTED]) + (
+        f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
+    )

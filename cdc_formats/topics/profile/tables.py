@@ -1,4 +1,7 @@
-"""Profiles the tables of a sample: operations, schemas, before-images, and whether the Kafka key is the primary key."""
+"""Profiles of a sample's tables: operations, schemas and before-images.
+
+They also show whether the Kafka key is the primary key.
+"""
 
 from __future__ import annotations
 
@@ -96,8 +99,16 @@ class TableProfile:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
         schema = None if self.schema is None else self.schema.to_dict()
-        options = {name: value if isinstance(value, (bool, int, str)) else repr(value) for name, value in self.options.items()}
-        values = {**vars(self), "before_images": self.before, "ddl": self.ddl, "primary_key": self.primary_key}
+        options = {
+            name: value if isinstance(value, (bool, int, str)) else repr(value)
+            for name, value in self.options.items()
+        }
+        values = {
+            **vars(self),
+            "before_images": self.before,
+            "ddl": self.ddl,
+            "primary_key": self.primary_key,
+        }
         del values["before"]
         return dict(msgspec.to_builtins({**values, "schema": schema, "options": options}))
 
@@ -113,12 +124,15 @@ def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfil
     """
     groups = _groups(readings, reader.sampler)
     named = [names for names in groups if names]
-    made = [_table(names, group, reader, _filters(names, named, reader.format)) for names, group in groups.items()]
+    made = [
+        _table(names, group, reader, _filters(names, named, reader.format))
+        for names, group in groups.items()
+    ]
     return tuple(sorted(made, key=lambda each: -each.records))
 
 
 def _groups(readings: Sequence[Reading], sampler: Sampler) -> dict[tuple[str, ...], list[Reading]]:
-    """Return the records that have rows, by table. If only one table is named, it gets the records that name none."""
+    """Return the records with rows, by table; a single named table gets those that name none."""
     groups: dict[tuple[str, ...], list[Reading]] = {}
     for each in readings:
         if each.events or _is_tombstone(each, sampler):
@@ -126,7 +140,9 @@ def _groups(readings: Sequence[Reading], sampler: Sampler) -> dict[tuple[str, ..
     if () in groups and len(groups) == 2:
         nameless = groups.pop(())
         (names,) = groups
-        groups[names] = sorted(groups[names] + nameless, key=lambda each: (each.record.partition, each.record.offset))
+        groups[names] = sorted(
+            groups[names] + nameless, key=lambda each: (each.record.partition, each.record.offset)
+        )
     return groups
 
 
@@ -135,7 +151,9 @@ def _is_tombstone(reading: Reading, sampler: Sampler) -> bool:
     return sampler.plain_rows and reading.ignored is Ignored.TOMBSTONE
 
 
-def _filters(names: Sequence[str], all_names: Sequence[tuple[str, ...]], format: Format) -> dict[str, str]:
+def _filters(
+    names: Sequence[str], all_names: Sequence[tuple[str, ...]], format: Format
+) -> dict[str, str]:
     """Return the options that filter out the other tables."""
     options = list(format.table_identity.values())
     if len(all_names) < 2 or not names or not options:
@@ -146,12 +164,19 @@ def _filters(names: Sequence[str], all_names: Sequence[tuple[str, ...]], format:
     return {option: pattern for option, pattern in filters.items() if option}
 
 
-def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns, filters: Mapping[str, str]) -> TableProfile:
+def _table(
+    names: Sequence[str],
+    readings: Sequence[Reading],
+    reader: AnyColumns,
+    filters: Mapping[str, str],
+) -> TableProfile:
     format = replace(reader.format, **filters)  # type: ignore[arg-type]
     schema, reason = _schema(readings, format, single_key=reader.sampler.plain_rows)
     key = schema.primary_key if schema else ()
     agrees, kafka_key = _key_agreement(readings, reader, key)
-    detected = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
+    detected = (
+        {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
+    )
     return TableProfile(
         name=".".join(names),
         records=len(readings),
@@ -176,19 +201,26 @@ def set_options(format: Format) -> dict[str, Any]:
     return options
 
 
-def _schema(readings: Sequence[Reading], format: Format, *, single_key: bool) -> tuple[InferredSchema | None, str]:
+def _schema(
+    readings: Sequence[Reading], format: Format, *, single_key: bool
+) -> tuple[InferredSchema | None, str]:
     """Return the schema inferred from a table's records, or the reason why inference failed."""
-    by_age = sorted((each.record for each in readings), key=lambda record: (record.timestamp, record.offset))
+    by_age = sorted(
+        (each.record for each in readings), key=lambda record: (record.timestamp, record.offset)
+    )
     records = [(record.key, record.value, record.headers) for record in by_age]
     single = _key_column([each.inspected for each in readings]) if single_key else None
     try:
-        schema = infer_schema(records, format=format, primary_key=() if single is None else (single,))
+        schema = infer_schema(
+            records, format=format, primary_key=() if single is None else (single,)
+        )
     except ChangelogError as error:
         return None, str(error.args[0])
     return (None, case_note(schema.same_but_for_case)) if schema.same_but_for_case else (schema, "")
 
 
-# ----------------------------------------------------------------------------------------------------------- operations
+# --------------------------------------------------------------------------------------------------
+# operations
 
 
 def _kinds(readings: Sequence[Reading], sampler: Sampler) -> dict[str, int]:
@@ -204,13 +236,19 @@ def _kinds(readings: Sequence[Reading], sampler: Sampler) -> dict[str, int]:
 def _rows(event: Event, mode: ChangelogMode) -> list[RowKind]:
     if event.kind is RowKind.INSERT and not mode.contains(RowKind.INSERT):
         return [RowKind.UPDATE_AFTER]
-    if event.kind is RowKind.UPDATE_AFTER and mode.contains(RowKind.UPDATE_BEFORE) and not event.single:
+    if (
+        event.kind is RowKind.UPDATE_AFTER
+        and mode.contains(RowKind.UPDATE_BEFORE)
+        and not event.single
+    ):
         return [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER]
     return [event.kind]
 
 
 def _operations(readings: Sequence[Reading], path: Sequence[str]) -> dict[str, int]:
-    counts = Counter(operation for each in readings if path and (operation := _operation(each.inspected, path)))
+    counts = Counter(
+        operation for each in readings if path and (operation := _operation(each.inspected, path))
+    )
     return dict(counts.most_common())
 
 
@@ -235,15 +273,22 @@ def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:
 
 
 def _is_whole(image: Any, key: Sequence[str]) -> bool:
-    return isinstance(image, Mapping) and any(value is not None for name, value in image.items() if name not in key)
+    return isinstance(image, Mapping) and any(
+        value is not None for name, value in image.items() if name not in key
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------ keys
+# --------------------------------------------------------------------------------------------------
+# keys
 
 
 def _key_column(records: Sequence[InspectedRecord]) -> str | None:
     """Return the column that equals a single-value key in every record, None if no column does."""
-    single = [each for each in records if each.value.fields and not each.key.fields and each.key.value is not None]
+    single = [
+        each
+        for each in records
+        if each.value.fields and not each.key.fields and each.key.value is not None
+    ]
     names = single[0].value.fields if single else {}
     return next((name for name in names if all(_has_key(each, name) for each in single)), None)
 
@@ -253,7 +298,9 @@ def _has_key(record: InspectedRecord, name: str) -> bool:
     return value is not None and str(value) == str(record.key.value)
 
 
-def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key: Sequence[str]) -> tuple[bool | None, str]:
+def _key_agreement(
+    readings: Sequence[Reading], reader: AnyColumns, primary_key: Sequence[str]
+) -> tuple[bool | None, str]:
     """Return whether the Kafka key is the primary key, with the evidence."""
     keyed = [each for each in readings if each.record.key is not None]
     if not keyed:
@@ -271,7 +318,10 @@ def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key:
     if not compared:
         return True, f"yes: {shown}; the values do not have these columns"
     if not all(compared):
-        return False, f"no: {shown} differs from the row in {compared.count(False)} of {len(compared)} events"
+        return (
+            False,
+            f"no: {shown} differs from the row in {compared.count(False)} of {len(compared)} events",
+        )
     equal = f"{shown}, equal to the row's in {len(compared)} events"
     if len(keyed) < len(readings):
         return False, f"in part: {equal}; {len(readings) - len(keyed)} records have no key"
@@ -280,7 +330,11 @@ def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key:
 
 def _compared(readings: Sequence[Reading], keys: Sequence[Mapping[str, Any]]) -> list[bool]:
     """Return whether each row with columns of its record's key has the values of the key."""
-    compared = (_same(key, event) for reading, key in zip(readings, keys, strict=True) for event in reading.events)
+    compared = (
+        _same(key, event)
+        for reading, key in zip(readings, keys, strict=True)
+        for event in reading.events
+    )
     return [same for same in compared if same is not None]
 
 
@@ -298,5 +352,11 @@ def _same(parts: Mapping[str, Any], event: Event) -> bool | None:
     if not isinstance(image, Mapping):
         return None
     by_lower = {str(name).lower(): value for name, value in image.items()}
-    common = [(value, by_lower[name.lower()]) for name, value in parts.items() if name.lower() in by_lower]
-    return all(of_key == of_row or str(of_key) == str(of_row) for of_key, of_row in common) if common else None
+    common = [
+        (value, by_lower[name.lower()]) for name, value in parts.items() if name.lower() in by_lower
+    ]
+    return (
+        all(of_key == of_row or str(of_key) == str(of_row) for of_key, of_row in common)
+        if common
+        else None
+    )

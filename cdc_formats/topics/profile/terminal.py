@@ -1,4 +1,4 @@
-"""Renders a report for a terminal, as plain text or with rich. Markup and control codes in messages are escaped."""
+"""A report for a terminal, plain or with rich; markup and control codes in messages are escaped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _KIND_STYLES = {"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}
 def plain_text(report: Report) -> str:
     """Return a report as plain text, at most 120 columns wide except for code."""
     title = f"{report.title}  {report.headline}"
-    return "\n".join([printable(title), *(line for section in report.sections for line in _plain(section))])
+    return "\n".join(
+        [printable(title), *(line for section in report.sections for line in _plain(section))]
+    )
 
 
 def _plain(section: Section) -> list[str]:
@@ -34,13 +36,17 @@ def _plain(section: Section) -> list[str]:
     lines += _plain_grid(section.grid) if section.grid else []
     for warning in section.warnings:
         lines += _hanging("  ! ", printable(warning))
-    return lines + [f"  {printable(line)}".rstrip() for line in section.code.split("\n") if section.code]
+    return lines + [
+        f"  {printable(line)}".rstrip() for line in section.code.split("\n") if section.code
+    ]
 
 
 def _hanging(first: str, text: str) -> list[str]:
     room = max(_WIDTH - len(first), _WIDTH // 3)
     lines = wrap(text, room, break_on_hyphens=False) or [""]
-    return [(first if number == 0 else " " * len(first)) + line for number, line in enumerate(lines)]
+    return [
+        (first if number == 0 else " " * len(first)) + line for number, line in enumerate(lines)
+    ]
 
 
 def _plain_grid(grid: Grid) -> list[str]:
@@ -48,7 +54,10 @@ def _plain_grid(grid: Grid) -> list[str]:
     widths = _widths(rows)
     lines: list[str] = []
     for row in rows:
-        cells = [wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            wrap(cell, width, break_on_hyphens=False)
+            for cell, width in zip(row, widths, strict=True)
+        ]
         for parts in zip_longest(*cells, fillvalue=""):
             aligned = [
                 part.rjust(width) if name in grid.numbers else part.ljust(width)
@@ -68,7 +77,8 @@ def _widths(rows: list[list[str]]) -> list[int]:
     return widths
 
 
-# ------------------------------------------------------------------------------------------------------------------ rich
+# --------------------------------------------------------------------------------------------------
+# rich
 
 
 def renderable(report: Report) -> Group:
@@ -82,7 +92,11 @@ def renderable(report: Report) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    title = Text.assemble((printable(report.title), "bold"), "  ", (printable(report.headline), "green" if report.good else "red"))
+    title = Text.assemble(
+        (printable(report.title), "bold"),
+        "  ",
+        (printable(report.headline), "green" if report.good else "red"),
+    )
     return Group(title, *(part for section in report.sections for part in _drawn(section)))
 
 
@@ -102,10 +116,19 @@ def _drawn(section: Section) -> list[RenderableType]:
         parts.append(facts)
     if section.grid:
         parts.append(_drawn_grid(section.grid))
-    parts += [Padding(Text(f"! {printable(warning)}", style="yellow"), (0, 2)) for warning in section.warnings]
+    parts += [
+        Padding(Text(f"! {printable(warning)}", style="yellow"), (0, 2))
+        for warning in section.warnings
+    ]
     if section.code:
         code = "\n".join(printable(line) for line in section.code.split("\n"))
-        parts.append(Padding(Syntax("", "python", theme="ansi_dark", word_wrap=True).highlight(code), (0, 2), expand=False))
+        parts.append(
+            Padding(
+                Syntax("", "python", theme="ansi_dark", word_wrap=True).highlight(code),
+                (0, 2),
+                expand=False,
+            )
+        )
     return parts
 
 

@@ -43,7 +43,8 @@ class CorruptRecord:
 class TopicProfile:
     """The profile of a topic, made from a sample.
 
-    Print it or show it in a notebook. `to_dict` returns JSON values, `call` the text of the call that reads a table.
+    Print it or show it in a notebook. `to_dict` returns JSON values, `call` the text of the call
+    that reads a table.
 
     Parameters
     ----------
@@ -129,22 +130,50 @@ class TopicProfile:
             When the sample has no such table, or its columns are unknown.
         """
         if not self.calls:
-            raise ArgumentError(f"the sample of {self.topic!r} has no table with known columns: {self.reason}")
-        names = [name for name in self.calls if table is None or table in (name, name.rpartition(".")[2])]
+            raise ArgumentError(
+                f"the sample of {self.topic!r} has no table with known columns: {self.reason}"
+            )
+        names = [
+            name for name in self.calls if table is None or table in (name, name.rpartition(".")[2])
+        ]
         if not names:
-            raise ArgumentError(f"the sample of {self.topic!r} has no table {table!r} with known columns: choose {', '.join(self.calls)}")
+            raise ArgumentError(
+                f"the sample of {self.topic!r} has no table {table!r} with known columns: choose "
+                f"{', '.join(self.calls)}"
+            )
         return self.calls[names[0]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
-        candidates, tables = ([each.to_dict() for each in items] for items in (self.candidates, self.tables))
-        values = {**vars(self), "candidates": candidates, "tables": tables, "handling": dict(self.handling)}
+        candidates, tables = (
+            [each.to_dict() for each in items] for items in (self.candidates, self.tables)
+        )
+        values = {
+            **vars(self),
+            "candidates": candidates,
+            "tables": tables,
+            "handling": dict(self.handling),
+        }
         return dict(msgspec.to_builtins(values))
 
     def report(self) -> Report:
         """Return the profile as text, without empty sections."""
-        made = (_format, _tables, _columns, _keys, _handling, _order, _without_rows, _partitions, _call)
-        sections = [clipped(each) for make in made if (each := make(self)) and (each.facts or each.grid or each.warnings or each.code)]
+        made = (
+            _format,
+            _tables,
+            _columns,
+            _keys,
+            _handling,
+            _order,
+            _without_rows,
+            _partitions,
+            _call,
+        )
+        sections = [
+            clipped(each)
+            for make in made
+            if (each := make(self)) and (each.facts or each.grid or each.warnings or each.code)
+        ]
         return Report(self.topic, _headline(self), self.format is not None, tuple(sections))
 
     def __str__(self) -> str:
@@ -161,7 +190,10 @@ def _headline(profile: TopicProfile) -> str:
     """Return one line with the format and the sample's size."""
     size = sum(each.end - each.begin for each in profile.partitions)
     of = f" of {size:,}" if size > profile.records else ""
-    return f"{profile.format or 'no format'}: {_count(profile.records, 'record')}{of} in {_count(len(profile.partitions), 'partition')}"
+    return (
+        f"{profile.format or 'no format'}: {_count(profile.records, 'record')}{of} in "
+        f"{_count(len(profile.partitions), 'partition')}"
+    )
 
 
 def _count(number: int, what: str) -> str:
@@ -173,18 +205,32 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _format(profile: TopicProfile) -> Section:
-    shown = [each for each in profile.candidates if each.understood or each.requirement][:_MOST_CANDIDATES] or list(profile.candidates[:2])
+    shown = [each for each in profile.candidates if each.understood or each.requirement][
+        :_MOST_CANDIDATES
+    ] or list(profile.candidates[:2])
     rows = tuple(
-        (each.identifier, f"{each.read:,}", f"{sum(each.ignored.values()):,}", f"{each.refused:,}", _evidence(each, profile))
+        (
+            each.identifier,
+            f"{each.read:,}",
+            f"{sum(each.ignored.values()):,}",
+            f"{each.refused:,}",
+            _evidence(each, profile),
+        )
         for each in shown
     )
     header = ("format", "rows", "no rows", "errors", "evidence")
-    grid = Grid(header, rows, frozenset(header[1:4])) if profile.candidates and profile.candidates[0].values else None
+    grid = (
+        Grid(header, rows, frozenset(header[1:4]))
+        if profile.candidates and profile.candidates[0].values
+        else None
+    )
     return Section("Format", (("why", profile.reason),), grid)
 
 
 def _evidence(each: Candidate, profile: TopicProfile) -> str:
-    return each.requirement or (each.error if each.error and each.identifier != profile.format else each.evidence)
+    return each.requirement or (
+        each.error if each.error and each.identifier != profile.format else each.evidence
+    )
 
 
 def _tables(profile: TopicProfile) -> Section:
@@ -205,28 +251,50 @@ def _tables(profile: TopicProfile) -> Section:
 
 def _columns(profile: TopicProfile) -> Section:
     if len(profile.tables) != 1:
-        facts = tuple((each.name or "-", each.ddl or each.reason) for each in profile.tables[:_MOST_ROWS])
+        facts = tuple(
+            (each.name or "-", each.ddl or each.reason) for each in profile.tables[:_MOST_ROWS]
+        )
         return Section("Columns", facts)
     (table,) = profile.tables
     rows = tuple(
-        (each.column.name, str(each.column.type), f"{each.seen.get('null', 0):,}" if each.column.nullable else "NOT NULL", each.origin)
+        (
+            each.column.name,
+            str(each.column.type),
+            f"{each.seen.get('null', 0):,}" if each.column.nullable else "NOT NULL",
+            each.origin,
+        )
         for each in (table.schema.evidence if table.schema else ())
     )
-    grid = Grid(("column", "type", "nulls", "known by"), rows, frozenset({"nulls"})) if rows else None
+    grid = (
+        Grid(("column", "type", "nulls", "known by"), rows, frozenset({"nulls"})) if rows else None
+    )
     return Section("Columns", (("columns", table.reason),) if table.reason else (), grid)
 
 
 def _keys(profile: TopicProfile) -> Section:
     keys = profile.keys
-    facts = [("keys", _counts(keys.encodings)), ("values", _counts(profile.values))] if profile.records else []
+    facts = (
+        [("keys", _counts(keys.encodings)), ("values", _counts(profile.values))]
+        if profile.records
+        else []
+    )
     if keys.distinct:
-        moved = f", {keys.moved:,} of them in more than one partition" if keys.moved else ", each in one partition"
+        moved = (
+            f", {keys.moved:,} of them in more than one partition"
+            if keys.moved
+            else ", each in one partition"
+        )
         facts.append(("distinct keys", f"{keys.distinct:,}{moved if keys.partitions > 1 else ''}"))
     for name, sizes in (("key bytes", profile.key_sizes), ("value bytes", profile.value_sizes)):
         if sizes:
             facts.append((name, f"{sizes.least:,} to {sizes.most:,}, median {sizes.median:,}"))
     if profile.headers:
-        facts.append(("headers", ", ".join(f"{name} ({number:,})" for name, number in profile.headers.items())))
+        facts.append(
+            (
+                "headers",
+                ", ".join(f"{name} ({number:,})" for name, number in profile.headers.items()),
+            )
+        )
     if profile.times:
         facts.append(("timestamps", f"{profile.times[0]} to {profile.times[1]}"))
     return Section("Records", tuple(facts))
@@ -239,7 +307,12 @@ def _handling(profile: TopicProfile) -> Section:
 def _order(profile: TopicProfile) -> Section:
     facts = _placed(profile.positions) if profile.positions else []
     if profile.repeated:
-        facts.append(("repeated", f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one"))
+        facts.append(
+            (
+                "repeated",
+                f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one",
+            )
+        )
     return Section("Order", tuple(facts))
 
 
@@ -248,39 +321,94 @@ def _placed(positions: Positions) -> list[tuple[str, str]]:
         return [("positions", f"none: {positions.reason}")] if positions.unplaced else []
     total = positions.placed + positions.unplaced
     return [
-        ("positions", f"{positions.placed:,} of {total:,} events" + (f": {positions.reason}" if positions.reason else "")),
-        ("histories", shortened([f"{name or '(unnamed)'} ({number:,})" for name, number in positions.histories.items()])),
-        ("in order", f"no: {_count(positions.backwards, 'step')} back" if positions.backwards else "yes, in each partition and history"),
-        ("redelivered", _count(positions.redelivered, "event") if positions.redelivered else "none seen"),
+        (
+            "positions",
+            f"{positions.placed:,} of {total:,} events"
+            + (f": {positions.reason}" if positions.reason else ""),
+        ),
+        (
+            "histories",
+            shortened(
+                [
+                    f"{name or '(unnamed)'} ({number:,})"
+                    for name, number in positions.histories.items()
+                ]
+            ),
+        ),
+        (
+            "in order",
+            f"no: {_count(positions.backwards, 'step')} back"
+            if positions.backwards
+            else "yes, in each partition and history",
+        ),
+        (
+            "redelivered",
+            _count(positions.redelivered, "event") if positions.redelivered else "none seen",
+        ),
     ]
 
 
 def _without_rows(profile: TopicProfile) -> Section:
     facts = [("tombstones", f"{profile.tombstones:,}")] if profile.tombstones else []
-    if reasons := {name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value}:
+    if reasons := {
+        name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value
+    }:
         facts.append(("control events", _counts(reasons)))
     facts += [("statement", text) for text in profile.control_events]
-    heading = [f"{_count(profile.corrupt, 'record')} cannot be read, the first:"] if profile.corrupt else []
-    return Section("Records without rows", tuple(facts), warnings=(*heading, *(each.error for each in profile.errors)))
+    heading = (
+        [f"{_count(profile.corrupt, 'record')} cannot be read, the first:"]
+        if profile.corrupt
+        else []
+    )
+    return Section(
+        "Records without rows",
+        tuple(facts),
+        warnings=(*heading, *(each.error for each in profile.errors)),
+    )
 
 
 def _partitions(profile: TopicProfile) -> Section:
     header = ("partition", "first offset", "end offset", "sampled", "offsets without a record")
     parts = profile.partitions[:_MOST_ROWS]
-    rows = tuple((str(p.number), f"{p.begin:,}", f"{p.end:,}", f"{p.records:,}", f"{p.missing:,}" if p.missing else "-") for p in parts)
+    rows = tuple(
+        (
+            str(p.number),
+            f"{p.begin:,}",
+            f"{p.end:,}",
+            f"{p.records:,}",
+            f"{p.missing:,}" if p.missing else "-",
+        )
+        for p in parts
+    )
     hints = []
     if any(each.missing for each in profile.partitions):
         hints.append(("holes", "the topic is compacted, or was written in transactions"))
     if any(each.begin > 0 and each.records for each in profile.partitions):
-        hints.append(("beginning", "the first offsets are gone (retention): rows that changed before are not in the topic"))
-    return Section("Partitions", tuple(hints), Grid(header, rows, frozenset(header)) if rows else None)
+        hints.append(
+            (
+                "beginning",
+                (
+                    "the first offsets are gone (retention): rows that changed before are not in "
+                    "the topic"
+                ),
+            )
+        )
+    return Section(
+        "Partitions", tuple(hints), Grid(header, rows, frozenset(header)) if rows else None
+    )
 
 
 def _call(profile: TopicProfile) -> Section:
     if not profile.calls:
         return Section("Read it")
     code = profile.call()
-    shown = code if len(code) <= _MOST_CODE else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) shows all of it"
+    shown = (
+        code
+        if len(code) <= _MOST_CODE
+        else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) shows all of it"
+    )
     names = [name for name in profile.calls][1:]
-    facts = (("other tables", f"print(profile.call(name)) for {shortened(names)}"),) if names else ()
+    facts = (
+        (("other tables", f"print(profile.call(name)) for {shortened(names)}"),) if names else ()
+    )
     return Section("Read it", facts, code=shown)

@@ -11,7 +11,13 @@ from cdc_formats.events import Headers
 from cdc_formats.formats.canal import CanalFormat
 from cdc_formats.topics.declarations import listed_names
 from cdc_formats.topics.inference.source_types import jdbc_type, mysql_type
-from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Evidence, InspectedRecord, Sampler
+from cdc_formats.topics.sampler import (
+    Declaration,
+    DeclaredColumn,
+    Evidence,
+    InspectedRecord,
+    Sampler,
+)
 from cdc_formats.values.schema import Column, SqlType
 
 
@@ -23,7 +29,7 @@ class CanalSampler(Sampler):
     operation_path = ("type",)
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of ``mysqlType``, or else of ``sqlType``, and the primary key of ``pkNames``."""
+        """Return columns of ``mysqlType``, else ``sqlType``, and the primary key of ``pkNames``."""
         message = message_fields(value)
         source, columns = _declared_columns(message, zoned=self.format.time_zone is not None)
         return Declaration(source, columns, listed_names(message.get("pkNames")), "pkNames")
@@ -42,18 +48,31 @@ class TicdcSampler(CanalSampler):
         """Return whether the value has ``_tidb``, or the id 0: Canal numbers its batches from 1."""
         fields = record.value.fields
         zero = fields.get("id") == 0
-        return Evidence("_tidb" in fields or (zero and "isDdl" in fields), ("{} have id 0, as TiCDC writes it",) if zero else ())
+        return Evidence(
+            "_tidb" in fields or (zero and "isDdl" in fields),
+            ("{} have id 0, as TiCDC writes it",) if zero else (),
+        )
 
 
-def _declared_columns(message: Mapping[str, Any], *, zoned: bool) -> tuple[str, list[DeclaredColumn]]:
+def _declared_columns(
+    message: Mapping[str, Any], *, zoned: bool
+) -> tuple[str, list[DeclaredColumn]]:
     mysql, jdbc = message.get("mysqlType"), message.get("sqlType")
     if isinstance(mysql, dict):
-        return "mysqlType", [_declared(name, str(text), *mysql_type(str(text), zoned=zoned)) for name, text in mysql.items()]
+        return "mysqlType", [
+            _declared(name, str(text), *mysql_type(str(text), zoned=zoned))
+            for name, text in mysql.items()
+        ]
     if isinstance(jdbc, dict):
         numbers = {name: number for name, number in jdbc.items() if isinstance(number, int)}
-        return "sqlType", [_declared(name, f"java.sql.Types {number}", jdbc_type(number)) for name, number in numbers.items()]
+        return "sqlType", [
+            _declared(name, f"java.sql.Types {number}", jdbc_type(number))
+            for name, number in numbers.items()
+        ]
     return "", []
 
 
-def _declared(name: str, source_type: str, sql_type: SqlType | None, note: str = "") -> DeclaredColumn:
+def _declared(
+    name: str, source_type: str, sql_type: SqlType | None, note: str = ""
+) -> DeclaredColumn:
     return DeclaredColumn(Column(name, sql_type or SqlType("")), source_type, note)

@@ -1,4 +1,4 @@
-"""Samples of Debezium's messages: the columns of schema blocks, the connector's options that follow from them, and notes on guesses."""
+"""Debezium's samples: columns and connector options from schema blocks, and notes on guesses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.topics.encodings import JSON_BLOCK
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import MYSQL_CONNECTORS, connect_columns, row_schema
-from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Evidence, InspectedRecord, SampleCounts, Sampler
+from cdc_formats.topics.sampler import (
+    Declaration,
+    DeclaredColumn,
+    Evidence,
+    InspectedRecord,
+    SampleCounts,
+    Sampler,
+)
 from cdc_formats.values.schema import Column
 
 if TYPE_CHECKING:
@@ -25,18 +32,24 @@ SCHEMA_BLOCK = "schema block"
 """The source of columns that a schema block declares."""
 _UNSIGNED = "bigint_unsigned_handling_mode"
 _UNSIGNED_NOTE = (
-    "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), and bigint_unsigned_handling_mode='long'"
+    "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), "
+    "and bigint_unsigned_handling_mode='long'"
 )
-_UNSIGNED_BASE64_NOTE = "if it is an unsigned BIGINT, declare DECIMAL(20,0), and bigint_unsigned_handling_mode='precise'"
+_UNSIGNED_BASE64_NOTE = (
+    "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
+    "bigint_unsigned_handling_mode='precise'"
+)
 _UNSIGNED_BASE64_LENGTH = 12
 _EPOCH_NOTE = (
-    "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema block its unit is not in the message: "
-    "if it is one, declare it, and time_precision_mode"
+    "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema "
+    "block its unit is not in the message: if it is one, declare it, and time_precision_mode"
 )
-_DIGITS_NOTE = "every value is digits: if it is a DECIMAL, declare it, and decimal_handling_mode='string'"
+_DIGITS_NOTE = (
+    "every value is digits: if it is a DECIMAL, declare it, and decimal_handling_mode='string'"
+)
 _BASE64_NOTE = (
-    "every value is base64: if it is BINARY, declare it; if it is a DECIMAL, declare it, and decimal_handling_mode='precise' "
-    "(its scale is not in the message)"
+    "every value is base64: if it is BINARY, declare it; if it is a DECIMAL, declare it, and "
+    "decimal_handling_mode='precise' (its scale is not in the message)"
 )
 
 
@@ -74,11 +87,22 @@ class DebeziumSampler(EnvelopeSampler):
         """Return the columns of a schema block, and the primary key of the Kafka key."""
         message, primary_key = message_fields(value), tuple(self.key_columns(key))
         if not has_block(message):
-            return self._of_registry(value, headers, str(self._connector_in(message) or ""), primary_key)
-        return Declaration(SCHEMA_BLOCK, block_columns(message["schema"], self._connector_in(message["payload"])), primary_key)
+            return self._of_registry(
+                value, headers, str(self._connector_in(message) or ""), primary_key
+            )
+        return Declaration(
+            SCHEMA_BLOCK,
+            block_columns(message["schema"], self._connector_in(message["payload"])),
+            primary_key,
+        )
 
-    def _of_registry(self, value: bytes, headers: Headers, connector: str, primary_key: tuple[str, ...]) -> Declaration:
-        """Return the columns of the value's JSON Schema, if the options name a registry that has it."""
+    def _of_registry(
+        self, value: bytes, headers: Headers, connector: str, primary_key: tuple[str, ...]
+    ) -> Declaration:
+        """Return the columns of the value's JSON Schema.
+
+        It does so if the options name a registry that has the schema.
+        """
         if self.registry is None:
             return Declaration(primary_key=primary_key)
         from .registry_schema import REGISTRY_SCHEMA, json_columns
@@ -95,7 +119,13 @@ class DebeziumSampler(EnvelopeSampler):
         return member(member(payload, "source"), "connector")
 
     def column_notes(
-        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+        self,
+        column: Column,
+        values: ColumnValues,
+        notes: Sequence[str],
+        *,
+        guessed: bool,
+        connectors: Collection[str],
     ) -> Iterable[str]:
         """Return the notes with the connector's options that a bare message does not show."""
         unsigned = may_be_unsigned(connectors)
@@ -104,10 +134,16 @@ class DebeziumSampler(EnvelopeSampler):
 
     def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
         """Return the connector's options that the schema blocks show."""
-        return {**unsigned_option(sample), **(dict(block_options(sample)) if sample.sources.keys() - {""} else {})}
+        return {
+            **unsigned_option(sample),
+            **(dict(block_options(sample)) if sample.sources.keys() - {""} else {}),
+        }
 
     def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has a schema block, and whether it is a schema change, which only this format has."""
+        """Return whether the value has a schema block, and whether it is a schema change.
+
+        Only this format has schema changes.
+        """
         return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
 
 
@@ -123,7 +159,8 @@ def block_columns(schema: Mapping[str, Any], connector: Any) -> list[DeclaredCol
     ----------
     schema : mapping
     connector : Any
-        The name of the connector, None if unknown; the types of MySQL's connector are named otherwise.
+        The name of the connector, None if unknown; the types of MySQL's connector are named
+        otherwise.
 
     Raises
     ------
@@ -138,12 +175,18 @@ def block_columns(schema: Mapping[str, Any], connector: Any) -> list[DeclaredCol
 
 def unsigned_option(sample: SampleCounts) -> dict[str, tuple[Any, str]]:
     """Return the option for an unsigned BIGINT if a schema declares one as a signed number."""
-    unsigned = any(_UNSIGNED in each.note for declared in sample.declared.values() for each in declared)
-    return {_UNSIGNED: ("long", "the schema declares an unsigned BIGINT as a signed number")} if unsigned else {}
+    unsigned = any(
+        _UNSIGNED in each.note for declared in sample.declared.values() for each in declared
+    )
+    return (
+        {_UNSIGNED: ("long", "the schema declares an unsigned BIGINT as a signed number")}
+        if unsigned
+        else {}
+    )
 
 
 def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]:
-    """Return the options that the schema blocks of a sample show, each with its value and the reason for it."""
+    """Return the options that a sample's schema blocks show, with their values and reasons."""
     source_types = {each.source_type for declared in sample.declared.values() for each in declared}
     names = {text.partition(",")[0].rpartition(".")[2] for text in source_types}
     blocks = sample.sources[SCHEMA_BLOCK]
@@ -159,7 +202,10 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
     elif DEBEZIUM_TIME + "Time" in source_types:
         yield "time_precision_mode", ("adaptive", f"{schema} has io.debezium.time.Time")
     elif not blocks and names & {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}:
-        yield "time_precision_mode", ("adaptive_time_microseconds", f"{schema} has io.debezium.time's epochs")
+        yield (
+            "time_precision_mode",
+            ("adaptive_time_microseconds", f"{schema} has io.debezium.time's epochs"),
+        )
 
 
 def _any_starts(names: Iterable[str], prefix: str) -> bool:
@@ -177,7 +223,9 @@ def unsigned_notes(column: Column, values: ColumnValues) -> Iterator[str]:
         yield _UNSIGNED_NOTE
 
 
-def guess_notes(column: Column, values: ColumnValues, notes: Sequence[str], *, unsigned: bool) -> Iterator[str]:
+def guess_notes(
+    column: Column, values: ColumnValues, notes: Sequence[str], *, unsigned: bool
+) -> Iterator[str]:
     """Return the notes on a guessed type, with the connector's options that it depends on.
 
     Parameters

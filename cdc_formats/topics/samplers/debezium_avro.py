@@ -30,7 +30,9 @@ class DebeziumAvroSampler(EnvelopeSampler):
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the value's schema, and the primary key of the Kafka key."""
         return Declaration(
-            REGISTRY_SCHEMA, record_columns(self.format.registry, "value", value, headers), tuple(self.key_columns(key, headers))
+            REGISTRY_SCHEMA,
+            record_columns(self.format.registry, "value", value, headers),
+            tuple(self.key_columns(key, headers)),
         )
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
@@ -38,7 +40,13 @@ class DebeziumAvroSampler(EnvelopeSampler):
         return key_record(self.format.registry, key, headers)
 
     def column_notes(
-        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+        self,
+        column: Column,
+        values: ColumnValues,
+        notes: Sequence[str],
+        *,
+        guessed: bool,
+        connectors: Collection[str],
     ) -> Iterable[str]:
         """Return the notes, and the connector's option for an unsigned BIGINT."""
         yield from notes

@@ -45,11 +45,17 @@ class DebeziumMongodbSampler(EnvelopeSampler):
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a document as text, or an update's description."""
         fields = record.value.fields
-        return super().evidence(record)._replace(distinctive=isinstance(fields.get("after"), str) or "updateDescription" in fields)
+        return (
+            super()
+            .evidence(record)
+            ._replace(
+                distinctive=isinstance(fields.get("after"), str) or "updateDescription" in fields
+            )
+        )
 
 
 def _of_document(value: Any) -> Any:
-    """Return a MongoDB Extended JSON value as a Python value of the same kind; the value itself may differ."""
+    """Return a MongoDB Extended JSON value as a Python value of its kind; the value may differ."""
     if isinstance(value, list):
         return [_of_document(item) for item in value]
     if isinstance(value, Decimal):
@@ -64,7 +70,9 @@ def _of_document(value: Any) -> Any:
 
 
 def _of_number(text: Any) -> Any:
-    if not isinstance(text, str) or not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", text):
+    if not isinstance(text, str) or not re.fullmatch(
+        r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", text
+    ):
         return str(text)  # NaN and Infinity too
     number = Decimal(text)
     # Without an exponent, because an exponent marks a double.
@@ -72,7 +80,9 @@ def _of_number(text: Any) -> Any:
 
 
 def _of_integer(text: Any) -> Any:
-    return int(text) if isinstance(text, str) and re.fullmatch("[+-]?[0-9]{1,19}", text) else str(text)
+    return (
+        int(text) if isinstance(text, str) and re.fullmatch("[+-]?[0-9]{1,19}", text) else str(text)
+    )
 
 
 _AN_INSTANT = datetime(2000, 1, 1)

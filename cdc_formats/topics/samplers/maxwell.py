@@ -22,7 +22,10 @@ class MaxwellSampler(Sampler):
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the primary key of ``primary_key_columns``, or else of the Kafka key."""
         names = listed_names(message_fields(value).get("primary_key_columns"))
-        return Declaration(primary_key=names or tuple(self.key_columns(key)), key_source="primary_key_columns, or the Kafka key")
+        return Declaration(
+            primary_key=names or tuple(self.key_columns(key)),
+            key_source="primary_key_columns, or the Kafka key",
+        )
 
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
         """Return the columns of ``primary_key_columns``, or else of the Kafka key."""
@@ -38,5 +41,10 @@ class MaxwellSampler(Sampler):
             case dict():
                 return {name[3:]: part for name, part in value.items() if name.startswith("pk.")}
             case [_, _, [*columns]]:
-                return {name: part for each in columns if isinstance(each, dict) for name, part in each.items()}
+                return {
+                    name: part
+                    for each in columns
+                    if isinstance(each, dict)
+                    for name, part in each.items()
+                }
         return {}

@@ -18,7 +18,10 @@ class OggSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the primary key of ``primary_keys``."""
-        return Declaration(primary_key=listed_names(message_fields(value).get("primary_keys")), key_source="primary_keys")
+        return Declaration(
+            primary_key=listed_names(message_fields(value).get("primary_keys")),
+            key_source="primary_keys",
+        )
 
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
         """Return the columns of ``primary_keys``."""

@@ -17,7 +17,10 @@ _Path = tuple[str, ...]
 _WORDS = {
     "+I": "+i i c r ins insert inserted create created add added read refresh load snapshot",
     "-U": "-u b ub update_before update_preimage before_update",
-    "+U": "+u u ua upd update updated modify modified upsert update_after update_postimage after_update",
+    "+U": (
+        "+u u ua upd update updated modify modified upsert update_after update_postimage "
+        "after_update"
+    ),
     "-D": "-d d del delete deleted remove removed",
 }
 _CODES = {word: kind for kind, words in _WORDS.items() for word in words.split()}
@@ -67,27 +70,50 @@ class OpSampler(Sampler):
         return Declaration(primary_key=tuple(self.key_columns(key)))
 
     @classmethod
-    def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the field of the operation, the codes in the sample, and the fields with the rows."""
+    def detected_options(
+        cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the operation's field, the codes in the sample, and the fields with the rows."""
         values = [each.value.fields for each in records if each.value.fields]
         given = options.get("op_field")
-        paths = [tuple(str(given).split("."))] if given else sorted({path for value in values for path in _paths(value)}, key=_order)
+        paths = (
+            [tuple(str(given).split("."))]
+            if given
+            else sorted({path for value in values for path in _paths(value)}, key=_order)
+        )
         for path in paths:
             codes = _codes_at(path, values)
             # The row is next to the operation, or next to an object around it.
-            rows = (_object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path)))
+            rows = (
+                _object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path))
+            )
             row = next(filter(None, rows), ())
             if codes and (row or given or _is_flat(path, values)):
-                return {"op_field": ".".join(path), "codes": codes, **_row_options(row, values, codes), **_position_option(path, values)}
+                return {
+                    "op_field": ".".join(path),
+                    "codes": codes,
+                    **_row_options(row, values, codes),
+                    **_position_option(path, values),
+                }
         return {}
 
     def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has an operation, and refuse messages of tools that no format reads."""
+        """Return whether the value has an operation.
+
+        Refuse messages of tools that no format reads.
+        """
         if sentence := other_message(record.record.value):
             return Evidence(refusal=DecodeError(sentence))
         has_operation = _at(record.value.fields, self.operation_path) is not None
-        described = f"values have an operation in {self.format.op_field}: {', '.join(self.format.codes)}"
-        return Evidence(has_operation, ("{} of {} " + described.replace("{", "{{").replace("}", "}}"),) if has_operation else ())
+        described = (
+            f"values have an operation in {self.format.op_field}: {', '.join(self.format.codes)}"
+        )
+        return Evidence(
+            has_operation,
+            ("{} of {} " + described.replace("{", "{{").replace("}", "}}"),)
+            if has_operation
+            else (),
+        )
 
 
 def _at(value: Any, path: _Path) -> Any:
@@ -97,7 +123,10 @@ def _at(value: Any, path: _Path) -> Any:
 
 
 def _spelled(name: str) -> str:
-    """Return a name without case and separators; a name with two underscores at its start is Debezium's."""
+    """Return a name without case and separators.
+
+    A name with two underscores at its start is Debezium's.
+    """
     return name if name.startswith("__") else name.lower().replace("_", "").replace("-", "")
 
 
@@ -106,7 +135,11 @@ def _paths(value: Mapping[str, Any], outer: _Path = ()) -> Iterator[_Path]:
     for name, member in value.items():
         if name in (_FIVETRAN, _SQL_SERVER) or _spelled(name) in (*_OPERATIONS, *_OF_OBJECTS):
             yield (*outer, name)
-        elif isinstance(member, dict) and len(outer) + 1 < _MOST_DEEP and _spelled(name) not in (*_ROWS, *_BEFORES):
+        elif (
+            isinstance(member, dict)
+            and len(outer) + 1 < _MOST_DEEP
+            and _spelled(name) not in (*_ROWS, *_BEFORES)
+        ):
             yield from _paths(member, (*outer, name))
 
 
@@ -116,23 +149,51 @@ def _order(path: _Path) -> tuple[Any, ...]:
 
 
 def _codes_at(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the codes at a path with their meanings; empty unless nearly all values have one whose meaning is known."""
+    """Return the codes at a path with their meanings.
+
+    The result is empty unless nearly all values have a code whose meaning is known.
+    """
     operations = [operation for value in values if (operation := _at(value, path)) is not None]
-    counts = Counter(str(each).lower() if isinstance(each, bool) else str(each) for each in operations if isinstance(each, (str, int)))
-    meanings: Mapping[str, str] = {_FIVETRAN: {"true": "-D", "false": "+U"}, _SQL_SERVER: _NUMBERED}.get(path[-1], _CODES)
+    counts = Counter(
+        str(each).lower() if isinstance(each, bool) else str(each)
+        for each in operations
+        if isinstance(each, (str, int))
+    )
+    meanings: Mapping[str, str] = {
+        _FIVETRAN: {"true": "-D", "false": "+U"},
+        _SQL_SERVER: _NUMBERED,
+    }.get(path[-1], _CODES)
     codes = {code: meanings[code.lower()] for code in counts if code.lower() in meanings}
-    return dict(sorted(codes.items())) if sum(counts[code] for code in codes) >= _LEAST_SHARE * len(values) > 0 else {}
+    return (
+        dict(sorted(codes.items()))
+        if sum(counts[code] for code in codes) >= _LEAST_SHARE * len(values) > 0
+        else {}
+    )
 
 
 def _is_flat(path: _Path, values: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether messages with an operation at a path can be rows themselves: they have other values next to it."""
+    """Whether messages with an operation at a path can be rows themselves.
+
+    They can if they have other values next to the operation.
+    """
     if _spelled(path[-1]) in _OF_OBJECTS:
         return False
-    return all(any(name != path[0] and not isinstance(member, (dict, list)) for name, member in value.items()) for value in values)
+    return all(
+        any(
+            name != path[0] and not isinstance(member, (dict, list))
+            for name, member in value.items()
+        )
+        for value in values
+    )
 
 
-def _object(outer: _Path, values: Sequence[Mapping[str, Any]], names: Sequence[str], least: float) -> _Path:
-    """Return the path of an object with one of some names, which at least this number of values have; empty if there is none."""
+def _object(
+    outer: _Path, values: Sequence[Mapping[str, Any]], names: Sequence[str], least: float
+) -> _Path:
+    """Return the path of an object with one of some names; empty if there is none.
+
+    At least the given number of values have the object.
+    """
     around = [member for value in values if isinstance(member := _at(value, outer), dict)]
     present = {name for member in around for name in member if _spelled(name) in names}
     for name in sorted(present, key=lambda name: (names.index(_spelled(name)), name)):
@@ -142,7 +203,9 @@ def _object(outer: _Path, values: Sequence[Mapping[str, Any]], names: Sequence[s
     return ()
 
 
-def _row_options(row: _Path, values: Sequence[Mapping[str, Any]], codes: Mapping[str, str]) -> dict[str, str]:
+def _row_options(
+    row: _Path, values: Sequence[Mapping[str, Any]], codes: Mapping[str, str]
+) -> dict[str, str]:
     """Return the options of the row and of the row before an update."""
     options = {"row_field": ".".join(row)} if row else {}
     if "-U" in codes.values():
@@ -150,13 +213,20 @@ def _row_options(row: _Path, values: Sequence[Mapping[str, Any]], codes: Mapping
     if before := _object(row[:-1], values, _BEFORES, 1):
         return options | {"before_field": ".".join(before)}
     images = [image for value in values if isinstance(image := _at(value, row), dict)]
-    prefix = next((each for each in _PREFIXES if any(_has_prefix(image, each) for image in images)), "")
+    prefix = next(
+        (each for each in _PREFIXES if any(_has_prefix(image, each) for image in images)), ""
+    )
     return options | ({"before_prefix": prefix} if prefix else {})
 
 
 def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the option of a position next to the operation."""
-    names = {name for value in values for name in _at(value, path[:-1]) or () if _spelled(name) in _POSITIONS}
+    names = {
+        name
+        for value in values
+        for name in _at(value, path[:-1]) or ()
+        if _spelled(name) in _POSITIONS
+    }
     return {"position_field": ".".join((*path[:-1], *names))} if len(names) == 1 else {}
 
 

@@ -16,7 +16,9 @@ REGISTRY_SCHEMA = "schema registry"
 """The source of columns that a registry's schema declares."""
 
 
-def record_columns(registry: Registry, part: str, data: bytes, headers: Headers = ()) -> tuple[DeclaredColumn, ...]:
+def record_columns(
+    registry: Registry, part: str, data: bytes, headers: Headers = ()
+) -> tuple[DeclaredColumn, ...]:
     """Return the columns of the schema of a key or value.
 
     Parameters
@@ -34,7 +36,9 @@ def record_columns(registry: Registry, part: str, data: bytes, headers: Headers 
     return _columns(registry, schema_id(part, data, headers)[0])
 
 
-def json_columns(registry: Registry, value: bytes, headers: Headers = (), connector: str = "") -> tuple[DeclaredColumn, ...]:
+def json_columns(
+    registry: Registry, value: bytes, headers: Headers = (), connector: str = ""
+) -> tuple[DeclaredColumn, ...]:
     """Return the columns of a value's JSON Schema; none if it has no schema in the registry.
 
     Parameters
@@ -58,7 +62,9 @@ def json_columns(registry: Registry, value: bytes, headers: Headers = (), connec
 
 
 @lru_cache(maxsize=1000)
-def _of_json_schema(registry: Registry, name: SchemaId, connector: str) -> tuple[DeclaredColumn, ...]:
+def _of_json_schema(
+    registry: Registry, name: SchemaId, connector: str
+) -> tuple[DeclaredColumn, ...]:
     schema = registry.client.json_schema(name)
     try:
         return () if schema is None else tuple(json_schema_columns(schema, connector))

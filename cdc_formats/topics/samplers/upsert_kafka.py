@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 _REGISTRY = [option.name for option in fields(RegistryOptions)]
 _URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
-_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT_JSON: "json", CONFLUENT: "avro-confluent"}
+_KEY_FORMATS = {
+    JSON_OBJECT: "json",
+    JSON_BLOCK: "json",
+    JSON_PAYLOAD: "json",
+    CONFLUENT_JSON: "json",
+    CONFLUENT: "avro-confluent",
+}
 
 
 class UpsertKafkaSampler(Sampler):
@@ -45,7 +51,7 @@ class UpsertKafkaSampler(Sampler):
         return self.format.registry
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of the registry schemas of value and key, and the primary key of the Kafka key."""
+        """Return registry schemas' columns of value and key, and the Kafka key's primary key."""
         primary_key = tuple(self.key_columns(key, headers))
         has_registry = self.format.value_format == "avro-confluent" or getattr(self.format, _URL)
         if not has_registry or self.format.value_format not in ("avro-confluent", "json"):
@@ -58,9 +64,22 @@ class UpsertKafkaSampler(Sampler):
             return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         columns = record_columns(registry, "value", value, headers)
         names = {each.column.name for each in columns}
-        in_key = record_columns(registry, "key", key, headers) if key and primary_key and self.format.key_format == "avro-confluent" else ()
-        renamed = [each._replace(column=replace(each.column, name=self.format.key_fields_prefix + each.column.name)) for each in in_key]
-        return Declaration(REGISTRY_SCHEMA, [*(each for each in renamed if each.column.name not in names), *columns], primary_key)
+        in_key = (
+            record_columns(registry, "key", key, headers)
+            if key and primary_key and self.format.key_format == "avro-confluent"
+            else ()
+        )
+        renamed = [
+            each._replace(
+                column=replace(each.column, name=self.format.key_fields_prefix + each.column.name)
+            )
+            for each in in_key
+        ]
+        return Declaration(
+            REGISTRY_SCHEMA,
+            [*(each for each in renamed if each.column.name not in names), *columns],
+            primary_key,
+        )
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
@@ -70,27 +89,49 @@ class UpsertKafkaSampler(Sampler):
         """Return a note on JSON's null, which can be a delete."""
         if sample.json_nulls and self.format.json_null == "fail":
             yield (
-                f"{sample.json_nulls} values are JSON's null, which Debezium's ExtractNewRecordState writes for a delete: "
-                "if they are deletes, set json_null='delete', or read the topic as debezium-flat-json"
+                f"{sample.json_nulls} values are JSON's null, which Debezium's "
+                "ExtractNewRecordState writes for a delete: if they are deletes, set "
+                "json_null='delete', or read the topic as debezium-flat-json"
             )
 
     @classmethod
-    def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def detected_options(
+        cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Return the formats of key and value; registry options without a prefix apply to both."""
-        key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
+        key, value = (
+            _most(each.key.encoding for each in records),
+            _most(each.value.encoding for each in records),
+        )
         named = _REGISTRY if {CONFLUENT, CONFLUENT_JSON} & {key, value} else []
         detected = {f"avro_confluent_{name}": options[name] for name in named if name in options}
-        detected["key_format"] = "json" if key is None else _KEY_FORMATS.get(key) or _plain_key(records)
+        detected["key_format"] = (
+            "json" if key is None else _KEY_FORMATS.get(key) or _plain_key(records)
+        )
         detected["value_format"] = "avro-confluent" if value == CONFLUENT else "json"
         detected["value_fields_include"] = "EXCEPT_KEY" if _key_apart(records) else "ALL"
-        detected["json_null"] = "delete" if any(each.value.encoding == JSON_NULL for each in records) else "fail"
-        return {name: option for name, option in detected.items() if name not in options and option != _DEFAULTS[name]}
+        detected["json_null"] = (
+            "delete" if any(each.value.encoding == JSON_NULL for each in records) else "fail"
+        )
+        return {
+            name: option
+            for name, option in detected.items()
+            if name not in options and option != _DEFAULTS[name]
+        }
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Refuse a schema block and a null key."""
         if record.value.encoding in (JSON_BLOCK, JSON_PAYLOAD):
-            return Evidence(refusal=DecodeError("a payload, with or without a schema block, would be a column of the row"))
-        return Evidence(refusal=DecodeError("the Kafka key is null", field="key") if record.key.encoding == NULL else None)
+            return Evidence(
+                refusal=DecodeError(
+                    "a payload, with or without a schema block, would be a column of the row"
+                )
+            )
+        return Evidence(
+            refusal=DecodeError("the Kafka key is null", field="key")
+            if record.key.encoding == NULL
+            else None
+        )
 
 
 def _most(encodings: Any) -> str | None:
@@ -100,7 +141,11 @@ def _most(encodings: Any) -> str | None:
 
 def _plain_key(records: Sequence[InspectedRecord]) -> str:
     """Return the key format of single-value keys: ``csv`` for numbers, ``raw`` for text."""
-    numbers = sum(isinstance(each.key.value, (int, Decimal)) for each in records if each.key.encoding == JSON_VALUE)
+    numbers = sum(
+        isinstance(each.key.value, (int, Decimal))
+        for each in records
+        if each.key.encoding == JSON_VALUE
+    )
     return "csv" if 2 * numbers > len(records) else "raw"
 
 

@@ -1,9 +1,11 @@
-"""Decode many messages of a format together, column by column, in four steps: `messages`, `rows`, `columns` and `changes`.
+"""Columnar decoding of a format's messages in four steps: `messages`, `rows`, `columns`, `changes`.
 
-The result is that of `decoder.Decoder.upserts` for each message, or of `decoder.Decoder.decode` in a plan without a stage. A format
-declares its messages as an `Envelope`. Each step refuses the records in doubt. They are left to that decoder, which returns their rows
-or their error: a null value, a message that is not of the declared shape, one without rows, an unavailable value, a value that its
-column's converter refuses, NULL where it is not allowed, and a before-image that is not whole where it has to be.
+The result is that of `decoder.Decoder.upserts` for each message, or of `decoder.Decoder.decode` in
+a plan without a stage. A format declares its messages as an `Envelope`. Each step refuses the
+records in doubt. They are left to that decoder, which returns their rows or their error: a null
+value, a message that is not of the declared shape, one without rows, an unavailable value, a value
+that its column's converter refuses, NULL where it is not allowed, and a before-image that is not
+whole where it has to be.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ class Decoded(NamedTuple):
     Attributes
     ----------
     parts : list of ChangeColumns
-        Their changes are not in the order of the records; those of a record are adjacent, and in their order.
+        Their changes are not in the order of the records; those of a record are adjacent, and in
+        their order.
     ignored : Counter
-        The number of records that are only counted, by their `Ignored` value: null values, and tables that the format's filter excludes.
+        The number of records that are only counted, by their `Ignored` value: null values, and
+        tables that the format's filter excludes.
     refused : list of int
         The indexes of the records that are to be decoded one by one, in order.
     tables : list of (int, tuple)
@@ -62,7 +66,8 @@ class ColumnarDecoder:
     envelope : Envelope
     rows : RowConverter
     keyed : bool
-        Whether the result is the newest row or the delete of each key; otherwise it is the topic's changelog.
+        Whether the result is the newest row or the delete of each key; otherwise it is the topic's
+        changelog.
     fewest : int
         Fewer messages in Avro are decoded one by one.
 
@@ -72,7 +77,9 @@ class ColumnarDecoder:
         As of `decoder.Decoder`.
     """
 
-    def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:
+    def __init__(
+        self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int
+    ) -> None:
         needs, matcher = Needs.of(plan, envelope, keyed=keyed), TableMatcher.of(plan, envelope)
         encodings = Encodings(envelope, rows, whole=not keyed, fewest=fewest)
         self.messages = MessageReader(plan, envelope, encodings, matcher)
@@ -82,16 +89,25 @@ class ColumnarDecoder:
         self.tables: set[tuple[Any, ...]] = set()
 
     @classmethod
-    def of(cls, plan: DecodePlan, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO) -> ColumnarDecoder | None:
+    def of(
+        cls, plan: DecodePlan, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO
+    ) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = plan.format
         if format.validate or format.unknown_columns == "fail" or not format.reads_as_declared():
             return None
         rows = RowConverter(plan.columns, format.handling, plan.unique_key)
-        if not isinstance(rows.shape, type(msgspec.Struct)):  # a struct cannot have all names that JSON can have
+        if not isinstance(
+            rows.shape, type(msgspec.Struct)
+        ):  # a struct cannot have all names that JSON can have
             return None
         envelope = format.envelope(rows, plan.format_metadata, positions=plan.positions)
-        if envelope is None or not envelope.together or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):
+        if (
+            envelope is None
+            or not envelope.together
+            or not envelope.can_hold(rows)
+            or (envelope.frame and find_spec("polars") is None)
+        ):
             return None
         # A delete that has only a key is no row of a changelog.
         has_rows = keyed or envelope.before_has != "some columns"
@@ -104,7 +120,8 @@ class ColumnarDecoder:
         ----------
         records : Records
         kafka : sequence of tuple
-            The metadata of each Kafka record, in the order of `DecodePlan.kafka_metadata`; empty if none is requested.
+            The metadata of each Kafka record, in the order of `DecodePlan.kafka_metadata`; empty if
+            none is requested.
         """
         messages, ignored, refused = self.messages.read(records)
         parts, new_tables = list[ChangeColumns](), dict[tuple[Any, ...], int]()
@@ -122,12 +139,17 @@ class ColumnarDecoder:
         tables = sorted(((place, table) for table, place in new_tables.items()), key=itemgetter(0))
         return Decoded(parts, ignored, sorted(refused), tables)
 
-    def _new_tables(self, tables: Sequence[tuple[Any, ...]], places: Sequence[int], refused: set[int]) -> list[tuple[tuple[Any, ...], int]]:
+    def _new_tables(
+        self, tables: Sequence[tuple[Any, ...]], places: Sequence[int], refused: set[int]
+    ) -> list[tuple[tuple[Any, ...], int]]:
         """Return the tables that are new, with the first record of each."""
         new = []
         for table in set(tables) - self.tables:
             pairs = zip(places, tables, strict=True)
-            first = min((place for place, other in pairs if other == table and place not in refused), default=None)
+            first = min(
+                (place for place, other in pairs if other == table and place not in refused),
+                default=None,
+            )
             new += [] if first is None else [(table, first)]
         return new
 

@@ -32,11 +32,16 @@ class ChangeMaker:
     def __init__(self, plan: DecodePlan, needs: Needs) -> None:
         self.needs, self.shape = needs, plan.shape
         self.drop_update_before, self.ignore_deletes = plan.drop_update_before, plan.ignore_deletes
-        dropped = ((RowKind.DELETE, plan.ignore_deletes), (RowKind.UPDATE_BEFORE, plan.drop_update_before))
+        dropped = (
+            (RowKind.DELETE, plan.ignore_deletes),
+            (RowKind.UPDATE_BEFORE, plan.drop_update_before),
+        )
         self.dropped = [kind for kind, drops in dropped if drops]
 
-    def make(self, records: Records, converted: ConvertedRows, refused: set[int]) -> ChangeColumns | None:
-        """Return the changes of the rows of other records than `refused`; None if there are none."""
+    def make(
+        self, records: Records, converted: ConvertedRows, refused: set[int]
+    ) -> ChangeColumns | None:
+        """Return the changes of the rows of records not in `refused`; None if there are none."""
         places = np.array(converted.rows.places, np.int64)
         kept = np.ones(len(places), bool)
         if refused:
@@ -62,20 +67,35 @@ class ChangeMaker:
             twice[list(converted.moved)] = not self.ignore_deletes
         return twice
 
-    def _keyed(self, records: Records, converted: ConvertedRows, of: Ints, first: Bools, places: Ints) -> ChangeColumns:
-        """Return the newest row or the delete of each key; the first change of two is the delete of the old key."""
+    def _keyed(
+        self, records: Records, converted: ConvertedRows, of: Ints, first: Bools, places: Ints
+    ) -> ChangeColumns:
+        """Return each key's newest row or delete; of two changes, the first deletes the old key."""
         deleted = first | converted.removed[of]
         keys, moved = converted.keys, converted.moved
-        packed = [pack(moved[row] if old else keys[row]) for row, old in zip(of.tolist(), first.tolist(), strict=True)]
-        columns = [pa.array(packed, pa.binary()), pa.array(records.stamps[places[of]]), pa.array(deleted)]
+        packed = [
+            pack(moved[row] if old else keys[row])
+            for row, old in zip(of.tolist(), first.tolist(), strict=True)
+        ]
+        columns = [
+            pa.array(packed, pa.binary()),
+            pa.array(records.stamps[places[of]]),
+            pa.array(deleted),
+        ]
         columns += [*_taken(converted.arrays, of, first), *_taken(converted.metadata, of)]
         if self.shape.offsets:
             columns.append(pa.array(records.offsets[places[of]]))
         batch = pa.RecordBatch.from_arrays(columns, schema=self.shape.schema)
-        positions = [(records.source, converted.positions[row]) for row in of] if converted.positions else []
+        positions = (
+            [(records.source, converted.positions[row]) for row in of]
+            if converted.positions
+            else []
+        )
         return ChangeColumns(ChangeBatch(batch, [], positions), places[of], packed)
 
-    def _changelog(self, records: Records, converted: ConvertedRows, of: Ints, first: Bools, places: Ints) -> ChangeColumns:
+    def _changelog(
+        self, records: Records, converted: ConvertedRows, of: Ints, first: Bools, places: Ints
+    ) -> ChangeColumns:
         """Return the rows of the topic's changelog; the first change of two is the row before."""
         kinds = np.array(converted.rows.kinds, np.int8)[of]
         kinds[first] = RowKind.DELETE if self.drop_update_before else RowKind.UPDATE_BEFORE
@@ -85,11 +105,18 @@ class ChangeMaker:
         return ChangeColumns(ChangeBatch(batch, [], []), places[of], [])
 
 
-def _taken(arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = None) -> list[pa.Array]:
+def _taken(
+    arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = None
+) -> list[pa.Array]:
     """Return the values at places, null where they are missing."""
     if missing is not None and not missing.any():
         missing = None
-    if missing is None and arrays and len(places) == len(arrays[0]) and np.array_equal(places, np.arange(len(places))):
+    if (
+        missing is None
+        and arrays
+        and len(places) == len(arrays[0])
+        and np.array_equal(places, np.arange(len(places)))
+    ):
         return list(arrays)
     chosen = pa.array(places, pa.int64(), mask=missing)
     return [array.take(chosen) for array in arrays]
@@ -97,4 +124,6 @@ def _taken(arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = Non
 
 def _joined(converted: ConvertedRows) -> list[pa.Array]:
     """Return the columns of the rows, followed by those of the rows before updates."""
-    return [pa.concat_arrays(both) for both in zip(converted.arrays, converted.befores, strict=True)]
+    return [
+        pa.concat_arrays(both) for both in zip(converted.arrays, converted.befores, strict=True)
+    ]

@@ -47,9 +47,11 @@ class ConvertedRows(NamedTuple):
     moved : dict of int to tuple
         The key before an update that changed it, by the update's index.
     arrays : list of pyarrow.Array
-        The columns of the rows. Of a deleted row only the key is needed, and other columns are null, unless rows before are needed.
+        The columns of the rows. Of a deleted row only the key is needed, and other columns are
+        null, unless rows before are needed.
     before : array of int
-        The place of the row before each change in `arrays` and `befores` together; -1 if there is none or none is needed.
+        The place of the row before each change in `arrays` and `befores` together; -1 if there is
+        none or none is needed.
     befores : list of pyarrow.Array
         The columns of the rows before updates.
     metadata : list of pyarrow.Array
@@ -82,16 +84,23 @@ class ColumnConverter:
     needs : Needs
     """
 
-    def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, needs: Needs) -> None:
+    def __init__(
+        self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, needs: Needs
+    ) -> None:
         self.envelope, self.needs = envelope, needs
         self.key_indices = rows.key_indices if needs.key else ()
         self.unique_indices = rows.key_indices
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
         self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
-        self.missing_before_is_null = envelope.missing_is_null and envelope.before_has == "all columns"
+        self.missing_before_is_null = (
+            envelope.missing_is_null and envelope.before_has == "all columns"
+        )
         self.metadata_readers = [
-            (_reader(plan, envelope, name), uncanonical_finder(Column(name, plan.format.metadata[name].sql_type)))
+            (
+                _reader(plan, envelope, name),
+                uncanonical_finder(Column(name, plan.format.metadata[name].sql_type)),
+            )
             for name in plan.format_metadata
         ]
         names = plan.format_metadata + plan.kafka_metadata
@@ -102,7 +111,9 @@ class ColumnConverter:
         self.position = (envelope.position or plan.format.position) if plan.positions else None
         self.table = table_reader(plan, envelope, plan.identity.columns)
 
-    def convert(self, encoding: Encoding, rows: Rows, kafka: Sequence[tuple[Any, ...]]) -> tuple[ConvertedRows, set[int]]:
+    def convert(
+        self, encoding: Encoding, rows: Rows, kafka: Sequence[tuple[Any, ...]]
+    ) -> tuple[ConvertedRows, set[int]]:
         """Return rows as columns, and the records that have to be decoded alone.
 
         Parameters
@@ -120,23 +131,52 @@ class ColumnConverter:
         key_metadata = list(zip(*(metadata[place] for place in self.key_places), strict=True))
         incomplete = [row for row, values in enumerate(key_metadata) if None in values]
         keys = self._tuples(list(of_key.values()), key_metadata)
-        updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None]
+        updates = [
+            row
+            for row, kind in enumerate(rows.kinds)
+            if kind is _UPDATE_AFTER and rows.befores[row] is not None
+        ]
         moved, without_old_key = self._moved(encoding, rows, updates, keys, key_metadata)
         before = self._before(rows, removed, updates)
         befores, without_before = self._befores(encoding, rows, updates, arrays)
-        positions, misplaced = ([], []) if self.position is None else read_each(self.position, rows.messages)
-        tables, without_table = ([], []) if self.table is None else read_each(self.table, rows.messages)
-        stored = [to_stored(sql_type, values) for sql_type, values in zip(self.metadata_types, metadata, strict=True)]
-        converted = ConvertedRows(rows, np.array(removed, bool), keys, moved, arrays, before, befores, stored, positions, tables)
+        positions, misplaced = (
+            ([], []) if self.position is None else read_each(self.position, rows.messages)
+        )
+        tables, without_table = (
+            ([], []) if self.table is None else read_each(self.table, rows.messages)
+        )
+        stored = [
+            to_stored(sql_type, values)
+            for sql_type, values in zip(self.metadata_types, metadata, strict=True)
+        ]
+        converted = ConvertedRows(
+            rows,
+            np.array(removed, bool),
+            keys,
+            moved,
+            arrays,
+            before,
+            befores,
+            stored,
+            positions,
+            tables,
+        )
         of_values = chain(lacking, keyless, unconverted, without_old_key, without_before)
         of_metadata = chain(without_metadata, incomplete, misplaced, without_table)
         return converted, {rows.places[row] for row in chain(of_values, of_metadata)}
 
-    def _cells(self, encoding: Encoding, rows: Rows, removed: list[bool]) -> tuple[_Cells, _Refused]:
+    def _cells(
+        self, encoding: Encoding, rows: Rows, removed: list[bool]
+    ) -> tuple[_Cells, _Refused]:
         """Return the values of the rows by the index of their column."""
         if self.needs.keyed:
             # Of a deleted row only the key is read.
-            cells = encoding.cells([encoding.nothing if out else image for out, image in zip(removed, rows.images, strict=True)])
+            cells = encoding.cells(
+                [
+                    encoding.nothing if out else image
+                    for out, image in zip(removed, rows.images, strict=True)
+                ]
+            )
             for index in cells.keys() & self.key_indices:
                 cells[index] = list(map(encoding.getters[index], rows.images))
             return cells, []
@@ -144,7 +184,11 @@ class ColumnConverter:
         for index, values in cells.items():
             if ABSENT in values:
                 if not self.missing_before_is_null:
-                    lacking += [row for row, (value, out) in enumerate(zip(values, removed, strict=True)) if out and value is ABSENT]
+                    lacking += [
+                        row
+                        for row, (value, out) in enumerate(zip(values, removed, strict=True))
+                        if out and value is ABSENT
+                    ]
                 cells[index] = _absent_as_null(values)
         return cells, lacking
 
@@ -154,11 +198,18 @@ class ColumnConverter:
         nameless = set(range(len(rows.keys)))
         for index in self.key_indices:
             column = encoding.columns[index]
-            values, unconverted = column.canonical(cells[index]) if index in cells else ([None] * len(rows.places), [])
+            values, unconverted = (
+                column.canonical(cells[index])
+                if index in cells
+                else ([None] * len(rows.places), [])
+            )
             if self.envelope.key_of_rows:
                 parts, unread = column.canonical([getattr(key, f"c{index}") for key in rows.keys])
                 nameless &= {row for row, part in enumerate(parts) if part is None}
-                values = [part if value is None else value for value, part in zip(values, parts, strict=True)]
+                values = [
+                    part if value is None else value
+                    for value, part in zip(values, parts, strict=True)
+                ]
                 unconverted = [*unconverted, *unread]
             refused += unconverted
             refused += _null_rows(values)
@@ -166,37 +217,66 @@ class ColumnConverter:
         # A key without any of its columns is decoded alone.
         refused += nameless
         if self.envelope.key_of_rows or not keys:
-            # A row without any of the declared columns is an error, although its key is known or not needed.
+            # A row without any of the declared columns is an error, although its key is known or
+            # not needed.
             only_key = self.envelope.key_of_rows
-            refused += [row for row in _empty(cells, len(rows.places)) if not only_key or rows.kinds[row] is not _DELETE]
+            refused += [
+                row
+                for row in _empty(cells, len(rows.places))
+                if not only_key or rows.kinds[row] is not _DELETE
+            ]
         return keys, refused
 
-    def _arrays(self, encoding: Encoding, cells: _Cells, keys: _Cells, removed: list[bool]) -> tuple[list[pa.Array], _Refused]:
+    def _arrays(
+        self, encoding: Encoding, cells: _Cells, keys: _Cells, removed: list[bool]
+    ) -> tuple[list[pa.Array], _Refused]:
         """Return the columns of the rows."""
         arrays, refused = [], list[int]()
         nulls = sum(removed) if self.needs.keyed else 0
         for index, sql_type in enumerate(self.types):
             if index in keys:
-                values = [None if out else value for out, value in zip(removed, keys[index], strict=True)] if nulls else keys[index]
+                values = (
+                    [
+                        None if out else value
+                        for out, value in zip(removed, keys[index], strict=True)
+                    ]
+                    if nulls
+                    else keys[index]
+                )
                 array = to_stored(sql_type, values)
             else:
                 array, unconverted = encoding.columns[index].array(cells[index])
                 refused += unconverted
             if index in self.required and array.null_count > nulls:
                 valid = array.is_valid().to_pylist()
-                refused += [row for row, (there, out) in enumerate(zip(valid, removed, strict=True)) if not there and not out]
+                refused += [
+                    row
+                    for row, (there, out) in enumerate(zip(valid, removed, strict=True))
+                    if not there and not out
+                ]
             arrays.append(array)
         return arrays, refused
 
-    def _tuples(self, columns: Sequence[list[Any]], key_metadata: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def _tuples(
+        self, columns: Sequence[list[Any]], key_metadata: Sequence[tuple[Any, ...]]
+    ) -> list[tuple[Any, ...]]:
         """Return keys from their columns."""
         keys = list(zip(*columns, strict=True))
         if self.unify is not None:
             keys = list(map(self.unify, keys))
-        return [key + part for key, part in zip(keys, key_metadata, strict=True)] if key_metadata else keys
+        return (
+            [key + part for key, part in zip(keys, key_metadata, strict=True)]
+            if key_metadata
+            else keys
+        )
 
     def _moved(
-        self, encoding: Encoding, rows: Rows, updates: list[int], keys: list[tuple[Any, ...]], key_metadata: list[tuple[Any, ...]]
+        self,
+        encoding: Encoding,
+        rows: Rows,
+        updates: list[int],
+        keys: list[tuple[Any, ...]],
+        key_metadata: list[tuple[Any, ...]],
     ) -> tuple[dict[int, tuple[Any, ...]], _Refused]:
         """Return the key before each update that changed it."""
         changed = self._with_other_key(encoding, rows, updates) if keys else []
@@ -207,12 +287,19 @@ class ColumnConverter:
             get = encoding.getters[index]
             # A part of the key that is not in the row before did not change.
             olds = [get(rows.befores[row]) for row in changed]
-            values = [get(rows.images[row]) if old is ABSENT else old for row, old in zip(changed, olds, strict=True)]
+            values = [
+                get(rows.images[row]) if old is ABSENT else old
+                for row, old in zip(changed, olds, strict=True)
+            ]
             canonical, unconverted = encoding.columns[index].canonical(values)
             refused += [changed[at] for at in (*unconverted, *_null_rows(canonical))]
             columns.append(canonical)
-        old_keys = self._tuples(columns, [key_metadata[row] for row in changed] if key_metadata else [])
-        return {row: key for row, key in zip(changed, old_keys, strict=True) if key != keys[row]}, refused
+        old_keys = self._tuples(
+            columns, [key_metadata[row] for row in changed] if key_metadata else []
+        )
+        return {
+            row: key for row, key in zip(changed, old_keys, strict=True) if key != keys[row]
+        }, refused
 
     def _with_other_key(self, encoding: Encoding, rows: Rows, updates: list[int]) -> list[int]:
         """Return the updates whose row before may have another key."""
@@ -223,29 +310,44 @@ class ColumnConverter:
         for index in self.key_indices:
             get = encoding.getters[index]
             pairs = zip(updates, map(get, olds), map(get, news), strict=True)
-            changed.update(row for row, old, new in pairs if old is not ABSENT and not (old == new and type(old) is type(new) in _EXACT))
+            changed.update(
+                row
+                for row, old, new in pairs
+                if old is not ABSENT and not (old == new and type(old) is type(new) in _EXACT)
+            )
         return sorted(changed)
 
     def _before(self, rows: Rows, removed: list[bool], updates: list[int]) -> Ints:
-        """Return the place of the row before each change among the rows and the rows before updates; -1: none."""
+        """Return the place of the row before each change; -1 if there is none.
+
+        The places are those of the rows, followed by the rows before updates.
+        """
         before = np.full(len(rows.places), -1)
         if not self.needs.keyed:
             before[removed] = np.flatnonzero(removed)
             before[updates] = len(before) + np.arange(len(updates))
         return before
 
-    def _befores(self, encoding: Encoding, rows: Rows, updates: list[int], arrays: list[pa.Array]) -> tuple[list[pa.Array], _Refused]:
+    def _befores(
+        self, encoding: Encoding, rows: Rows, updates: list[int], arrays: list[pa.Array]
+    ) -> tuple[list[pa.Array], _Refused]:
         """Return the columns of the rows before updates."""
         if self.needs.keyed:
             return [], []
         if not updates:
             return [array[:0] for array in arrays], []
         cells = encoding.cells([rows.befores[row] for row in updates])
-        refused = list[int]() if self.envelope.before_has == "changed columns" else _empty(cells, len(updates))
+        refused = (
+            list[int]()
+            if self.envelope.before_has == "changed columns"
+            else _empty(cells, len(updates))
+        )
         befores = []
         for index, values in cells.items():
             if ABSENT in values:
-                array, unconverted = self._partial_before(encoding, index, values, arrays[index], updates)
+                array, unconverted = self._partial_before(
+                    encoding, index, values, arrays[index], updates
+                )
             else:
                 array, unconverted = encoding.columns[index].array(values)
             refused += unconverted
@@ -255,14 +357,24 @@ class ColumnConverter:
     def _partial_before(
         self, encoding: Encoding, index: int, values: list[Any], after: pa.Array, updates: list[int]
     ) -> tuple[pa.Array, list[int]]:
-        """Return a column of the rows before updates, which some of them lack; `after` is the column of all rows after their changes."""
+        """Return a column of the rows before updates, some of which lack it.
+
+        `after` is the column of all rows after their changes.
+        """
         array, refused = encoding.columns[index].array(_absent_as_null(values))
         absent = np.array([value is ABSENT for value in values], bool)
         if index in self.unique_indices or self.envelope.before_has == "changed columns":
-            return pc.if_else(pa.array(absent), after.take(pa.array(updates, pa.int64())), array), refused
-        return array, refused if self.missing_before_is_null else [*refused, *np.flatnonzero(absent)]
+            return pc.if_else(
+                pa.array(absent), after.take(pa.array(updates, pa.int64())), array
+            ), refused
+        return array, refused if self.missing_before_is_null else [
+            *refused,
+            *np.flatnonzero(absent),
+        ]
 
-    def _metadata(self, rows: Rows, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[list[Any]], _Refused]:
+    def _metadata(
+        self, rows: Rows, kafka: Sequence[tuple[Any, ...]]
+    ) -> tuple[list[list[Any]], _Refused]:
         """Return the metadata's columns, in the requested order."""
         columns, refused = list[list[Any]](), list[int]()
         for read, find_uncanonical in self.metadata_readers:
@@ -294,4 +406,8 @@ def _empty(cells: _Cells, count: int) -> list[int]:
     """Return the rows without any value."""
     first = next(iter(cells.values()), [None] * count)
     missing = [row for row, value in enumerate(first) if value is None or value is ABSENT]
-    return [row for row in missing if all(each[row] is None or each[row] is ABSENT for each in cells.values())]
+    return [
+        row
+        for row in missing
+        if all(each[row] is None or each[row] is ABSENT for each in cells.values())
+    ]

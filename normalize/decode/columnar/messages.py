@@ -34,7 +34,7 @@ Read = Callable[[Any], Any]
 
 
 def read_each(read: Read, messages: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """Return a value read from each message, and the indexes of the messages where the format raises an error."""
+    """Return a value read from each message, and the indexes where the format raises an error."""
     try:
         return list(map(read, messages)), []
     except _REFUSALS:
@@ -91,7 +91,7 @@ class TableMatcher:
         return None if read is None else cls(tables, read, only_counted=only_counted)
 
     def matches(self, messages: Sequence[Any]) -> list[bool | None]:
-        """Return for each message whether the filter includes its table; None if the message has to be decoded alone."""
+        """Return for each message whether the filter includes its table; None: decode it alone."""
         tables, _ = read_each(self.read, messages)
         by_table = {table: self._match(table) for table in set(tables)}
         return [by_table[table] for table in tables]
@@ -121,7 +121,15 @@ class Encoding:
         The frame in front of the messages.
     """
 
-    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, fewest: int, frame: bytes = b"") -> None:
+    def __init__(
+        self,
+        envelope: Envelope,
+        rows: RowConverter,
+        *,
+        whole: bool,
+        fewest: int,
+        frame: bytes = b"",
+    ) -> None:
         missing = ABSENT if whole else None
         image = envelope.image(rows, missing if envelope.missing_is_null else msgspec.NODEFAULT)
         shape = envelope.shape(rows, image, whole=whole)
@@ -138,32 +146,44 @@ class Encoding:
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
         required = [field for field in msgspec.structs.fields(image) if field.required]
         self.nothing = msgspec.convert({field.encode_name: None for field in required}, image)
-        self.columns = [MessageColumn(*each) for each in zip(rows.columns, rows.handlings, rows.converters, rows.direct, strict=True)]
+        self.columns = [
+            MessageColumn(*each)
+            for each in zip(rows.columns, rows.handlings, rows.converters, rows.direct, strict=True)
+        ]
 
     def cells(self, images: Sequence[Any]) -> dict[int, list[Any]]:
         """Return the values of images by the index of their column."""
         return {index: list(map(get, images)) for index, get in self.getters.items()}
 
 
-def _reader_of_befores(envelope: Envelope, rows: RowConverter, *, whole: bool) -> BatchReader | None:
-    """Return the reader of rows before an update whose columns are next to those after; None without such rows."""
+def _reader_of_befores(
+    envelope: Envelope, rows: RowConverter, *, whole: bool
+) -> BatchReader | None:
+    """Return the reader of rows before an update that are next to those after.
+
+    None without such rows.
+    """
     if not envelope.before_prefix:
         return None
     return batch_reader(envelope.prefixed_shape(rows, whole=whole), spelled=rows.spelled)
 
 
-def _reader_of_lacking(envelope: Envelope, rows: RowConverter, *, whole: bool) -> BatchReader | None:
+def _reader_of_lacking(
+    envelope: Envelope, rows: RowConverter, *, whole: bool
+) -> BatchReader | None:
     """Return the reader of rows that lack columns; None if all are read alike.
 
     Such rows are rare: looking for them among all rows would slow those that are whole.
     """
     if envelope.missing_is_null or envelope.lacks_nulls is None:
         return None
-    return batch_reader(envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole), spelled=rows.spelled)
+    return batch_reader(
+        envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole), spelled=rows.spelled
+    )
 
 
 class Encodings:
-    """The encodings of a plan: that of bare messages, and those behind frames or in schema blocks, compiled when they are needed."""
+    """A plan's encodings for bare messages, and, compiled when needed, frames and schema blocks."""
 
     def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, fewest: int) -> None:
         self.envelope = envelope
@@ -172,7 +192,7 @@ class Encodings:
         self.by_block = dict[bytes, Encoding | None]()
 
     def of(self, block: bytes) -> Encoding | None:
-        """Return the encoding of a schema block or of a frame; None if its messages have to be decoded one by one."""
+        """Return the encoding of a schema block or frame; None to decode messages one by one."""
         if block not in self.by_block:
             if len(self.by_block) >= _BLOCKS_KEPT:
                 self.by_block.clear()
@@ -232,33 +252,61 @@ class MessageReader:
     matcher : TableMatcher or None
     """
 
-    def __init__(self, plan: DecodePlan, envelope: Envelope, encodings: Encodings, matcher: TableMatcher | None) -> None:
+    def __init__(
+        self,
+        plan: DecodePlan,
+        envelope: Envelope,
+        encodings: Encodings,
+        matcher: TableMatcher | None,
+    ) -> None:
         self.envelope, self.encodings, self.matcher = envelope, encodings, matcher
         self.operation = operation_reader(envelope)
         self.read_fields = batch_reader(envelope.strict_fields)
-        self.reads_tombstones = plan.format.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
+        self.reads_tombstones = (
+            plan.format.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
+        )
 
     def read(self, records: Records) -> MessagesRead:
         """Return the messages of records."""
         values = records.values
-        deletes = [] if self.envelope.key is None else [place for place, value in enumerate(values) if value in self.envelope.deletes]
+        deletes = (
+            []
+            if self.envelope.key is None
+            else [place for place, value in enumerate(values) if value in self.envelope.deletes]
+        )
         if all(values) and not deletes:
             present, empty = list(range(len(values))), []
         else:
             deleting = set(deletes)
-            present = [place for place, value in enumerate(values) if value and place not in deleting]
-            empty = [place for place, value in enumerate(values) if not value and place not in deleting]
+            present = [
+                place for place, value in enumerate(values) if value and place not in deleting
+            ]
+            empty = [
+                place for place, value in enumerate(values) if not value and place not in deleting
+            ]
         bare = self.encodings.bare
-        read = self._framed(records, present) if bare is None else self._bare(bare, values, present, deletes)
+        read = (
+            self._framed(records, present)
+            if bare is None
+            else self._bare(bare, values, present, deletes)
+        )
         if self.reads_tombstones:
             read.refused.update(empty)
         else:
             read.ignored[Ignored.TOMBSTONE.value] += len(empty)
         return read
 
-    def _bare(self, encoding: Encoding, values: Sequence[bytes | None], present: list[int], deletes: Sequence[int]) -> MessagesRead:
+    def _bare(
+        self,
+        encoding: Encoding,
+        values: Sequence[bytes | None],
+        present: list[int],
+        deletes: Sequence[int],
+    ) -> MessagesRead:
         """Read messages without frames: in JSON, CSV or raw bytes."""
-        messages, unread = encoding.read(values if len(present) == len(values) else [values[place] for place in present])
+        messages, unread = encoding.read(
+            values if len(present) == len(values) else [values[place] for place in present]
+        )
         failed = [present[index] for index in unread]
         refused, ignored, parts = set(failed), Counter[str](), list[Messages]()
         places = [place for place in present if place not in refused] if refused else present
@@ -278,7 +326,9 @@ class MessageReader:
             more, of_more = self._with_nulls(encoding.read_lacking, values, failed)
             messages, places = messages + more, places + of_more
             refused.difference_update(of_more)
-        return MessagesRead([*parts, Messages(encoding, places, messages, deletes)], ignored, refused)
+        return MessagesRead(
+            [*parts, Messages(encoding, places, messages, deletes)], ignored, refused
+        )
 
     def _framed(self, records: Records, present: list[int]) -> MessagesRead:
         """Read messages behind frames."""
@@ -292,22 +342,30 @@ class MessageReader:
         parts, refused = self._blocks(by_frame)
         return MessagesRead(parts, Counter(), refused | without_frame.intersection(present))
 
-    def _without_blocks(self, messages: list[Any], places: list[int]) -> tuple[list[Any], list[int], dict[bytes, list[tuple[int, bytes]]]]:
-        """Return the messages that are in no schema block with their records, and the texts of the others by their block."""
+    def _without_blocks(
+        self, messages: list[Any], places: list[int]
+    ) -> tuple[list[Any], list[int], dict[bytes, list[tuple[int, bytes]]]]:
+        """Return messages outside schema blocks with their records, and other texts by block."""
         schema, payload = map(attrgetter, self.envelope.block)
         if not any(map(payload, messages)):
             return messages, places, {}
         by_block: dict[bytes, list[tuple[int, bytes]]] = {}
         bare = []
         for place, message in zip(places, messages, strict=True):
-            wrapped = payload(message) and self.envelope.plain_kinds.get(self.operation(message)) is None
+            wrapped = (
+                payload(message) and self.envelope.plain_kinds.get(self.operation(message)) is None
+            )
             bare.append(not wrapped)
             if wrapped:
-                by_block.setdefault(bytes(schema(message)), []).append((place, bytes(payload(message))))
+                by_block.setdefault(bytes(schema(message)), []).append(
+                    (place, bytes(payload(message)))
+                )
         return list(compress(messages, bare)), list(compress(places, bare)), by_block
 
-    def _blocks(self, by_block: dict[bytes, list[tuple[int, bytes]]]) -> tuple[list[Messages], set[int]]:
-        """Read the messages of schema blocks or behind frames; return the records of the others, too."""
+    def _blocks(
+        self, by_block: dict[bytes, list[tuple[int, bytes]]]
+    ) -> tuple[list[Messages], set[int]]:
+        """Read messages in schema blocks or behind frames; also return the records not read."""
         parts, refused = list[Messages](), set[int]()
         for block, texts in by_block.items():
             encoding = self.encodings.of(block)
@@ -318,24 +376,42 @@ class MessageReader:
             unread = {texts[index][0] for index in failed}
             for message in messages if self.envelope.block else ():
                 setattr(message, self.envelope.block[0], msgspec.Raw(block))
-            parts.append(Messages(encoding, [place for place, _ in texts if place not in unread], messages))
+            parts.append(
+                Messages(encoding, [place for place, _ in texts if place not in unread], messages)
+            )
             refused |= unread
         return parts, refused
 
-    def _of_other_tables(self, matcher: TableMatcher, values: Sequence[bytes | None], failed: list[int]) -> set[int]:
-        """Return the records of other tables among those that could not be read: their rows have other columns."""
-        # A reader of some fields would not notice bytes that are not UTF-8 in the name of another field, which is an error.
+    def _of_other_tables(
+        self, matcher: TableMatcher, values: Sequence[bytes | None], failed: list[int]
+    ) -> set[int]:
+        """Return the failed records that belong to other tables: their rows have other columns."""
+        # A reader of some fields would not notice bytes that are not UTF-8 in the name of another
+        # field, which is an error.
         failed = [place for place in failed if _is_utf8(values[place])]
         messages, unread = self.read_fields([values[place] for place in failed])
-        places = list(compress(failed, [index not in unread for index in range(len(failed))])) if unread else failed
-        operations = [self.envelope.plain_kinds.get(self.operation(message)) is not None for message in messages]
+        places = (
+            list(compress(failed, [index not in unread for index in range(len(failed))]))
+            if unread
+            else failed
+        )
+        operations = [
+            self.envelope.plain_kinds.get(self.operation(message)) is not None
+            for message in messages
+        ]
         if self.envelope.message is not None:
             messages = [self.envelope.message(message, None) for message in messages]
         matches = matcher.matches(list(compress(messages, operations)))
-        return {place for place, match in zip(compress(places, operations), matches, strict=True) if match is False}
+        return {
+            place
+            for place, match in zip(compress(places, operations), matches, strict=True)
+            if match is False
+        }
 
-    def _with_nulls(self, read: BatchReader, values: Sequence[bytes | None], failed: list[int]) -> tuple[list[Any], list[int]]:
-        """Return the messages whose rows lack only columns that are NULL, with these columns, and their records."""
+    def _with_nulls(
+        self, read: BatchReader, values: Sequence[bytes | None], failed: list[int]
+    ) -> tuple[list[Any], list[int]]:
+        """Return messages whose rows lack only NULL columns, with these set, and their records."""
         messages, unread = read([values[place] for place in failed])
         filled = list(map(self._fill, messages))
         unreadable = {failed[index] for index in unread}
@@ -343,7 +419,7 @@ class MessageReader:
         return list(compress(messages, filled)), list(compress(places, filled))
 
     def _fill(self, message: Any) -> bool:
-        """Set the columns that a message's rows lack to NULL; return whether all of them are NULL."""
+        """Set the columns that a message's rows lack to NULL; return whether all are NULL."""
         envelope, kind = self.envelope, self.envelope.plain_kinds.get(self.operation(message))
         images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
         if envelope.rows == "one":
@@ -366,7 +442,9 @@ def _avro_reader(schema: AvroSchema, shape: Any, fewest: int) -> BatchReader:
     # Loads polars, which only Avro needs.
     from normalize.decode.avro_batches import avro_reader
 
-    return avro_reader(schema, shape, fewest=fewest) or (lambda messages: ([], list(range(len(messages)))))
+    return avro_reader(schema, shape, fewest=fewest) or (
+        lambda messages: ([], list(range(len(messages))))
+    )
 
 
 def _with_header(records: Records, name: str) -> set[int]:

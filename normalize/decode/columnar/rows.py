@@ -28,7 +28,8 @@ class Needs(NamedTuple):
     Attributes
     ----------
     keyed : bool
-        Whether the result is the newest row or the delete of each key; otherwise it is the topic's changelog.
+        Whether the result is the newest row or the delete of each key; otherwise it is the topic's
+        changelog.
     pairs : bool
         Whether an update has a ``-U`` and a ``+U``.
     key : bool
@@ -43,7 +44,10 @@ class Needs(NamedTuple):
     def of(cls, plan: DecodePlan, envelope: Envelope, *, keyed: bool) -> Needs:
         """Return what a plan needs."""
         # Where each ``-U`` is a message of its own, an update needs none.
-        together = plan.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
+        together = (
+            plan.format.changelog_mode.contains(_UPDATE_BEFORE)
+            and _UPDATE_BEFORE not in envelope.kinds.values()
+        )
         key = keyed or plan.by_key or plan.ignore_deletes or envelope.key is not None
         return cls(keyed, pairs=together and not keyed, key=key)
 
@@ -97,19 +101,34 @@ class RowSelector:
     matcher : TableMatcher or None
     """
 
-    def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, needs: Needs, matcher: TableMatcher | None) -> None:
+    def __init__(
+        self,
+        plan: DecodePlan,
+        envelope: Envelope,
+        rows: RowConverter,
+        needs: Needs,
+        matcher: TableMatcher | None,
+    ) -> None:
         self.envelope, self.needs, self.matcher = envelope, needs, matcher
         self.handled_reasons = plan.handled_reasons
         self.operation = operation_reader(envelope)
-        self.after, self.before = (attrgetter(field) if field else None for field in (envelope.after, envelope.before))
+        self.after, self.before = (
+            attrgetter(field) if field else None for field in (envelope.after, envelope.before)
+        )
         self.needs_before = envelope.needs_before or needs.pairs
         read_keys = envelope.key_reader or partial(batch_reader, spelled=rows.spelled)
-        self.read_key: BatchReader | None = None if envelope.key is None else read_keys(envelope.key)
+        self.read_key: BatchReader | None = (
+            None if envelope.key is None else read_keys(envelope.key)
+        )
 
     def select(self, records: Records, part: Messages) -> tuple[Rows, Counter[str], set[int]]:
-        """Return the rows of messages, the number of ignored records by reason, and the records that have to be decoded alone."""
+        """Return rows, the number of ignored records by reason, and the records to decode alone."""
         rows = self._rows(records, part)
-        unknown = rows.places_where(kind is None for kind in rows.kinds) if None in rows.kinds else set[int]()
+        unknown = (
+            rows.places_where(kind is None for kind in rows.kinds)
+            if None in rows.kinds
+            else set[int]()
+        )
         if part.encoding.read_befores is not None:
             rows, unread = self._with_befores(part.encoding.read_befores, records, rows)
             unknown |= unread
@@ -129,14 +148,24 @@ class RowSelector:
         messages = part.messages
         kinds = list(map(self.envelope.plain_kinds.get, map(self.operation, messages)))
         images = messages if self.after is None else list(map(self.after, messages))
-        befores = [None] * len(messages) if self.before is None else list(map(self.before, messages))
+        befores = (
+            [None] * len(messages) if self.before is None else list(map(self.before, messages))
+        )
         if self.envelope.message is not None:
             texts = records.values
-            messages = [self.envelope.message(message, texts[place]) for message, place in zip(messages, part.places, strict=True)]
+            messages = [
+                self.envelope.message(message, texts[place])
+                for message, place in zip(messages, part.places, strict=True)
+            ]
         return Rows(part.places, messages, kinds, images, befores)
 
-    def _with_befores(self, read: BatchReader, records: Records, rows: Rows) -> tuple[Rows, set[int]]:
-        """Return rows with those before updates, whose columns are next to those of the rows after, and the records without either."""
+    def _with_befores(
+        self, read: BatchReader, records: Records, rows: Rows
+    ) -> tuple[Rows, set[int]]:
+        """Return rows with those before updates, and the records without either.
+
+        The columns of the rows before are next to those of the rows after.
+        """
         updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER]
         images, failed = read([records.values[rows.places[row]] for row in updates])
         unread = {updates[index] for index in failed}
@@ -155,21 +184,31 @@ class RowSelector:
         return (rows if all(matches) else rows.where(matches)), ignored, undecided
 
     def _with_rows(self, rows: Rows) -> tuple[Rows, Counter[str], set[int]]:
-        """Return the messages that have rows; count the others by reason, or refuse them if they are not only counted."""
+        """Return the messages that have rows; count the others by reason, or refuse them.
+
+        It refuses those whose reason is in `handled_reasons`: they are not only counted.
+        """
         if not any(type(kind) is Ignored for kind in set(rows.kinds)):
             return rows, Counter(), set()
         handled = rows.places_where(kind in self.handled_reasons for kind in rows.kinds)
-        ignored = Counter(kind.value for kind in rows.kinds if type(kind) is Ignored and kind not in self.handled_reasons)
+        ignored = Counter(
+            kind.value
+            for kind in rows.kinds
+            if type(kind) is Ignored and kind not in self.handled_reasons
+        )
         return rows.where([type(kind) is not Ignored for kind in rows.kinds]), ignored, handled
 
     def _exploded(self, rows: Rows) -> tuple[Rows, set[int]]:
         """Return a row for each element of the messages' arrays."""
         if self.envelope.rows == "one":
             return rows, set()
-        # Most messages have one row: this takes a sixth of the decoder's time less than the general case below.
+        # Most messages have one row: this takes a sixth of the decoder's time less than the general
+        # case below.
         if all(map(_is_single, rows.kinds, rows.images, rows.befores)):
             befores = [old[0] if old else None for old in rows.befores]
-            return rows._replace(images=[images[0] for images in rows.images], befores=befores), set()
+            return rows._replace(
+                images=[images[0] for images in rows.images], befores=befores
+            ), set()
         return self._of_arrays(rows)
 
     def _of_arrays(self, rows: Rows) -> tuple[Rows, set[int]]:
@@ -178,40 +217,68 @@ class RowSelector:
         one = self.envelope.rows == "array of one"
         for place, message, kind, images, old in zip(*rows[:5], strict=True):
             befores = old if kind is _UPDATE_AFTER else [None] * len(images or ())
-            if images is None or befores is None or len(befores) != len(images) or (one and len(images) != 1):
+            if (
+                images is None
+                or befores is None
+                or len(befores) != len(images)
+                or (one and len(images) != 1)
+            ):
                 uneven.add(place)
             else:
-                exploded += [(place, message, kind, image, before) for image, before in zip(images, befores, strict=True)]
-        return Rows(*map(list, zip(*exploded, strict=True))) if exploded else Rows([], [], [], [], []), uneven
+                exploded += [
+                    (place, message, kind, image, before)
+                    for image, before in zip(images, befores, strict=True)
+                ]
+        return Rows(*map(list, zip(*exploded, strict=True))) if exploded else Rows(
+            [], [], [], [], []
+        ), uneven
 
     def _complete(self, rows: Rows) -> tuple[Rows, set[int]]:
         """Return the rows of the messages that have all images which the plan needs."""
         if self.envelope.before and self.envelope.deleted == self.envelope.before:
             chosen = zip(rows.kinds, rows.images, rows.befores, strict=True)
-            rows = rows._replace(images=[before if kind is _DELETE else image for kind, image, before in chosen])
+            rows = rows._replace(
+                images=[before if kind is _DELETE else image for kind, image, before in chosen]
+            )
         incomplete = rows.places_where([image is None for image in rows.images])
         if self.needs_before:
             updates = zip(rows.kinds, rows.befores, strict=True)
-            incomplete |= rows.places_where([before is None and kind is _UPDATE_AFTER for kind, before in updates])
+            incomplete |= rows.places_where(
+                [before is None and kind is _UPDATE_AFTER for kind, before in updates]
+            )
         return rows.without(incomplete), incomplete
 
-    def _with_keys(self, read: BatchReader, records: Records, rows: Rows, deletes: Sequence[int]) -> tuple[Rows, set[int]]:
-        """Add the deletes of records without a row, and read the keys of rows if they can be part of them."""
+    def _with_keys(
+        self, read: BatchReader, records: Records, rows: Rows, deletes: Sequence[int]
+    ) -> tuple[Rows, set[int]]:
+        """Add deletes of records without a row; read the keys of rows if rows may include them."""
         of_rows = rows.places if self.envelope.key_of_rows else []
         places = [*of_rows, *deletes]
         read_keys, failed = read([records.keys[place] for place in places])
         refused = {places[index] for index in failed}
-        keys = dict(zip([place for place in places if place not in refused], read_keys, strict=True))
+        keys = dict(
+            zip([place for place in places if place not in refused], read_keys, strict=True)
+        )
         rows, deleted = rows.without(refused), [place for place in deletes if place not in refused]
         nothing = self.envelope.strict_fields()
         if self.envelope.message is not None:
             nothing = self.envelope.message(nothing, None)
         images, count = [keys[place] for place in deleted], len(deleted)
         added = Rows(deleted, [nothing] * count, [_DELETE] * count, images, [None] * count)
-        rows = Rows(*(list(chain(*each)) for each in zip(rows, added, strict=True))) if deleted else rows
-        return rows._replace(keys=[keys[place] for place in rows.places] if self.envelope.key_of_rows else []), refused
+        rows = (
+            Rows(*(list(chain(*each)) for each in zip(rows, added, strict=True)))
+            if deleted
+            else rows
+        )
+        return rows._replace(
+            keys=[keys[place] for place in rows.places] if self.envelope.key_of_rows else []
+        ), refused
 
 
 def _is_single(kind: RowKind, images: list[Any] | None, befores: list[Any] | None) -> bool:
     """Whether a message's arrays have one row."""
-    return images is not None and len(images) == 1 and (kind is not _UPDATE_AFTER or (befores is not None and len(befores) == 1))
+    return (
+        images is not None
+        and len(images) == 1
+        and (kind is not _UPDATE_AFTER or (befores is not None and len(befores) == 1))
+    )

@@ -1,4 +1,4 @@
-"""From a table to a topic and back: a failing job writes each batch twice, and the reader returns each change once."""
+"""Table to topic and back: a failing job writes batches twice, the reader returns changes once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,23 @@ FORMATS = ("changelog-json", "debezium-json")
 ORDERS = "order_number INT, purchaser STRING, quantity INT, price DECIMAL(10,2)"
 
 
-def test_orders_written_twice_are_read_once(spark: SparkSession, kafka: Any, source: LocalSource, tmp_path: Path) -> None:
+def test_orders_written_twice_are_read_once(
+    spark: SparkSession, kafka: Any, source: LocalSource, tmp_path: Path
+) -> None:
     source.run(
-        "CREATE TABLE demo_orders (order_number INT PRIMARY KEY, purchaser VARCHAR(20), quantity INT, price DECIMAL(10,2))",
-        "INSERT INTO demo_orders SELECT seq, CONCAT('purchaser ', seq), 1, seq / 100 FROM seq_1000_to_1010",
+        (
+            "CREATE TABLE demo_orders (order_number INT PRIMARY KEY, purchaser VARCHAR(20), "
+            "quantity INT, price DECIMAL(10,2))"
+        ),
+        (
+            "INSERT INTO demo_orders SELECT seq, CONCAT('purchaser ', seq), 1, seq / 100 FROM "
+            "seq_1000_to_1010"
+        ),
     )
     capture.register(spark)
-    changes = spark.readStream.format("mysql-changelog").options(**source.options("demo_orders")).load()
+    changes = (
+        spark.readStream.format("mysql-changelog").options(**source.options("demo_orders")).load()
+    )
     topics = {name: new_topic(kafka, []) for name in FORMATS}
 
     def run(*, dies: bool) -> None:
@@ -34,7 +44,9 @@ def test_orders_written_twice_are_read_once(spark: SparkSession, kafka: Any, sou
         def write(batch: DataFrame, number: int) -> None:
             batch.persist()  # otherwise each format would read the batch from the server again
             for name, topic in topics.items():
-                records = encode_changelog(batch, format=name, primary_key="order_number", source=capture.SOURCE)
+                records = encode_changelog(
+                    batch, format=name, primary_key="order_number", source=capture.SOURCE
+                )
                 records.write.format("kafka").options(**servers(kafka, topic=topic)).save()
             batch.unpersist()
             if dies:
@@ -57,9 +69,15 @@ def test_orders_written_twice_are_read_once(spark: SparkSession, kafka: Any, sou
 
     written = kafka_values(spark, kafka, topics["changelog-json"])
     assert len(written) == 2 * 14, "each batch was written twice"
-    assert sorted((m["op"], m["data"]["order_number"]) for m in written[22:25]) == [("+U", 1005), ("-D", 1000), ("-U", 1005)]
+    assert sorted((m["op"], m["data"]["order_number"]) for m in written[22:25]) == [
+        ("+U", 1005),
+        ("-D", 1000),
+        ("-U", 1005),
+    ]
     assert {m["source"]["snapshot"] for m in written[:22]} == {True}
-    assert {(m["source"]["db"], m["source"]["table"], m["source"]["server_id"]) for m in written} == {("test", "demo_orders", 7)}
+    assert {
+        (m["source"]["db"], m["source"]["table"], m["source"]["server_id"]) for m in written
+    } == {("test", "demo_orders", 7)}
     for name, topic in topics.items():
         changelog = from_kafka_changelog(
             spark, topic, format=name, schema=ORDERS, primary_key="order_number", options=servers(kafka),
@@ -80,5 +98,9 @@ EXPECTED = sorted(
 
 
 def kafka_values(spark: SparkSession, kafka: Any, topic: str) -> list[dict[str, Any]]:
-    records = spark.read.format("kafka").options(**servers(kafka, subscribe=topic, startingOffsets="earliest")).load()
+    records = (
+        spark.read.format("kafka")
+        .options(**servers(kafka, subscribe=topic, startingOffsets="earliest"))
+        .load()
+    )
     return [json.loads(row["value"]) for row in records.orderBy("offset").collect()]

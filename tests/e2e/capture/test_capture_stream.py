@@ -1,4 +1,4 @@
-"""The data source in Spark: a job that is killed at random moments and restarted from its checkpoint."""
+"""The data source in Spark: a job killed at random moments and restarted from its checkpoint."""
 
 from __future__ import annotations
 
@@ -28,9 +28,18 @@ MOST = 240.0  # seconds, for a busy machine
 @contextmanager
 def job(options: dict[str, str], folder: Path) -> Iterator[Iterator[str]]:
     """Run the job and yield the lines that it prints; finally kill it with all its processes."""
-    command = [sys.executable, "-m", "tests.support.jobs.capture_job", json.dumps(options), str(folder / "checkpoint"), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.jobs.capture_job",
+        json.dumps(options),
+        str(folder / "checkpoint"),
+        str(folder),
+    ]
     with (folder / "job.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
     assert process.stdout is not None
     try:
         yield iter(process.stdout.readline, "")
@@ -41,23 +50,29 @@ def job(options: dict[str, str], folder: Path) -> Iterator[Iterator[str]]:
 
 
 def replayed(folder: Path) -> Replica:
-    """Apply the job's files to a replica, which fails for a repeated change and for a change of a missing row."""
+    """Apply the job's files to a replica; repeated changes and changes of missing rows fail."""
     replica = Replica("id")
     for path in sorted(folder.glob("??????.json")):
         replica.apply(json.loads(line) for line in path.read_text().splitlines())
     return replica
 
 
-# The snapshot has about four batches: of two kills, the first is during the snapshot, the second mostly after it.
+# The snapshot has about four batches: of two kills, the first is during the snapshot, the second
+# mostly after it.
 SHORT, LONG = ((1, 5),), ((1, 2), (3, 5)) * 10
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize("kills", [pytest.param(SHORT, id="1"), pytest.param(LONG, id="20", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(SHORT, id="1"), pytest.param(LONG, id="20", marks=pytest.mark.soak)]
+)
 def test_changelog_of_a_killed_and_restarted_job_equals_the_table(
     source: LocalSource, tmp_path: Path, kills: tuple[tuple[int, int], ...]
 ) -> None:
-    source.run("CREATE OR REPLACE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60")
+    source.run(
+        "CREATE OR REPLACE TABLE killed (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60",
+    )
     source.run("ANALYZE TABLE killed")
     dice, options, numbers = random.Random(), source.options("killed", **SMALL), count(1)
 
@@ -65,7 +80,8 @@ def test_changelog_of_a_killed_and_restarted_job_equals_the_table(
         number = next(numbers)
         source.run(
             f"UPDATE killed SET v = v + 1 WHERE id % 7 = {number % 7}",
-            f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",  # so that the table does not grow
+            # so that the table does not grow
+            f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",
             f"INSERT INTO killed VALUES ({60 + number}, 1)",
         )
 
@@ -78,15 +94,22 @@ def test_changelog_of_a_killed_and_restarted_job_equals_the_table(
     assert len(replayed(tmp_path).rows) > 5
     with job(options, tmp_path) as lines:
         deadline = time.monotonic() + MOST
-        while replayed(tmp_path).contents() != set(source.rows("killed")) and time.monotonic() < deadline:
+        while (
+            replayed(tmp_path).contents() != set(source.rows("killed"))
+            and time.monotonic() < deadline
+        ):
             next(lines)
     assert replayed(tmp_path).contents() == set(source.rows("killed"))
 
 
-def test_plans_and_errors_omit_the_password(spark: SparkSession, source: LocalSource, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_and_errors_omit_the_password(
+    spark: SparkSession, source: LocalSource, capsys: pytest.CaptureFixture[str]
+) -> None:
     source.run("CREATE TABLE secret_t (id INT PRIMARY KEY)")
     capture.register(spark)
-    changes = spark.readStream.format("mysql-changelog").options(**source.options("secret_t")).load()
+    changes = (
+        spark.readStream.format("mysql-changelog").options(**source.options("secret_t")).load()
+    )
     changes.explain(True)
     assert "s3cret" not in capsys.readouterr().out
     wrong = source.options("secret_t") | {"password": "wr0ng-s3cret"}
@@ -95,16 +118,30 @@ def test_plans_and_errors_omit_the_password(spark: SparkSession, source: LocalSo
     assert "s3cret" not in str(caught.value)
 
 
-def test_declared_column_that_is_added_later_appears(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
+def test_declared_column_that_is_added_later_appears(
+    spark: SparkSession, source: LocalSource, tmp_path: Path
+) -> None:
     for name in ("grows_1", "grows_2"):
-        source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES (1, 1)")
+        source.run(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES (1, 1)"
+        )
     capture.register(spark)
     schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP, table STRING"
-    changes = spark.readStream.format("mysql-changelog").options(**source.options("grows_[0-9]", **SMALL)).schema(schema).load()
+    changes = (
+        spark.readStream.format("mysql-changelog")
+        .options(**source.options("grows_[0-9]", **SMALL))
+        .schema(schema)
+        .load()
+    )
     found = run_stream(changes, tmp_path).rows
-    assert sorted((row.table, row.id, row.v, row.w) for row in found) == [("grows_1", 1, 1, None), ("grows_2", 1, 1, None)]
+    assert sorted((row.table, row.id, row.v, row.w) for row in found) == [
+        ("grows_1", 1, 1, None),
+        ("grows_2", 1, 1, None),
+    ]
     source.run(
-        "ALTER TABLE grows_1 ADD COLUMN w VARCHAR(5)", "INSERT INTO grows_1 VALUES (2, 2, 'w')", "UPDATE grows_2 SET v = 3 WHERE id = 1"
+        "ALTER TABLE grows_1 ADD COLUMN w VARCHAR(5)",
+        "INSERT INTO grows_1 VALUES (2, 2, 'w')",
+        "UPDATE grows_2 SET v = 3 WHERE id = 1",
     )
     found = run_stream(changes, tmp_path).rows
     assert sorted((row.table, row.row_kind, row.id, row.v, row.w) for row in found) == [

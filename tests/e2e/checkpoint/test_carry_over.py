@@ -1,4 +1,4 @@
-"""Carrying a checkpoint over to the native engine: the query continues, with nothing lost and nothing emitted twice."""
+"""Checkpoint carry-over to the native engine: a query continues, nothing lost or emitted twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tests.support.histories import TABLE, changes, random_history, records_of
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import ROCKSDB, new_topic, run_stream, servers, settings
 
-pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="the native engine requires Spark 4.2")
+pytestmark = pytest.mark.skipif(
+    installed_version() < "4.2", reason="the native engine requires Spark 4.2"
+)
 
 HISTORY = random_history(31, changes=600)
 HALF = len(HISTORY) // 2
@@ -32,12 +34,19 @@ METADATA = {"event_time": "ingestion-timestamp"}
 
 def placed(history: list) -> list[ProducerRecord]:
     """Records of which each key has one partition."""
-    return [ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2) for key, value in records_of(history)]
+    return [
+        ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2)
+        for key, value in records_of(history)
+    ]
 
 
-def read(spark, kafka, topic: str, stage: ChangelogNormalize, most: int | None = None, **arguments: Any) -> DataFrame:
+def read(
+    spark, kafka, topic: str, stage: ChangelogNormalize, most: int | None = None, **arguments: Any
+) -> DataFrame:
     options = servers(kafka) if most is None else servers(kafka, maxOffsetsPerTrigger=most)
-    return from_kafka_changelog(spark, topic, **{**TABLE, **arguments}, options=options, normalize=stage, check=False)
+    return from_kafka_changelog(
+        spark, topic, **{**TABLE, **arguments}, options=options, normalize=stage, check=False
+    )
 
 
 def stored(spark, checkpoint: Path) -> dict:
@@ -47,12 +56,23 @@ def stored(spark, checkpoint: Path) -> dict:
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize(("conf", "metadata"), [({}, METADATA), (ROCKSDB, {})], ids=["default store, rows and metadata", "RocksDB, rows"])
-def test_a_query_on_key_groups_continues_on_the_native_engine(spark, kafka, tmp_path, conf, metadata):
+@pytest.mark.parametrize(
+    ("conf", "metadata"),
+    [({}, METADATA), (ROCKSDB, {})],
+    ids=["default store, rows and metadata", "RocksDB, rows"],
+)
+def test_a_query_on_key_groups_continues_on_the_native_engine(
+    spark, kafka, tmp_path, conf, metadata
+):
     topic = new_topic(kafka, placed(HISTORY[:HALF]), partitions=2)
     old, new = tmp_path / "old", tmp_path / "new"
     with settings(spark, conf):
-        first = run_stream(read(spark, kafka, topic, ChangelogNormalize(key_groups=4), most=250, metadata=metadata), old).batches
+        first = run_stream(
+            read(
+                spark, kafka, topic, ChangelogNormalize(key_groups=4), most=250, metadata=metadata
+            ),
+            old,
+        ).batches
         before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
         native = read(spark, kafka, topic, NATIVE, metadata=metadata)
         batch = carry_over(native, str(old), str(new), metadata=metadata)
@@ -64,13 +84,16 @@ def test_a_query_on_key_groups_continues_on_the_native_engine(spark, kafka, tmp_
         with pytest.raises(StreamingQueryException) as failed:
             run_stream(other_key, tmp_path / "other", "update")
         assert explain_error(failed.value).startswith(
-            "[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ"
+            "[STATE_VERSION] the primary key columns of this query and those of its checkpoint "
+            "differ"
         )
         second = run_stream(native, new, "update").batches
         assert stored(spark, new) == last_rows(HISTORY)
     assert min(second) == batch == max(first) + 1 == 2
     assert (new / "metadata").read_bytes() == (old / "metadata").read_bytes()
-    rows = [row for batches in (first, second) for number in sorted(batches) for row in batches[number]]
+    rows = [
+        row for batches in (first, second) for number in sorted(batches) for row in batches[number]
+    ]
     # A row that is emitted twice, or a retraction of another row, is an error of `table_of`.
     assert table_of([(kind, row[:3]) for kind, row in changes(rows)]) == last_rows(HISTORY)
 
@@ -84,17 +107,30 @@ def test_new_columns_and_shuffle_partitions_of_a_native_query(spark, kafka, tmp_
     kafka.produce(topic, placed(HISTORY[HALF:]))
     with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
         run_stream(read(spark, kafka, topic, NATIVE, **changed), old, "update")
-    carry_over(read(spark, kafka, topic, NATIVE, **changed), str(old), str(new), shuffle_partitions=3)
+    carry_over(
+        read(spark, kafka, topic, NATIVE, **changed), str(old), str(new), shuffle_partitions=3
+    )
     assert {path.name for path in (new / "state" / "0").iterdir()} == {"0", "1", "2", "_metadata"}
-    assert stored(spark, new) == {key: (key, None, row[2]) for key, row in last_rows(HISTORY[:HALF]).items()}
+    assert stored(spark, new) == {
+        key: (key, None, row[2]) for key, row in last_rows(HISTORY[:HALF]).items()
+    }
     rows = run_stream(read(spark, kafka, topic, NATIVE, **changed), new, "update").rows
     changed_keys = {key for key, _ in HISTORY[HALF:]}
-    expected = {key: row if key in changed_keys else (key, None, row[2]) for key, row in last_rows(HISTORY).items()}
+    expected = {
+        key: row if key in changed_keys else (key, None, row[2])
+        for key, row in last_rows(HISTORY).items()
+    }
     assert stored(spark, new) == expected
     retracted = [row.id for row in rows if row.row_kind == "-U"]
     assert len(retracted) > 10
-    with pytest.raises(StateVersionError, match="column qty is TINYINT, and the checkpoint has BIGINT"):
-        carry_over(read(spark, kafka, topic, NATIVE, schema="id BIGINT, qty TINYINT"), str(new), str(tmp_path / "narrow"))
+    with pytest.raises(
+        StateVersionError, match="column qty is TINYINT, and the checkpoint has BIGINT"
+    ):
+        carry_over(
+            read(spark, kafka, topic, NATIVE, schema="id BIGINT, qty TINYINT"),
+            str(new),
+            str(tmp_path / "narrow"),
+        )
     assert not (tmp_path / "narrow").exists()
 
 

@@ -1,4 +1,4 @@
-"""Rewriting a checkpoint for another number of key groups: the query continues without a difference."""
+"""Rewriting a checkpoint for another number of key groups: the query continues unchanged."""
 
 from __future__ import annotations
 
@@ -25,11 +25,17 @@ HALF = len(HISTORY) // 2
 
 def changelog_of(spark, kafka, topic: str, key_groups: int, **options: int):
     stage = ChangelogNormalize(key_groups=key_groups)
-    return from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka, **options), normalize=stage, check=False)
+    return from_kafka_changelog(
+        spark, topic, **TABLE, options=servers(kafka, **options), normalize=stage, check=False
+    )
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def assert_whole(batches: dict[int, list]) -> None:
@@ -39,7 +45,10 @@ def assert_whole(batches: dict[int, list]) -> None:
 
 
 class Stopped(NamedTuple):
-    """A query with 4 key groups that has read the first half of a topic in two batches; the second half was written since."""
+    """A query with 4 key groups that has read the first half of a topic in two batches.
+
+    The second half was written afterwards.
+    """
 
     topic: str
     checkpoint: Path
@@ -48,7 +57,9 @@ class Stopped(NamedTuple):
 
 def stopped(spark, kafka, folder: Path) -> Stopped:
     topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
-    batches = run_stream(changelog_of(spark, kafka, topic, 4, maxOffsetsPerTrigger=300), folder / "old").batches
+    batches = run_stream(
+        changelog_of(spark, kafka, topic, 4, maxOffsetsPerTrigger=300), folder / "old"
+    ).batches
     assert sorted(batches) == [0, 1]
     kafka.produce(topic, records_of(HISTORY[HALF:]))
     return Stopped(topic, folder / "old", batches)
@@ -62,7 +73,8 @@ def query(spark, kafka, tmp_path_factory):
 @pytest.mark.cross_section
 def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp_path, query):
     before = content_of(query.checkpoint)
-    # A sink of files skips a batch whose number it has: the next number is that of the following batch.
+    # A sink of files skips a batch whose number it has: the next number is that of the following
+    # batch.
     batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), 12, shuffle_partitions=3)
     assert content_of(query.checkpoint) == before
     second = run_stream(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new").batches
@@ -70,29 +82,55 @@ def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp
     assert min(second) == batch == max(query.batches) + 1
     assert (tmp_path / "new" / "metadata").read_bytes() == before["metadata"]
     state = read_state(spark, str(tmp_path / "new"))
-    assert state.dtypes == [("id", "int"), ("name", "string"), ("qty", "int"), ("_key_group", "int")]
+    assert state.dtypes == [
+        ("id", "int"),
+        ("name", "string"),
+        ("qty", "int"),
+        ("_key_group", "int"),
+    ]
     rows = state.collect()
     assert {row.id: tuple(row)[:3] for row in rows} == last_rows(HISTORY)
     assert len(rows) == len(last_rows(HISTORY))
     assert all(row._key_group == key_group_of(pack((row.id,)), 12) for row in rows)
     earlier = read_state(spark, str(query.checkpoint), batch_id=0).drop("_key_group").collect()
-    assert {row.id: tuple(row) for row in earlier} == table_of(changes(query.batches[0])) != last_rows(HISTORY[:HALF])
-    assert {path.name for path in (tmp_path / "new" / "state" / "0").iterdir()} == {"0", "1", "2", "_metadata"}
+    assert (
+        {row.id: tuple(row) for row in earlier}
+        == table_of(changes(query.batches[0]))
+        != last_rows(HISTORY[:HALF])
+    )
+    assert {path.name for path in (tmp_path / "new" / "state" / "0").iterdir()} == {
+        "0",
+        "1",
+        "2",
+        "_metadata",
+    }
 
 
 def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
     with settings(spark, ROCKSDB):
         old = stopped(spark, kafka, tmp_path)
         new, batch = f"file://{tmp_path}/new", max(old.batches) + 1
-        command = [sys.executable, "-m", "normalize.checkpoint.rescale", str(old.checkpoint), new, "--key-groups", "3"]
+        command = [
+            sys.executable,
+            "-m",
+            "normalize.checkpoint.rescale",
+            str(old.checkpoint),
+            new,
+            "--key-groups",
+            "3",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-5000:]
-        assert done.stdout == f"Wrote {new}: start the query from it with key_groups=3; the next batch is {batch}\n"
+        assert done.stdout == (
+            f"Wrote {new}: start the query from it with key_groups=3; the next batch is {batch}\n"
+        )
         second = run_stream(changelog_of(spark, kafka, old.topic, 3), tmp_path / "new").batches
     assert_whole({**old.batches, **second})
 
 
-def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoint(spark, kafka, tmp_path, query):
+def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoint(
+    spark, kafka, tmp_path, query
+):
     last = max(query.batches)
     shutil.copytree(query.checkpoint, tmp_path / "old")
     # The state after a crash before the commit.
@@ -105,7 +143,8 @@ def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoi
     assert_whole({**query.batches, **second})
 
 
-# ------------------------------------------------------------------------------------------------------------ what is refused
+# --------------------------------------------------------------------------------------------------
+# what is refused
 
 
 def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, tmp_path, query):

@@ -22,5 +22,13 @@ def test_each_result_of_the_demo_is_the_expected_one(spark: Any, kafka: Any) -> 
         (122, 6, True),
         (13, 10, True),
     ]
-    assert lines[-len(results) - 1].split() == ["what", "was", "read", "messages", "changes", "rows", "result"]
+    assert lines[-len(results) - 1].split() == [
+        "what",
+        "was",
+        "read",
+        "messages",
+        "changes",
+        "rows",
+        "result",
+    ]
     assert all(line.strip("\n").isprintable() and len(line) <= 150 for line in lines)

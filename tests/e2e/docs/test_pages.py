@@ -1,4 +1,7 @@
-"""Each block of Python on each page of the documentation runs as pasted, with what its title says that it needs."""
+"""Each block of Python on each page of the documentation runs as pasted.
+
+It runs with what its title says that it needs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,16 @@ mpl.use("agg")
 
 PLACED = {"connector": "mysql", "file": "binlog.000001", "pos": 4, "row": 0, "ts_ms": 1}
 TOPICS = {
-    "orders": [json.dumps({"op": "c", "before": None, "after": {"id": 1, "status": "new", "price": None}, "source": PLACED}).encode()],
+    "orders": [
+        json.dumps(
+            {
+                "op": "c",
+                "before": None,
+                "after": {"id": 1, "status": "new", "price": None},
+                "source": PLACED,
+            }
+        ).encode()
+    ],
     "shop.public.orders": [debezium("c", None, {"id": 1, "status": "new"})],
     "orders.dead": [],
     "products": [debezium("c", None, {"id": 101, "name": "scooter", "weight": 3})],
@@ -32,7 +44,10 @@ TOPICS = {
 }
 FIRST = ("README.md", "docs/quickstart.md")
 """Pages that a newcomer pastes first: they run in a Python of their own, which has no Spark yet."""
-RUN = {page: [block.source for block in blocks(text) if {*block.needs} <= PROVIDED] for page, text in PAGES.items()}
+RUN = {
+    page: [block.source for block in blocks(text) if {*block.needs} <= PROVIDED]
+    for page, text in PAGES.items()
+}
 
 
 @pytest.mark.spark
@@ -42,7 +57,14 @@ RUN = {page: [block.source for block in blocks(text) if {*block.needs} <= PROVID
 def test_a_newcomers_page_runs_as_pasted_and_prints_its_table(page: str, tmp_path: Path) -> None:
     script = tmp_path / "pasted.py"
     script.write_text("\n".join(RUN[page]))
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     (table,) = re.findall(r"^```\n(\+--.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL)
     assert table in done.stdout
@@ -54,7 +76,9 @@ def broker(kafka: Any) -> Any:
     for topic, values in TOPICS.items():
         kafka.create_topic(topic)
         kafka.produce(topic, [(None, value) for value in values])
-    kafka.load_recording(RECORDS / "dbz34-mariadb-json.inventory.customers.jsonl.gz", "dbserver1.shop.customers")
+    kafka.load_recording(
+        RECORDS / "dbz34-mariadb-json.inventory.customers.jsonl.gz", "dbserver1.shop.customers"
+    )
     return kafka
 
 
@@ -93,7 +117,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def namespace(spark: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The names that a page's blocks share, in a module, so that its classes can be pickled; what blocks start ends with the test."""
+    """The names that a page's blocks share, in a module.
+
+    The module is there so that the page's classes can be pickled. What blocks start ends with the
+    test.
+    """
     module = ModuleType("pasted")
     monkeypatch.setitem(sys.modules, "pasted", module)
     names = vars(module)
@@ -108,8 +136,13 @@ def namespace(spark: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.mark.slow(10)
 @pytest.mark.usefixtures("no_other_formats")
-@pytest.mark.parametrize("page", [page for page, sources in RUN.items() if sources and page not in (*FIRST, "docs/index.md")])
-def test_a_page_runs_block_by_block(spark: Any, broker: Any, page: str, folder: Path, namespace: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "page",
+    [page for page, sources in RUN.items() if sources and page not in (*FIRST, "docs/index.md")],
+)
+def test_a_page_runs_block_by_block(
+    spark: Any, broker: Any, page: str, folder: Path, namespace: dict[str, Any]
+) -> None:
     for number, source in enumerate(RUN[page]):
         text = source.replace("localhost:9092", broker.bootstrap_servers)
         text = re.sub(r'"/(tmp/lake|lake|tmp|data)/', lambda at: f'"{folder}/{at[1]}/', text)

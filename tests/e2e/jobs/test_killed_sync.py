@@ -1,4 +1,7 @@
-"""A `sync_database` that is killed between the MERGEs of a micro-batch ends in the right tables, and has written every dead letter."""
+"""A `sync_database` that is killed between MERGEs ends in the right tables.
+
+It has written every dead letter.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def kill_after(job: subprocess.Popen[str], tables: int) -> int:
 
 
 def history(changes: int) -> tuple[list[Message], dict[str, dict[int, dict[str, Any]]]]:
-    """So many messages that touch each table in each micro-batch, and the tables after them. A column appears half way."""
+    """Return messages that touch each table in each micro-batch, and the tables after them.
+
+    There are `changes` messages, and a column appears half way.
+    """
     random, messages = Random(7), []
     truth: dict[str, dict[int, dict[str, Any]]] = {table: {} for table in TABLES}
     for number in range(changes):
@@ -74,7 +80,13 @@ def long(*case: Any) -> Any:
     ],
 )
 def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
-    spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path, kind: str, batches: int, kills: tuple[int, ...]
+    spark: SparkSession,
+    kafka: LocalKafka,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+    batches: int,
+    kills: tuple[int, ...],
 ) -> None:
     messages, truth = history(batches * OF_MICRO_BATCH)
     server = {"postgresql": "postgres", "mariadb": "mariadb"}.get(kind)
@@ -85,14 +97,26 @@ def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
     for number in reversed(bad):
         messages.insert(number, (None, bad[number]))
     dead = new_topic(kafka, [])
-    arguments = kafka.bootstrap_servers, new_topic(kafka, messages), dead, str(tmp_path), str(warehouse.parent)
+    arguments = (
+        kafka.bootstrap_servers,
+        new_topic(kafka, messages),
+        dead,
+        str(tmp_path),
+        str(warehouse.parent),
+    )
     for tables in kills:
         killed = kill_after(start(*arguments), tables)
-        assert killed % len(TABLES), "the job was killed after the last MERGE of a micro-batch: kill it earlier"
+        assert killed % len(TABLES), (
+            "the job was killed after the last MERGE of a micro-batch: kill it earlier"
+        )
     job = start(*arguments)
     job.communicate()
     assert job.returncode == 0
     for name in TABLES:
-        assert found.rows(table_name(found.database.table, f"shop.{name}")) == sorted(truth[name].values(), key=repr), name
+        assert found.rows(table_name(found.database.table, f"shop.{name}")) == sorted(
+            truth[name].values(), key=repr
+        ), name
     written = {(letter.key(), letter.value()) for letter in letters(kafka, dead)}
-    assert sorted(value for _, value in written) == sorted(bad.values()), "copies of a record have equal keys"
+    assert sorted(value for _, value in written) == sorted(bad.values()), (
+        "copies of a record have equal keys"
+    )

@@ -22,12 +22,19 @@ JOB = lost_executors_job.__file__
 WAYS = ("apply_changes", "sync_database")
 
 
-def run(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kills: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """Run the job, killing an executor, or each third time a Worker, when executors hold rows that are then written.
+def run(
+    cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kills: int
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Run the job; while executors hold rows to write, kill one, or each third time a Worker.
 
-    Return the tables and the number of kills, by the way of writing. Each executor must have its own copy of the package and its data.
+    Return the tables and the number of kills, by the way of writing. Each executor must have its
+    own copy of the package and its data.
     """
-    job, killed, lines = cluster.submit(folder, JOB, json.dumps(arguments)), dict.fromkeys(WAYS, 0), list[str]()
+    job, killed, lines = (
+        cluster.submit(folder, JOB, json.dumps(arguments)),
+        dict.fromkeys(WAYS, 0),
+        list[str](),
+    )
     assert job.stdout is not None
     with job.stdout:
         for line in job.stdout:
@@ -56,17 +63,35 @@ def run(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kil
     ("kind", "kills", "batches"),
     [
         ("delta", 1, 1),
-        *(pytest.param(kind, 5, 10, marks=pytest.mark.soak) for kind in ("delta", "iceberg", "postgresql")),
+        *(
+            pytest.param(kind, 5, 10, marks=pytest.mark.soak)
+            for kind in ("delta", "iceberg", "postgresql")
+        ),
     ],
 )
-def test_a_query_goes_on_without_the_executors_that_held_its_rows(kafka, request, tmp_path, kind, kills, batches):
+def test_a_query_goes_on_without_the_executors_that_held_its_rows(
+    kafka, request, tmp_path, kind, kills, batches
+):
     server = request.getfixturevalue("postgres") if kind == "postgresql" else None
-    login = {} if server is None else {"url": server.url, "user": server.user, "password": server.password}
+    login = (
+        {}
+        if server is None
+        else {"url": server.url, "user": server.user, "password": server.password}
+    )
     history = random_history(20)
     records = records_of(history)
     topic = new_topic(kafka, records, partitions=2)
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": -(-len(records) // batches)}
-    arguments = {"kind": kind, "topic": topic, "folder": str(tmp_path), "options": options, "login": login}
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "maxOffsetsPerTrigger": -(-len(records) // batches),
+    }
+    arguments = {
+        "kind": kind,
+        "topic": topic,
+        "folder": str(tmp_path),
+        "options": options,
+        "login": login,
+    }
     with StandaloneCluster(tmp_path) as cluster:
         tables, killed = run(cluster, tmp_path, arguments, kills)
     assert killed == dict.fromkeys(WAYS, kills)

@@ -1,4 +1,4 @@
-"""The products scenario: a sum by name over micro-batches, written to an upsert topic with tombstones."""
+"""The products scenario: a sum by name over micro-batches, in an upsert topic with tombstones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from decimal import Decimal
 
 import pytest
 
-from normalize import ChangelogNormalize, aggregate_changes, from_kafka_changelog, signed_count, signed_sum, to_kafka_changelog
+from normalize import (
+    ChangelogNormalize,
+    aggregate_changes,
+    from_kafka_changelog,
+    signed_count,
+    signed_sum,
+    to_kafka_changelog,
+)
 from tests.support.paths import PRODUCT
 from tests.support.streams import new_topic, servers
 
@@ -18,7 +25,9 @@ QUERY = "SELECT name, SUM(weight) AS weight, COUNT(*) AS products FROM product G
 
 def records(identifier: str) -> list[tuple[bytes | None, bytes | None]]:
     def raw(part):
-        return None if part is None else (part if isinstance(part, str) else json.dumps(part)).encode()
+        return (
+            None if part is None else (part if isinstance(part, str) else json.dumps(part)).encode()
+        )
 
     lines = map(json.loads, (PRODUCT / f"{identifier}.jsonl").read_text().splitlines())
     return [(raw(line.get("key")), raw(line["value"])) for line in lines]
@@ -29,7 +38,10 @@ def database_answer() -> dict[str, tuple[Decimal, int]]:
     database.executescript((PRODUCT / "statements.sql").read_text())
     rows = database.execute(QUERY).fetchall()
     database.close()
-    return {name: (Decimal(str(weight)).quantize(Decimal("0.001")), products) for name, weight, products in rows}
+    return {
+        name: (Decimal(str(weight)).quantize(Decimal("0.001")), products)
+        for name, weight, products in rows
+    }
 
 
 @pytest.mark.cross_section
@@ -47,9 +59,15 @@ def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafk
         options=servers(kafka),
         normalize=ChangelogNormalize(key_groups=2),
     )
-    sums = aggregate_changes(products, "name", signed_sum("weight").alias("weight"), signed_count("*").alias("products"))
-    writer = to_kafka_changelog(sums, totals, format="upsert-kafka", primary_key="name", options=servers(kafka))
-    query = writer.outputMode("update").option("checkpointLocation", str(tmp_path / "totals")).start()
+    sums = aggregate_changes(
+        products, "name", signed_sum("weight").alias("weight"), signed_count("*").alias("products")
+    )
+    writer = to_kafka_changelog(
+        sums, totals, format="upsert-kafka", primary_key="name", options=servers(kafka)
+    )
+    query = (
+        writer.outputMode("update").option("checkpointLocation", str(tmp_path / "totals")).start()
+    )
     for begin in range(0, len(history), 20):
         kafka.produce(source, history[begin : begin + 20])
         query.processAllAvailable()

@@ -1,4 +1,4 @@
-"""Corrupt records on a real broker and real Spark: every mode, and exact copies in the dead-letter topic."""
+"""Corrupt records on a real broker and Spark: every mode, exact copies in the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -33,12 +33,18 @@ CLASSES = {1: "TypeConversionError", 2: "MalformedMessageError", 3: "UnknownOper
 
 @pytest.mark.cross_section
 @pytest.mark.parametrize(
-    ("bounded", "table"), [(False, TABLE), (True, {**TABLE, "normalize": False})], ids=["stream, stage", "bounded, no stage"]
+    ("bounded", "table"),
+    [(False, TABLE), (True, {**TABLE, "normalize": False})],
+    ids=["stream, stage", "bounded, no stage"],
 )
-def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafka, tmp_path, bounded, table):
+def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(
+    spark, kafka, tmp_path, bounded, table
+):
     topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
     before = time.time() * 1000
-    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded)
+    df = from_kafka_changelog(
+        spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded
+    )
     assert df.columns == ["row_kind", "id", "name", "qty"]
     run = Run({0: df.collect()}, []) if bounded else run_stream(df, tmp_path / "c")
     assert sorted(run.changelog) == ["+I(1,a,1)", "+I(6,b,1)"]
@@ -47,7 +53,9 @@ def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafk
         names = ("RECORDS", *CONDITIONS.values(), "DEAD_LETTERS")
         assert [run.metric("changelog_decode", name) for name in names] == [5, 1, 1, 1, 3]
     written = letters(kafka, dead)
-    assert [letter.key() for letter in written] == [f"{topic}[0]@{offset}".encode() for offset in (1, 2, 3)]
+    assert [letter.key() for letter in written] == [
+        f"{topic}[0]@{offset}".encode() for offset in (1, 2, 3)
+    ]
     for offset, letter in enumerate(written, 1):
         record = POISON[offset]
         assert letter.value() == record.value
@@ -71,24 +79,38 @@ def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafk
 
 
 def test_null_values_empty_values_and_large_records_are_unchanged(spark, kafka):
-    # In upsert-kafka a null value is a delete, so that the null key is the error. The last record exceeds a producer's default size.
+    # In upsert-kafka a null value is a delete, so that the null key is the error. The last record
+    # exceeds a producer's default size.
     large = b'{"id": "' + b"x" * 3_000_000 + b'"}'
-    topic, dead = new_topic(kafka, [(None, None), (b'{"id":1}', b""), (b'{"id":2}', large)]), new_topic(kafka, [])
+    topic, dead = (
+        new_topic(kafka, [(None, None), (b'{"id":1}', b""), (b'{"id":2}', large)]),
+        new_topic(kafka, []),
+    )
     table = {**TABLE, "format": "upsert-kafka"}
-    assert from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=True).collect() == []
+    assert (
+        from_kafka_changelog(
+            spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=True
+        ).collect()
+        == []
+    )
     written = letters(kafka, dead)
     assert [letter.value() for letter in written] == [None, b"", large]
     keys = [dict(letter.headers())["__changelog.errors.key"] for letter in written]
     assert keys == [None, b'{"id":1}', b'{"id":2}']
 
 
-# --------------------------------------------------------------------------------------------- what the stage cannot complete
+# --------------------------------------------------------------------------------------------- what
+# the stage cannot complete
 
 
 def toast(key: int) -> ProducerRecord:
     """An update that omits a column as unchanged."""
     return ProducerRecord(
-        b"%d" % key, debezium("u", None, {"id": key, "name": "__debezium_unavailable_value", "qty": 2}), 0, WRITTEN, (("of", b"%d" % key),)
+        b"%d" % key,
+        debezium("u", None, {"id": key, "name": "__debezium_unavailable_value", "qty": 2}),
+        0,
+        WRITTEN,
+        (("of", b"%d" % key),),
     )
 
 
@@ -96,15 +118,29 @@ def toast(key: int) -> ProducerRecord:
 def test_rows_that_the_stage_cannot_complete_are_dead_letters_too(spark, kafka, tmp_path, bounded):
     topic, dead = new_topic(kafka, [POISON[0], toast(1), toast(7)]), new_topic(kafka, [])
     counts = Observation("counts") if bounded else None
-    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded, observation=counts)
+    df = from_kafka_changelog(
+        spark,
+        topic,
+        **TABLE,
+        options=servers(kafka),
+        mode=DeadLetter(dead),
+        bounded=bounded,
+        observation=counts,
+    )
     expected = ["+I(1,a,1)", "-U(1,a,1)", "+U(1,a,2)"]
     if bounded:
         assert [spell(row) for row in df.collect()] == expected
-        counted = {name: counts.get[name] for name in ("RECORDS", "CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")}
+        counted = {
+            name: counts.get[name]
+            for name in ("RECORDS", "CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")
+        }
     else:
         stream = run_stream(df, tmp_path / "c")
         assert stream.changelog == expected
-        counted = {name: stream.metric("changelog_normalize", name) for name in ("CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")}
+        counted = {
+            name: stream.metric("changelog_normalize", name)
+            for name in ("CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")
+        }
         counted["RECORDS"] = stream.metric("changelog_decode", "RECORDS")
     assert counted == {"RECORDS": 3, "CHANGES": 3, "PARTIAL_IMAGE": 1, "DEAD_LETTERS": 1}
     (letter,) = letters(kafka, dead)
@@ -113,17 +149,36 @@ def test_rows_that_the_stage_cannot_complete_are_dead_letters_too(spark, kafka, 
     assert headers[0] == ("of", b"7")
     error_headers = dict(headers)
     assert error_headers["__changelog.errors.condition"] == b"PARTIAL_IMAGE"
-    assert (error_headers["__changelog.errors.key"], error_headers["__changelog.errors.timestamp"]) == (b"7", str(WRITTEN).encode())
+    assert (
+        error_headers["__changelog.errors.key"],
+        error_headers["__changelog.errors.timestamp"],
+    ) == (b"7", str(WRITTEN).encode())
 
 
-# ------------------------------------------------------------------------------------------------------------- delivery
+# --------------------------------------------------------------------------------------------------
+# delivery
 
 
-def test_a_query_that_failed_and_starts_again_loses_no_row_and_no_dead_letter_and_repeats_them_with_equal_keys(spark, kafka, tmp_path):
-    good = [ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1}), 0, WRITTEN) for name in "abc"]
+def test_a_query_that_failed_and_starts_again_loses_no_row_and_no_dead_letter_and_repeats_them_with_equal_keys(
+    spark, kafka, tmp_path
+):
+    good = [
+        ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1}), 0, WRITTEN)
+        for name in "abc"
+    ]
     bad = [ProducerRecord(b"k", b"poison %d" % number, 0, WRITTEN) for number in range(3)]
-    topic, dead = new_topic(kafka, [record for pair in zip(bad, good, strict=True) for record in pair]), new_topic(kafka, [])
-    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=2), mode=DeadLetter(dead), check=False)
+    topic, dead = (
+        new_topic(kafka, [record for pair in zip(bad, good, strict=True) for record in pair]),
+        new_topic(kafka, []),
+    )
+    df = from_kafka_changelog(
+        spark,
+        topic,
+        **TABLE,
+        options=servers(kafka, maxOffsetsPerTrigger=2),
+        mode=DeadLetter(dead),
+        check=False,
+    )
     first: list[str] = []
 
     def fail_in_the_second(batch: Any, number: int) -> None:
@@ -132,29 +187,56 @@ def test_a_query_that_failed_and_starts_again_loses_no_row_and_no_dead_letter_an
             raise RuntimeError("the sink is gone")
         first.extend(map(spell, rows))
 
-    writer = df.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    writer = df.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(
+        availableNow=True
+    )
     with pytest.raises(StreamingQueryException, match="the sink is gone"):
         writer.foreachBatch(fail_in_the_second).start().awaitTermination()
     second = run_stream(df, tmp_path / "c").changelog
     assert [*first, *second] == ["+I(1,a,1)", "-U(1,a,1)", "+U(1,b,1)", "-U(1,b,1)", "+U(1,c,1)"]
     written = [(letter.key().decode(), letter.value()) for letter in letters(kafka, dead)]
-    assert dict(written) == {f"{topic}[0]@{2 * number}": b"poison %d" % number for number in range(3)}
-    assert sorted(key for key, _ in written) == sorted(f"{topic}[0]@{number}" for number in (0, 2, 2, 4))
+    assert dict(written) == {
+        f"{topic}[0]@{2 * number}": b"poison %d" % number for number in range(3)
+    }
+    assert sorted(key for key, _ in written) == sorted(
+        f"{topic}[0]@{number}" for number in (0, 2, 2, 4)
+    )
 
 
 def test_a_dead_letter_that_the_broker_refuses_fails_the_query_and_names_the_record(spark, kafka):
     topic, dead = new_topic(kafka, [POISON[0], (None, b"x" * 5000)]), "dead-and-small"
     kafka.create_topic(dead, config={"max.message.bytes": "1000"})
-    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter(dead), bounded=True)
-    with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 1 of 1 .*the first is {topic}\[0\]@1: .*too large.*max\.message\.bytes"):
+    df = from_kafka_changelog(
+        spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter(dead), bounded=True
+    )
+    with pytest.raises(
+        Exception,
+        match=(
+            rf"\[DEAD_LETTER\] 1 of 1 .*the first is {topic}\[0\]@1: .*too "
+            r"large.*max\.message\.bytes"
+        ),
+    ):
         df.collect()
 
 
 def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
     topic = new_topic(kafka, POISON)
     short = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
-    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter("not-there", short), bounded=True)
-    with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 3 of 3 .*'not-there' - the first is {topic}\[0\]@1: .*Create the topic"):
+    df = from_kafka_changelog(
+        spark,
+        topic,
+        **TABLE,
+        options=servers(kafka),
+        mode=DeadLetter("not-there", short),
+        bounded=True,
+    )
+    with pytest.raises(
+        Exception,
+        match=(
+            rf"\[DEAD_LETTER\] 3 of 3 .*'not-there' - the first is {topic}\[0\]@1: .*Create the "
+            r"topic"
+        ),
+    ):
         df.collect()
 
 
@@ -162,7 +244,9 @@ def test_dead_letters_of_a_frame_without_offsets_are_identified_by_their_content
     dead = new_topic(kafka, [])
     mode = DeadLetter(dead, {"bootstrap.servers": kafka.bootstrap_servers})
     df = frame(spark, [*BAD, b"no json"], "value, timestamp")
-    assert [spell(row) for row in decode_changelog(df, **TABLE, mode=mode).collect()] == ["+I(1,a,0)"]
+    assert [spell(row) for row in decode_changelog(df, **TABLE, mode=mode).collect()] == [
+        "+I(1,a,0)"
+    ]
     first, second = letters(kafka, dead)
     assert first.value() == second.value() == b"no json"
     assert first.key() == second.key()
@@ -172,11 +256,15 @@ def test_dead_letters_of_a_frame_without_offsets_are_identified_by_their_content
     assert b"in DataFrame[0]@1" in headers["__connect.errors.exception.message"]
 
 
-# ------------------------------------------------------------------------------------------------- formats that have bugs
+# -------------------------------------------------------------------------------------------------
+# formats that have bugs
 
 
 def buggy() -> Format:
-    """A custom format whose reader, metadata and values fail; defined in a function, so that workers get it by value."""
+    """Return a custom format whose reader, metadata and values fail.
+
+    It is defined in a function, so that workers receive it by value.
+    """
 
     class MineError(DecodeError):
         condition = "MINE"
@@ -210,7 +298,12 @@ BUGS = [
     (b"k", b'{"row": {"id": 4}, "user": ["me"]}'),
     (b"k", b'{"row": {"id": 5}, "user": "\\udfff"}'),
 ]
-BUGGY = {"schema": "id INT, name STRING", "primary_key": ["id"], "metadata": ["user"], "bounded": True}
+BUGGY = {
+    "schema": "id INT, name STRING",
+    "primary_key": ["id"],
+    "metadata": ["user"],
+    "bounded": True,
+}
 SAID = {
     1: "[FORMAT_BUG] buggy failed with JSONDecodeError: ",
     2: "[FORMAT_BUG] buggy failed with KeyError: 'user'",
@@ -226,13 +319,22 @@ SAID = {
 def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka):
     topic, dead, counts = new_topic(kafka, BUGS), new_topic(kafka, []), Observation("counts")
     table = {**BUGGY, "format": buggy(), "options": servers(kafka), "check": False}
-    kept = from_kafka_changelog(spark, topic, **table, mode="PERMISSIVE", observation=counts).collect()
+    kept = from_kafka_changelog(
+        spark, topic, **table, mode="PERMISSIVE", observation=counts
+    ).collect()
     assert [tuple(row)[:4] for row in kept if row.row_kind] == [("+I", 1, None, "me")]
-    errors = {row._corrupt_record.offset: row._corrupt_record.error for row in kept if row.row_kind is None}
+    errors = {
+        row._corrupt_record.offset: row._corrupt_record.error
+        for row in kept
+        if row.row_kind is None
+    }
     assert {offset: text[: len(SAID[offset])] for offset, text in errors.items()} == SAID
     assert "please report this bug of the format - at the value in " in errors[2]
     assert [counts.get[name] for name in ("FORMAT_BUG", "TYPE_CONVERSION", "DECODE")] == [6, 1, 1]
-    assert from_kafka_changelog(spark, topic, **table, normalize=False, mode=DeadLetter(dead)).count() == 1
+    assert (
+        from_kafka_changelog(spark, topic, **table, normalize=False, mode=DeadLetter(dead)).count()
+        == 1
+    )
     assert [dict(letter.headers())["__changelog.errors.condition"] for letter in letters(kafka, dead)] == [
         b"FORMAT_BUG", b"FORMAT_BUG", b"FORMAT_BUG", b"TYPE_CONVERSION", b"FORMAT_BUG", b"MINE", b"FORMAT_BUG", b"FORMAT_BUG",
     ]  # fmt: skip
@@ -241,14 +343,28 @@ def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka):
 def test_a_format_bug_fails_a_strict_query_with_its_location(spark, kafka):
     topic = new_topic(kafka, BUGS[2:])
     with pytest.raises(
-        Exception, match=rf"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\), but .* in {topic}\[0\]@0"
+        Exception,
+        match=(
+            r"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\), but .* "
+            rf"in {topic}\[0\]@0"
+        ),
     ):
-        from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka)).collect()
+        from_kafka_changelog(
+            spark, topic, **BUGGY, format=buggy(), options=servers(kafka)
+        ).collect()
 
 
 def test_errors_that_no_record_causes_write_no_dead_letter(spark, kafka):
     topic, dead = new_topic(kafka, [(b"k", b'{"registry": 1}')]), new_topic(kafka, [])
-    df = from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka), mode=DeadLetter(dead), check=False)
+    df = from_kafka_changelog(
+        spark,
+        topic,
+        **BUGGY,
+        format=buggy(),
+        options=servers(kafka),
+        mode=DeadLetter(dead),
+        check=False,
+    )
     with pytest.raises(Exception, match="ConnectionError: the registry does not answer"):
         df.collect()
     assert letters(kafka, dead) == []

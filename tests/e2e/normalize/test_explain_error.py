@@ -18,14 +18,22 @@ def read(spark: Any, kafka: Any) -> Any:
 
     def read(**given: Any) -> Any:
         more = {"options": servers(kafka), "check": False, **given}
-        return from_kafka_changelog(spark, topic, format="debezium-json", schema="id INT", primary_key="id", **more)
+        return from_kafka_changelog(
+            spark, topic, format="debezium-json", schema="id INT", primary_key="id", **more
+        )
 
     return topic, read
 
 
 def test_a_stream_its_query_and_a_bounded_read(read, tmp_path):
     topic, read = read
-    query = read().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query = (
+        read()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination()
     assert len(str(caught.value).splitlines()) > 30  # a traceback and a plan
@@ -33,29 +41,46 @@ def test_a_stream_its_query_and_a_bounded_read(read, tmp_path):
         "[TYPE_CONVERSION] expected `INT`, got `str` 'x1' - at `$.after.id` of the value in "
         f'{topic}[0]@0; it begins b\'{{"op": "c", "after": {{"id": "x1"}}}}\''
     )
-    assert explain_error(caught.value) == explain_error(query) == explain_error(query.exception()) == sentence
+    assert (
+        explain_error(caught.value)
+        == explain_error(query)
+        == explain_error(query.exception())
+        == sentence
+    )
     with pytest.raises(PythonException) as bounded:
         read(bounded=True).collect()
     assert explain_error(bounded.value) == sentence
 
 
-def test_an_error_of_your_own_code_is_its_last_line_and_one_of_spark_its_first(spark, read, tmp_path):
+def test_an_error_of_your_own_code_is_its_last_line_and_one_of_spark_its_first(
+    spark, read, tmp_path
+):
     def fail(batch: Any, number: int) -> None:
         raise OSError("the disk is full")
 
     _, read = read
-    stream = read(mode="PERMISSIVE").writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path))
+    stream = (
+        read(mode="PERMISSIVE")
+        .writeStream.foreachBatch(fail)
+        .option("checkpointLocation", str(tmp_path))
+    )
     with pytest.raises(StreamingQueryException) as caught:
         stream.trigger(availableNow=True).start().awaitTermination()
     assert explain_error(caught.value) == "OSError: the disk is full"
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as missing:
         spark.table("no_such_table")
-    assert explain_error(missing.value).startswith("[TABLE_OR_VIEW_NOT_FOUND] The table or view `no_such_table` cannot be found.")
+    assert explain_error(missing.value).startswith(
+        "[TABLE_OR_VIEW_NOT_FOUND] The table or view `no_such_table` cannot be found."
+    )
 
 
 def test_a_query_without_an_error_has_no_sentence(read, tmp_path):
     _, read = read
-    writer = read(mode="DROPMALFORMED").writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    writer = (
+        read(mode="DROPMALFORMED")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+    )
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     assert explain_error(query) == ""

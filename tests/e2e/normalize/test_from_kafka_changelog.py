@@ -1,4 +1,4 @@
-"""`from_kafka_changelog` on a real broker and real Spark: the three engines, the plans, the modes, the arguments."""
+"""`from_kafka_changelog` on a real broker and Spark: three engines, plans, modes and arguments."""
 
 from __future__ import annotations
 
@@ -25,14 +25,23 @@ def history_topic(kafka):
     # The timestamps go back: within a partition, only the offsets give the order.
     history = random_history(7, changes=800)
     stamp = 1_600_000_000_000
-    records = [ProducerRecord(*record, timestamp=stamp - number) for number, record in enumerate(records_of(history))]
+    records = [
+        ProducerRecord(*record, timestamp=stamp - number)
+        for number, record in enumerate(records_of(history))
+    ]
     return history, new_topic(kafka, records, partitions=3)
 
 
-def read_history(spark, kafka, topic, most: int | None = None, stage: dict | None = None, **arguments):
+def read_history(
+    spark, kafka, topic, most: int | None = None, stage: dict | None = None, **arguments
+):
     options = servers(kafka) if most is None else servers(kafka, maxOffsetsPerTrigger=most)
     stage = ChangelogNormalize(key_groups=5, **(stage or {}))
-    return from_kafka_changelog(spark, topic, **{**TABLE, "options": options, "normalize": stage, "check": False, **arguments})
+    return from_kafka_changelog(
+        spark,
+        topic,
+        **{**TABLE, "options": options, "normalize": stage, "check": False, **arguments},
+    )
 
 
 @pytest.mark.cross_section
@@ -45,17 +54,33 @@ def test_stream_and_bounded_read_give_the_rows_of_the_fold(spark, kafka, tmp_pat
     assert run.metric("changelog_decode", "RECORDS") == len(history)
     assert rows_by_key(read_history(spark, kafka, topic, bounded=True).collect()) == expected
     # Several tasks read a partition.
-    several = read_history(spark, kafka, topic, bounded=True, options=servers(kafka, minPartitions=9))
+    several = read_history(
+        spark, kafka, topic, bounded=True, options=servers(kafka, minPartitions=9)
+    )
     assert rows_by_key(several.collect()) == expected
 
 
 def test_decode_changelog_gives_the_same_rows(spark, kafka, tmp_path):
-    topic = new_topic(kafka, [(str(key).encode(), value) for key, value in messages(random_history(2, changes=400))], partitions=2)
-    metadata = {"at": "timestamp", "place": "offset", "partition": "partition", "topic": "topic", "table": "source.table"}
-    direct = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), metadata=metadata, bounded=True)
+    topic = new_topic(
+        kafka,
+        [(str(key).encode(), value) for key, value in messages(random_history(2, changes=400))],
+        partitions=2,
+    )
+    metadata = {
+        "at": "timestamp",
+        "place": "offset",
+        "partition": "partition",
+        "topic": "topic",
+        "table": "source.table",
+    }
+    direct = from_kafka_changelog(
+        spark, topic, **TABLE, options=servers(kafka), metadata=metadata, bounded=True
+    )
     raw = spark.read.format("kafka").options(**servers(kafka, subscribe=topic)).load()
     raw.repartition(4).write.format("delta").save(str(tmp_path / "bronze"))
-    bronze = decode_changelog(spark.read.format("delta").load(str(tmp_path / "bronze")), **TABLE, metadata=metadata)
+    bronze = decode_changelog(
+        spark.read.format("delta").load(str(tmp_path / "bronze")), **TABLE, metadata=metadata
+    )
     assert direct.schema == bronze.schema
     assert direct.columns == ["row_kind", "id", "name", "qty", *metadata]
     assert sorted(map(str, bronze.collect())) == sorted(map(str, direct.collect()))
@@ -63,7 +88,10 @@ def test_decode_changelog_gives_the_same_rows(spark, kafka, tmp_path):
 
 def test_mini_batch_ends_in_the_same_table(spark, kafka, tmp_path, history_topic):
     history, topic = history_topic
-    run = run_stream(read_history(spark, kafka, topic, most=800, stage={"mini_batch": True}), tmp_path / "checkpoint")
+    run = run_stream(
+        read_history(spark, kafka, topic, most=800, stage={"mini_batch": True}),
+        tmp_path / "checkpoint",
+    )
     bounded = read_history(spark, kafka, topic, stage={"mini_batch": True}, bounded=True)
     assert table_of(changes(run.rows)) == last_rows(history)
     assert table_of(changes(bounded.collect())) == last_rows(history)
@@ -71,11 +99,19 @@ def test_mini_batch_ends_in_the_same_table(spark, kafka, tmp_path, history_topic
 
 
 @pytest.mark.cross_section
-def test_upserts_in_rocksdb_are_the_same_changelog_without_update_before(spark, kafka, tmp_path, history_topic):
+def test_upserts_in_rocksdb_are_the_same_changelog_without_update_before(
+    spark, kafka, tmp_path, history_topic
+):
     history, topic = history_topic
-    expected = {key: [row for row in rows if row[0] != "-U"] for key, rows in by_key(fold_history(history)).items()}
+    expected = {
+        key: [row for row in rows if row[0] != "-U"]
+        for key, rows in by_key(fold_history(history)).items()
+    }
     with settings(spark, ROCKSDB):
-        run = run_stream(read_history(spark, kafka, topic, most=500, changelog_mode="upsert"), tmp_path / "checkpoint")
+        run = run_stream(
+            read_history(spark, kafka, topic, most=500, changelog_mode="upsert"),
+            tmp_path / "checkpoint",
+        )
     assert rows_by_key(run.rows) == expected
     assert len(run.progress) > 1
     assert run.progress[0]["stateOperators"][0]["customMetrics"]["rocksdbPutCount"] > 0
@@ -85,48 +121,121 @@ def test_upserts_in_rocksdb_are_the_same_changelog_without_update_before(spark, 
 def test_restarts_give_new_rows_only_and_other_columns_read_the_old_state(spark, kafka, tmp_path):
     row, moved = {"id": 5, "name": "a", "qty": 1}, {"id": 6, "name": "a", "qty": 1}
     scooter = debezium("c", None, {"id": 1, "name": "scooter", "qty": 1})
-    topic = new_topic(kafka, [(b"1", scooter), (b"1", debezium("c", None, row)), (b"1", debezium("u", row, moved))])
+    topic = new_topic(
+        kafka,
+        [(b"1", scooter), (b"1", debezium("c", None, row)), (b"1", debezium("u", row, moved))],
+    )
     stream = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka))
     # An event that changes the key leaves no old row.
-    assert sorted(run_stream(stream, tmp_path / "checkpoint").changelog) == ["+I(1,scooter,1)", "+I(5,a,1)", "+I(6,a,1)", "-D(5,a,1)"]
-    kafka.produce(topic, [(b"1", scooter), (b"1", debezium("u", None, {"id": 1, "name": "bike", "qty": 1}))])
+    assert sorted(run_stream(stream, tmp_path / "checkpoint").changelog) == [
+        "+I(1,scooter,1)",
+        "+I(5,a,1)",
+        "+I(6,a,1)",
+        "-D(5,a,1)",
+    ]
+    kafka.produce(
+        topic, [(b"1", scooter), (b"1", debezium("u", None, {"id": 1, "name": "bike", "qty": 1}))]
+    )
     restarted = run_stream(stream, tmp_path / "checkpoint")
     assert restarted.changelog == ["-U(1,scooter,1)", "+U(1,bike,1)"]
     assert restarted.metric("changelog_normalize", "SUPPRESSED_EQUAL") == 1
-    kafka.produce(topic, [(b"1", debezium("u", None, {"id": 1, "name": "bike", "colour": "red"})), (b"1", debezium("d", {"id": 1}))])
-    wider = from_kafka_changelog(spark, topic, **{**TABLE, "schema": "id INT, colour STRING, name STRING"}, options=servers(kafka))
-    assert run_stream(wider, tmp_path / "checkpoint").changelog == ["-U(1,None,bike)", "+U(1,red,bike)", "-D(1,red,bike)"]
+    kafka.produce(
+        topic,
+        [
+            (b"1", debezium("u", None, {"id": 1, "name": "bike", "colour": "red"})),
+            (b"1", debezium("d", {"id": 1})),
+        ],
+    )
+    wider = from_kafka_changelog(
+        spark,
+        topic,
+        **{**TABLE, "schema": "id INT, colour STRING, name STRING"},
+        options=servers(kafka),
+    )
+    assert run_stream(wider, tmp_path / "checkpoint").changelog == [
+        "-U(1,None,bike)",
+        "+U(1,red,bike)",
+        "-D(1,red,bike)",
+    ]
 
 
 def test_a_state_ttl_is_forgotten_in_processing_time(spark, kafka, tmp_path):
     # Their timestamps are equal: by event time, neither would expire.
     of_2020 = 1_600_000_000_000
-    records = [ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1}), 0, of_2020) for name in "ab"]
+    records = [
+        ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1}), 0, of_2020)
+        for name in "ab"
+    ]
     topic = new_topic(kafka, records)
     stage = ChangelogNormalize(state_ttl=timedelta(milliseconds=1), key_groups=2)
     options = servers(kafka, maxOffsetsPerTrigger=1)
-    run = run_stream(from_kafka_changelog(spark, topic, **TABLE, options=options, normalize=stage), tmp_path / "checkpoint")
+    run = run_stream(
+        from_kafka_changelog(spark, topic, **TABLE, options=options, normalize=stage),
+        tmp_path / "checkpoint",
+    )
     assert run.changelog == ["+I(1,a,1)", "+I(1,b,1)"]
     assert run.metric("changelog_normalize", "EXPIRED") == 1
 
 
-# ------------------------------------------------------------------------------------------------------- without a stage
+# --------------------------------------------------------------------------------------------------
+# without a stage
 
 
 def test_a_source_without_duplicates_passes_unchanged(spark, kafka, tmp_path):
     row, other = {"id": 1, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 1}
-    topic = new_topic(kafka, [(None, debezium("c", None, row)), (None, debezium("u", row, other)), (None, debezium("u", row, other))])
+    topic = new_topic(
+        kafka,
+        [
+            (None, debezium("c", None, row)),
+            (None, debezium("u", row, other)),
+            (None, debezium("u", row, other)),
+        ],
+    )
     table = {**TABLE, "primary_key": (), "normalize": False}
     expected = ["+I(1,a,1)", "-U(1,a,1)", "+U(1,b,1)", "-U(1,a,1)", "+U(1,b,1)"]
-    assert run_stream(from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c").changelog == expected
-    assert [spell(row) for row in from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True).collect()] == expected
+    assert (
+        run_stream(
+            from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c"
+        ).changelog
+        == expected
+    )
+    assert [
+        spell(row)
+        for row in from_kafka_changelog(
+            spark, topic, **table, options=servers(kafka), bounded=True
+        ).collect()
+    ] == expected
 
 
 def test_upserts_of_a_source_without_duplicates_split_a_changed_key(spark, kafka):
-    row, same, moved = {"id": 1, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 1}, {"id": 2, "name": "b", "qty": 1}
-    topic = new_topic(kafka, [(None, debezium("c", None, row)), (None, debezium("u", row, same)), (None, debezium("u", same, moved))])
-    upserts = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), normalize=False, changelog_mode="upsert", bounded=True)
-    assert [spell(row) for row in upserts.collect()] == ["+I(1,a,1)", "+U(1,b,1)", "-D(1,b,1)", "+U(2,b,1)"]
+    row, same, moved = (
+        {"id": 1, "name": "a", "qty": 1},
+        {"id": 1, "name": "b", "qty": 1},
+        {"id": 2, "name": "b", "qty": 1},
+    )
+    topic = new_topic(
+        kafka,
+        [
+            (None, debezium("c", None, row)),
+            (None, debezium("u", row, same)),
+            (None, debezium("u", same, moved)),
+        ],
+    )
+    upserts = from_kafka_changelog(
+        spark,
+        topic,
+        **TABLE,
+        options=servers(kafka),
+        normalize=False,
+        changelog_mode="upsert",
+        bounded=True,
+    )
+    assert [spell(row) for row in upserts.collect()] == [
+        "+I(1,a,1)",
+        "+U(1,b,1)",
+        "-D(1,b,1)",
+        "+U(2,b,1)",
+    ]
 
 
 def test_upsert_kafka_deletes_by_key_are_completed_from_state(spark, kafka, tmp_path):
@@ -138,14 +247,30 @@ def test_upsert_kafka_deletes_by_key_are_completed_from_state(spark, kafka, tmp_
     ]
     topic = new_topic(kafka, records)
     table = {**TABLE, "format": "upsert-kafka"}
-    run = run_stream(from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c")
+    run = run_stream(
+        from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c"
+    )
     assert run.changelog == ["+I(1,a,1)", "-U(1,a,1)", "+U(1,b,1)", "-D(1,b,1)"]
     assert run.metric("changelog_normalize", "DELETES_OF_UNKNOWN_KEYS") == 1
-    straight = from_kafka_changelog(spark, topic, **table, options=servers(kafka), normalize=False, changelog_mode="upsert", bounded=True)
-    assert [spell(row) for row in straight.collect()] == ["+U(1,a,1)", "+U(1,b,1)", "-D(1,None,None)", "-D(2,None,None)"]
+    straight = from_kafka_changelog(
+        spark,
+        topic,
+        **table,
+        options=servers(kafka),
+        normalize=False,
+        changelog_mode="upsert",
+        bounded=True,
+    )
+    assert [spell(row) for row in straight.collect()] == [
+        "+U(1,a,1)",
+        "+U(1,b,1)",
+        "-D(1,None,None)",
+        "-D(2,None,None)",
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------ bad records
+# --------------------------------------------------------------------------------------------------
+# bad records
 
 BAD = [
     (b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1})),
@@ -163,52 +288,113 @@ def bad_topic(kafka):
 
 
 @pytest.mark.parametrize(
-    ("bounded", "table"), [(False, TABLE), (True, {**TABLE, "normalize": False})], ids=["stage, stream", "no stage, bounded"]
+    ("bounded", "table"),
+    [(False, TABLE), (True, {**TABLE, "normalize": False})],
+    ids=["stage, stream", "no stage, bounded"],
 )
-def test_failfast_reports_the_error_and_the_record(spark, kafka, tmp_path, bad_topic, bounded, table):
-    df = from_kafka_changelog(spark, bad_topic, **table, options=servers(kafka), bounded=bounded, check=False)
-    with pytest.raises(Exception, match=rf"\[TYPE_CONVERSION\] expected `INT`.*`\$\.after\.id` of the value in {bad_topic}\[0\]@1"):
+def test_failfast_reports_the_error_and_the_record(
+    spark, kafka, tmp_path, bad_topic, bounded, table
+):
+    df = from_kafka_changelog(
+        spark, bad_topic, **table, options=servers(kafka), bounded=bounded, check=False
+    )
+    with pytest.raises(
+        Exception,
+        match=(
+            r"\[TYPE_CONVERSION\] expected `INT`.*`\$\.after\.id` of the value in "
+            rf"{bad_topic}\[0\]@1"
+        ),
+    ):
         df.collect() if bounded else run_stream(df, tmp_path / "c")
 
 
-def test_dropmalformed_drops_and_counts_in_progress_and_into_an_observation(spark, kafka, tmp_path, bad_topic):
+def test_dropmalformed_drops_and_counts_in_progress_and_into_an_observation(
+    spark, kafka, tmp_path, bad_topic
+):
     read = {**TABLE, "options": servers(kafka), "mode": "DROPMALFORMED"}
     run = run_stream(from_kafka_changelog(spark, bad_topic, **read), tmp_path / "c")
     assert sorted(run.changelog) == ["+I(1,a,1)", "+I(6,b,1)"]
-    counts = {"RECORDS": 6, "TYPE_CONVERSION": 1, "MALFORMED_MESSAGE": 1, "MESSAGE": 1, "TOMBSTONE": 1}
+    counts = {
+        "RECORDS": 6,
+        "TYPE_CONVERSION": 1,
+        "MALFORMED_MESSAGE": 1,
+        "MESSAGE": 1,
+        "TOMBSTONE": 1,
+    }
     assert {name: run.metric("changelog_decode", name) for name in counts} == counts
     observed = Observation("counts")
-    df = from_kafka_changelog(spark, bad_topic, **read, normalize=False, bounded=True, observation=observed)
+    df = from_kafka_changelog(
+        spark, bad_topic, **read, normalize=False, bounded=True, observation=observed
+    )
     assert sorted(map(spell, df.collect())) == ["+I(1,a,1)", "+I(6,b,1)"]
     assert {name: observed.get[name] for name in counts} == counts
 
 
-def test_decimals_with_too_many_digits_are_bad_records_or_rounded_and_the_others_are_rows(spark, kafka):
+def test_decimals_with_too_many_digits_are_bad_records_or_rounded_and_the_others_are_rows(
+    spark, kafka
+):
     prices = ["9.99", "9.990", "9.999", "1e-1"]
-    topic = new_topic(kafka, [(b"%d" % id, debezium("c", None, {"id": id, "price": price})) for id, price in enumerate(prices)])
-    read = {"format": "debezium-json", "schema": "id INT, price DECIMAL(10,2)", "primary_key": "id", "options": servers(kafka)}
+    topic = new_topic(
+        kafka,
+        [
+            (b"%d" % id, debezium("c", None, {"id": id, "price": price}))
+            for id, price in enumerate(prices)
+        ],
+    )
+    read = {
+        "format": "debezium-json",
+        "schema": "id INT, price DECIMAL(10,2)",
+        "primary_key": "id",
+        "options": servers(kafka),
+    }
     strings = {"decimal_handling_mode": "string"}
-    rows = from_kafka_changelog(spark, topic, **read, format_options=strings, mode="PERMISSIVE", bounded=True, check=False).collect()
-    assert sorted(spell(row) for row in rows if row.row_kind) == ["+I(0,9.99)", "+I(1,9.99)", "+I(3,0.10)"]
+    rows = from_kafka_changelog(
+        spark, topic, **read, format_options=strings, mode="PERMISSIVE", bounded=True, check=False
+    ).collect()
+    assert sorted(spell(row) for row in rows if row.row_kind) == [
+        "+I(0,9.99)",
+        "+I(1,9.99)",
+        "+I(3,0.10)",
+    ]
     (bad,) = [row._corrupt_record for row in rows if row.row_kind is None]
     assert bad.offset == 2
     assert "more digits after the point than the type holds" in bad.error
     rounds = from_kafka_changelog(
-        spark, topic, **read, format_options={**strings, "rounding": "half_up"}, normalize=False, bounded=True, check=False
+        spark,
+        topic,
+        **read,
+        format_options={**strings, "rounding": "half_up"},
+        normalize=False,
+        bounded=True,
+        check=False,
     )
-    assert sorted(map(spell, rounds.collect())) == ["+I(0,9.99)", "+I(1,9.99)", "+I(2,10.00)", "+I(3,0.10)"]
+    assert sorted(map(spell, rounds.collect())) == [
+        "+I(0,9.99)",
+        "+I(1,9.99)",
+        "+I(2,10.00)",
+        "+I(3,0.10)",
+    ]
 
 
 def test_a_truncate_fails_unless_configured(spark, kafka, tmp_path):
-    topic = new_topic(kafka, [(None, debezium("t")), (b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1}))])
+    topic = new_topic(
+        kafka,
+        [(None, debezium("t")), (b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1}))],
+    )
     with pytest.raises(Exception, match=rf"\[TRUNCATE\].*in {topic}\[0\]@0.*on_truncate='ignore'"):
-        from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), check=False, bounded=True).collect()
-    run = run_stream(from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), on_truncate="ignore"), tmp_path / "ignore")
+        from_kafka_changelog(
+            spark, topic, **TABLE, options=servers(kafka), check=False, bounded=True
+        ).collect()
+    run = run_stream(
+        from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), on_truncate="ignore"),
+        tmp_path / "ignore",
+    )
     assert run.changelog == ["+I(1,a,1)"]
     assert run.metric("changelog_decode", "TRUNCATE") == 1
 
 
-# --------------------------------------------------------------------------------------------------- types and metadata
+# --------------------------------------------------------------------------------------------------
+# types and metadata
 
 
 @pytest.mark.cross_section
@@ -223,8 +409,15 @@ def test_every_type_arrives_typed(spark, kafka):
         "m": {"b": None, "a": "2020-01-01 00:00:00"}, "st": {"a": 1, "days": ["1970-01-02"]},
     }  # fmt: skip
     nulls = {"id": 1}
-    topic = new_topic(kafka, [(None, json.dumps({"data": row, "op": "+I"}).encode()) for row in (data, nulls)])
-    table = {"format": "changelog-json", "format_options": {"rounding": "half_up"}, "schema": schema, "primary_key": "id"}
+    topic = new_topic(
+        kafka, [(None, json.dumps({"data": row, "op": "+I"}).encode()) for row in (data, nulls)]
+    )
+    table = {
+        "format": "changelog-json",
+        "format_options": {"rounding": "half_up"},
+        "schema": schema,
+        "primary_key": "id",
+    }
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True)
     full, empty = sorted(df.collect(), key=lambda row: -row.id)
     assert full.asDict() == {
@@ -235,7 +428,9 @@ def test_every_type_arrives_typed(spark, kafka):
         "arr": [Decimal("1.01"), None], "m": {"a": datetime(2020, 1, 1), "b": None}, "st": full.st,
     }  # fmt: skip
     assert (full.st.a, full.st.days) == (1, [date(1970, 1, 2)])
-    assert [value for name, value in empty.asDict().items() if name not in ("row_kind", "id")] == [None] * 19
+    assert [value for name, value in empty.asDict().items() if name not in ("row_kind", "id")] == [
+        None
+    ] * 19
 
 
 def test_a_schema_may_be_a_struct_type(spark, kafka):
@@ -243,20 +438,49 @@ def test_a_schema_may_be_a_struct_type(spark, kafka):
 
     topic = new_topic(kafka, [(None, b'{"data": {"id": 1, "tags": ["a"]}, "op": "+I"}')])
     schema = StructType.fromDDL("id BIGINT NOT NULL, tags ARRAY<STRING>")
-    df = from_kafka_changelog(spark, topic, format="changelog-json", schema=schema, primary_key="id", options=servers(kafka), bounded=True)
+    df = from_kafka_changelog(
+        spark,
+        topic,
+        format="changelog-json",
+        schema=schema,
+        primary_key="id",
+        options=servers(kafka),
+        bounded=True,
+    )
     assert [tuple(row) for row in df.collect()] == [("+I", 1, ["a"])]
 
 
 def test_metadata_columns_come_from_the_causing_record_and_are_not_compared(spark, kafka, tmp_path):
     row, other = {"id": 1, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 1}
-    topic = new_topic(kafka, [(b"1", debezium("c", None, row)), (b"1", debezium("c", None, row)), (b"1", debezium("u", row, other))])
-    names = ["offset", "source.table", "topic", "partition", "timestamp-type", "source.timestamp", "headers"]
+    topic = new_topic(
+        kafka,
+        [
+            (b"1", debezium("c", None, row)),
+            (b"1", debezium("c", None, row)),
+            (b"1", debezium("u", row, other)),
+        ],
+    )
+    names = [
+        "offset",
+        "source.table",
+        "topic",
+        "partition",
+        "timestamp-type",
+        "source.timestamp",
+        "headers",
+    ]
     stream = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), metadata=names)
     rows = run_stream(stream, tmp_path / "c").rows
     assert stream.columns == ["row_kind", "id", "name", "qty", *names]
     assert [(row.row_kind, row.offset) for row in rows] == [("+I", 0), ("-U", 2), ("+U", 2)]
     first = rows[0]
-    assert (first["source.table"], first.topic, first.partition, first["timestamp-type"], first.headers) == (
+    assert (
+        first["source.table"],
+        first.topic,
+        first.partition,
+        first["timestamp-type"],
+        first.headers,
+    ) == (
         "t",
         topic,
         0,
@@ -272,7 +496,9 @@ def test_several_topics_a_pattern_and_assigned_partitions(spark, kafka):
 
     def read(*topic, **more):
         options = servers(kafka, **more.pop("options", {}))
-        return from_kafka_changelog(spark, *topic, **TABLE, options=options, metadata=["topic"], bounded=True, **more)
+        return from_kafka_changelog(
+            spark, *topic, **TABLE, options=options, metadata=["topic"], bounded=True, **more
+        )
 
     both = [("one", one), ("two", two)]
     reads = {
@@ -281,23 +507,33 @@ def test_several_topics_a_pattern_and_assigned_partitions(spark, kafka):
         "subscribe": (read(options={"subscribe": f"{one},{two}"}), both),
         "assign": (read(options={"assign": json.dumps({two: [0]})}), [("two", two)]),
     }
-    rows = reduce(DataFrame.union, [df.selectExpr(f"'{name}' AS option", "name", "topic") for name, (df, _) in reads.items()]).collect()
-    assert {name: sorted((row.name, row.topic) for row in rows if row.option == name) for name in reads} == {
-        name: expected for name, (_, expected) in reads.items()
-    }
+    rows = reduce(
+        DataFrame.union,
+        [df.selectExpr(f"'{name}' AS option", "name", "topic") for name, (df, _) in reads.items()],
+    ).collect()
+    assert {
+        name: sorted((row.name, row.topic) for row in rows if row.option == name) for name in reads
+    } == {name: expected for name, (_, expected) in reads.items()}
 
 
-# --------------------------------------------------------------------------------------------------------- custom formats
+# --------------------------------------------------------------------------------------------------
+# custom formats
 
 
 def test_the_format_of_the_docs_works_on_the_workers(spark, kafka):
     from doctest import DocTestParser
 
     notebook: dict = {"__name__": "__main__"}
-    for example in DocTestParser().get_examples((REPOSITORY / "docs" / "tasks" / "your-own-format.md").read_text()):
+    for example in DocTestParser().get_examples(
+        (REPOSITORY / "docs" / "tasks" / "your-own-format.md").read_text()
+    ):
         if "class MyTool" in example.source or example.source.startswith("from cdc_formats"):
             exec(example.source, notebook)
-    messages = [{"what": "put", "row": {"id": 1, "price": "9.5"}}, {"what": "ping"}, {"what": "drop", "row": {"id": 1}}]
+    messages = [
+        {"what": "put", "row": {"id": 1, "price": "9.5"}},
+        {"what": "ping"},
+        {"what": "drop", "row": {"id": 1}},
+    ]
     topic = new_topic(kafka, [(None, json.dumps(message).encode()) for message in messages])
     table = {"format": "my-tool", "schema": "id INT, price DECIMAL(5,2)", "primary_key": "id"}
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True)

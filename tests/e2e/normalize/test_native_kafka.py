@@ -1,4 +1,4 @@
-"""`ChangelogNormalize(engine="native")` on Kafka: tasks, partitions, topics, and writing to Kafka."""
+"""`ChangelogNormalize(engine="native")` on Kafka: tasks, partitions, topics, writing to Kafka."""
 
 from __future__ import annotations
 
@@ -17,25 +17,51 @@ from tests.support.histories import TABLE, random_history, records_of
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import debezium, letters, new_topic, recreate_topic, run_stream, servers
 
-pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows")
+pytestmark = pytest.mark.skipif(
+    installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows"
+)
 
 
-def read(spark, kafka, topic: Any, *, options: dict | None = None, repartition: bool | None = None, **arguments: Any):
+def read(
+    spark,
+    kafka,
+    topic: Any,
+    *,
+    options: dict | None = None,
+    repartition: bool | None = None,
+    **arguments: Any,
+):
     normalize = ChangelogNormalize(engine=NativeEngine(repartition))
-    return from_kafka_changelog(spark, topic, options=servers(kafka, **(options or {})), normalize=normalize, **{**TABLE, **arguments})
+    return from_kafka_changelog(
+        spark,
+        topic,
+        options=servers(kafka, **(options or {})),
+        normalize=normalize,
+        **{**TABLE, **arguments},
+    )
 
 
 def repartitions(df) -> bool:
     return "RepartitionByExpression" in df._jdf.queryExecution().analyzed().toString()
 
 
-@pytest.mark.parametrize("options", [{}, {"minPartitions": 4}], ids=["a task for each partition", "several tasks for a partition"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"minPartitions": 4}],
+    ids=["a task for each partition", "several tasks for a partition"],
+)
 def test_a_topic_is_read_in_micro_batches_over_restarts(spark, kafka, tmp_path, options):
     history, rows = random_history(9, changes=600), []
     topic = new_topic(kafka, [], partitions=2)
     for part in (history[:300], history[300:]):
         records = records_of(part)
-        kafka.produce(topic, [ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2) for key, value in records])
+        kafka.produce(
+            topic,
+            [
+                ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2)
+                for key, value in records
+            ],
+        )
         stream = read(spark, kafka, topic, options={"maxOffsetsPerTrigger": 300, **options})
         assert repartitions(stream) == bool(options)
         rows += run_stream(stream, tmp_path, "update").rows
@@ -50,16 +76,21 @@ def test_a_pattern_of_topics_is_repartitioned_by_key(spark, kafka):
 
 def test_a_key_in_two_partitions_is_an_error_with_its_remedy(spark, kafka, tmp_path):
     messages = [debezium("c", None, {"id": 1, "name": name, "qty": 0}) for name in ("old", "new")]
-    records = [ProducerRecord(b"1", messages[1], 0, 1_700_000_000_002), ProducerRecord(b"1", messages[0], 1, 1_700_000_000_001)]
+    records = [
+        ProducerRecord(b"1", messages[1], 0, 1_700_000_000_002),
+        ProducerRecord(b"1", messages[0], 1, 1_700_000_000_001),
+    ]
     topic = new_topic(kafka, records, partitions=2)
     with pytest.raises(StreamingQueryException) as failed:
         run_stream(read(spark, kafka, topic), tmp_path, "update")
     assert explain_error(failed.value) == (
-        "[ROW_ORDER] two tasks of one micro-batch have changes of one key, and their order is unknown: set "
-        "engine=NativeEngine(repartition=True), which repartitions changes by key"
+        "[ROW_ORDER] two tasks of one micro-batch have changes of one key, and their order is "
+        "unknown: set engine=NativeEngine(repartition=True), which repartitions changes by key"
     )
     # The checkpoint of the failed query goes on with the remedy.
-    assert run_stream(read(spark, kafka, topic, repartition=True), tmp_path, "update").changelog == ["+I(1,new,0)"]
+    assert run_stream(
+        read(spark, kafka, topic, repartition=True), tmp_path, "update"
+    ).changelog == ["+I(1,new,0)"]
 
 
 def test_a_topic_that_was_replaced_is_an_error(spark, kafka, tmp_path):
@@ -68,18 +99,31 @@ def test_a_topic_that_was_replaced_is_an_error(spark, kafka, tmp_path):
     run_stream(read(spark, kafka, topic), tmp_path, "update")
     recreate_topic(kafka, topic, [(b"1", message)] * 3)
     with pytest.raises(StreamingQueryException) as failed:
-        run_stream(read(spark, kafka, topic, options={"failOnDataLoss": "false"}), tmp_path, "update")
-    assert explain_error(failed.value).startswith(f"[TOPIC_REPLACED] the topic id of {topic} was another one")
+        run_stream(
+            read(spark, kafka, topic, options={"failOnDataLoss": "false"}), tmp_path, "update"
+        )
+    assert explain_error(failed.value).startswith(
+        f"[TOPIC_REPLACED] the topic id of {topic} was another one"
+    )
 
 
-def test_a_bad_record_is_a_dead_letter_and_the_others_are_rows_that_are_written_to_kafka(spark, kafka, tmp_path):
+def test_a_bad_record_is_a_dead_letter_and_the_others_are_rows_that_are_written_to_kafka(
+    spark, kafka, tmp_path
+):
     records = [*records_of([(1, (1, "a", 0))]), (b"1", b"no json"), *records_of([(2, (2, "b", 0))])]
     topic, out, dead = (new_topic(kafka, content) for content in (records, [], []))
     changes = read(spark, kafka, topic, mode=DeadLetter(dead), check=False)
-    writer = to_kafka_changelog(changes, out, options=servers(kafka), format="upsert-kafka", primary_key="id")
+    writer = to_kafka_changelog(
+        changes, out, options=servers(kafka), format="upsert-kafka", primary_key="id"
+    )
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     query.awaitTermination()
     observed = query.recentProgress[0]["observedMetrics"]["changelog_decode"]
     assert (observed["MALFORMED_MESSAGE"], observed["DEAD_LETTERS"]) == (1, 1)
-    assert sorted(each.value() for each in letters(kafka, out)) == [b'{"id":1,"name":"a","qty":0}', b'{"id":2,"name":"b","qty":0}']
-    assert [(each.key(), each.value()) for each in letters(kafka, dead)] == [(f"{topic}[0]@1".encode(), b"no json")]
+    assert sorted(each.value() for each in letters(kafka, out)) == [
+        b'{"id":1,"name":"a","qty":0}',
+        b'{"id":2,"name":"b","qty":0}',
+    ]
+    assert [(each.key(), each.value()) for each in letters(kafka, dead)] == [
+        (f"{topic}[0]@1".encode(), b"no json")
+    ]

@@ -1,4 +1,7 @@
-"""The query guard: a checkpoint stores the query's tables, options and topics, compared before a micro-batch commits."""
+"""The query guard: stored tables, options and topics, compared before a micro-batch commits.
+
+The checkpoint stores those of the query.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,11 @@ KEY_GROUPS = 64
 def message(key: int, name: str | None, table: str | None = "t", database: str = "shop") -> bytes:
     row = {"id": key, "name": name}
     source = {"db": database, "table": table} if table else None
-    images = {"before": None, "after": row, "op": "c"} if name else {"before": row, "after": None, "op": "d"}
+    images = (
+        {"before": None, "after": row, "op": "c"}
+        if name
+        else {"before": row, "after": None, "op": "d"}
+    )
     return json.dumps({**images, "source": source}).encode()
 
 
@@ -38,7 +45,9 @@ def read(spark, kafka, topic: Any, *, options: dict | None = None, **arguments):
         "normalize": ChangelogNormalize(key_groups=KEY_GROUPS),
         "check": False,
     }
-    return from_kafka_changelog(spark, topic, options=servers(kafka, **(options or {})), **{**defaults, **arguments})
+    return from_kafka_changelog(
+        spark, topic, options=servers(kafka, **(options or {})), **{**defaults, **arguments}
+    )
 
 
 def refuses(df, checkpoint, condition: str, text: str) -> None:
@@ -47,7 +56,8 @@ def refuses(df, checkpoint, condition: str, text: str) -> None:
         run_stream(df, checkpoint) if df.isStreaming else df.collect()
 
 
-# --------------------------------------------------------------------------------------------------------------- tables
+# --------------------------------------------------------------------------------------------------
+# tables
 
 
 CUSTOMER, PRODUCT = (b"1", message(1, "Ann", "customers")), (b"1", message(1, "bike", "products"))
@@ -64,26 +74,49 @@ TWO_TABLES = re.escape("shop.customers") + ".*" + re.escape("shop.products")
     ],
     ids=["where, stream", "bad record, no stage, bounded", "bad record, stream"],
 )
-def test_a_second_table_in_a_topic_is_an_error_in_every_mode_that_names_both_and_the_option(spark, kafka, tmp_path, bounded, arguments):
-    second = PRODUCT if "mode" not in arguments else (b"1", message(1, "bike", "products").replace(b'"id": 1', b'"id": "x"'))
+def test_a_second_table_in_a_topic_is_an_error_in_every_mode_that_names_both_and_the_option(
+    spark, kafka, tmp_path, bounded, arguments
+):
+    second = (
+        PRODUCT
+        if "mode" not in arguments
+        else (b"1", message(1, "bike", "products").replace(b'"id": 1', b'"id": "x"'))
+    )
     topic = new_topic(kafka, [CUSTOMER, second])
     text = rf"{TWO_TABLES}.*table_include.*primary_key=\['source.table', 'id'\]"
-    refuses(read(spark, kafka, topic, bounded=bounded, **arguments), tmp_path, "SEVERAL_TABLES", text)
+    refuses(
+        read(spark, kafka, topic, bounded=bounded, **arguments), tmp_path, "SEVERAL_TABLES", text
+    )
 
 
 @pytest.mark.parametrize("bounded", [False, True])
 def test_tables_are_compared_across_tasks(spark, kafka, tmp_path, bounded):
     topics = [new_topic(kafka, [record]) for record in (CUSTOMER, PRODUCT)]
-    refuses(read(spark, kafka, topics, bounded=bounded), tmp_path, "SEVERAL_TABLES", "shop.(products|customers).*table_include")
+    refuses(
+        read(spark, kafka, topics, bounded=bounded),
+        tmp_path,
+        "SEVERAL_TABLES",
+        "shop.(products|customers).*table_include",
+    )
 
 
 def test_topics_are_compared_when_messages_name_no_tables(spark, kafka, tmp_path):
     records = [(b'{"id": 1}', b'{"name": "a"}'), (b'{"id": 1}', b'{"name": "b"}')]
     topics = [new_topic(kafka, [record]) for record in records]
     upserts = {"format": "upsert-kafka", "format_options": {"value_fields_include": "EXCEPT_KEY"}}
-    refuses(read(spark, kafka, topics, **upserts), tmp_path / "1", "SEVERAL_TABLES", r"topics .*primary_key=\['topic', 'id'\]")
-    by_topic = read(spark, kafka, topics, **upserts, metadata=["topic"], primary_key=["topic", "id"])
-    rows = {(row.topic, row.row_kind, row.id, row.name) for row in run_stream(by_topic, tmp_path / "2").rows}
+    refuses(
+        read(spark, kafka, topics, **upserts),
+        tmp_path / "1",
+        "SEVERAL_TABLES",
+        r"topics .*primary_key=\['topic', 'id'\]",
+    )
+    by_topic = read(
+        spark, kafka, topics, **upserts, metadata=["topic"], primary_key=["topic", "id"]
+    )
+    rows = {
+        (row.topic, row.row_kind, row.id, row.name)
+        for row in run_stream(by_topic, tmp_path / "2").rows
+    }
     assert rows == {(topics[0], "+I", 1, "a"), (topics[1], "+I", 1, "b")}
 
 
@@ -93,7 +126,10 @@ def test_several_topics_without_a_stage_need_their_names_in_the_rows(spark, kafk
     with pytest.raises(ArgumentError, match=r"metadata=\['topic'\]"):
         read(spark, kafka, topics, **arguments)
     rows = read(spark, kafka, topics, **arguments, metadata=["source.table"]).collect()
-    assert {(row["source.table"], row.name) for row in rows} == {("customers", "Ann"), ("products", "bike")}
+    assert {(row["source.table"], row.name) for row in rows} == {
+        ("customers", "Ann"),
+        ("products", "bike"),
+    }
 
 
 def test_a_filter_or_the_key_resolves_several_tables(spark, kafka, tmp_path):
@@ -102,23 +138,35 @@ def test_a_filter_or_the_key_resolves_several_tables(spark, kafka, tmp_path):
     one = read(spark, kafka, topic, format_options={"table_include": "products"}, bounded=True)
     assert spelled(one) == ["+I(1,bike)"]
     merged = read(spark, kafka, topic, format_options={"table_include": "products|customers"})
-    assert run_stream(merged, tmp_path / "2").changelog == ["+I(1,Ann)", "-U(1,Ann)", "+U(1,bike)", "-D(1,bike)"]
+    assert run_stream(merged, tmp_path / "2").changelog == [
+        "+I(1,Ann)",
+        "-U(1,Ann)",
+        "+U(1,bike)",
+        "-D(1,bike)",
+    ]
     apart = {"metadata": ["source.table"], "primary_key": ["id", "source.table"]}
     expected = ["+I(1,Ann,customers)", "+I(1,bike,products)", "-D(1,Ann,customers)"]
-    assert sorted(run_stream(read(spark, kafka, topic, **apart), tmp_path / "3").changelog) == expected
+    assert (
+        sorted(run_stream(read(spark, kafka, topic, **apart), tmp_path / "3").changelog) == expected
+    )
     assert sorted(spelled(read(spark, kafka, topic, **apart, bounded=True))) == expected
     databases = new_topic(kafka, [CUSTOMER, (b"1", message(1, "x", "customers", "other"))])
-    customers = read(spark, kafka, databases, format_options={"table_include": "customers"}, bounded=True)
+    customers = read(
+        spark, kafka, databases, format_options={"table_include": "customers"}, bounded=True
+    )
     refuses(customers, tmp_path / "4", "SEVERAL_TABLES", "shop.*other.*database_include")
 
 
 def test_a_table_in_the_key_must_be_named(spark, kafka, tmp_path):
     topic = new_topic(kafka, [(b"1", message(1, "a", None))])
     df = read(spark, kafka, topic, metadata=["source.table"], primary_key=["source.table", "id"])
-    refuses(df, tmp_path, "MISSING_FIELD", r"source\.table.*is part of the primary key and is null.*@0")
+    refuses(
+        df, tmp_path, "MISSING_FIELD", r"source\.table.*is part of the primary key and is null.*@0"
+    )
 
 
-# -------------------------------------------------------------------------------------------------------------- options
+# --------------------------------------------------------------------------------------------------
+# options
 
 
 def test_what_a_checkpoint_fixes_is_compared_before_anything_is_committed(spark, kafka, tmp_path):
@@ -127,28 +175,46 @@ def test_what_a_checkpoint_fixes_is_compared_before_anything_is_committed(spark,
     assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["+I(1,Ann)"]
     kafka.produce(topic, [(b"1", message(1, "Eve", "customers"))])
     other_groups = read(spark, kafka, topic, normalize=ChangelogNormalize(key_groups=512))
-    refuses(other_groups, tmp_path, "STATE_VERSION", rf"has 64 key groups, and key_groups is 512{RESCALE}")
-    refuses(read(spark, kafka, topic, primary_key="name"), tmp_path, "STATE_VERSION", r"has the primary key \(id\)")
+    refuses(
+        other_groups,
+        tmp_path,
+        "STATE_VERSION",
+        rf"has 64 key groups, and key_groups is 512{RESCALE}",
+    )
+    refuses(
+        read(spark, kafka, topic, primary_key="name"),
+        tmp_path,
+        "STATE_VERSION",
+        r"has the primary key \(id\)",
+    )
     assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(1,Ann)", "+U(1,Eve)"]
     kafka.produce(topic, [PRODUCT])
     refuses(read(spark, kafka, topic), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
 
 
-# --------------------------------------------------------------------------------------------------------------- topics
+# --------------------------------------------------------------------------------------------------
+# topics
 
 
 def test_a_recreated_topic_is_not_read_from_the_old_offsets(spark, kafka, tmp_path):
     topic = new_topic(kafka, [(b"1", message(key, "old")) for key in range(20)])
     assert len(run_stream(read(spark, kafka, topic), tmp_path).rows) == 20
     recreate_topic(kafka, topic, [(b"1", message(key, "new")) for key in range(60)])
-    refuses(read(spark, kafka, topic), tmp_path, "TOPIC_REPLACED", f"topic {topic} was deleted and created again")
+    refuses(
+        read(spark, kafka, topic),
+        tmp_path,
+        "TOPIC_REPLACED",
+        f"topic {topic} was deleted and created again",
+    )
 
 
 NOW = time.time_ns() // 1_000_000
 
 
 def record(key: int, name: str, partition: int, after: int) -> ProducerRecord:
-    return ProducerRecord(key=b"k", value=message(key, name), partition=partition, timestamp=NOW + after)
+    return ProducerRecord(
+        key=b"k", value=message(key, name), partition=partition, timestamp=NOW + after
+    )
 
 
 def move(kafka, topic: str) -> None:
@@ -157,7 +223,10 @@ def move(kafka, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     client.create_partitions([NewPartitions(topic, 2)])[topic].result()
     deadline = time.monotonic() + 60
-    while len(client.list_topics(topic, timeout=10).topics[topic].partitions) < 2 and time.monotonic() < deadline:
+    while (
+        len(client.list_topics(topic, timeout=10).topics[topic].partitions) < 2
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.1)
     kafka.produce(topic, [record(1, f"new {n}", 1, 2_000 + n) for n in range(40)])
 
@@ -183,12 +252,20 @@ def test_added_partitions_are_merged_by_time_within_a_micro_batch(spark, kafka, 
 
 @pytest.mark.skipif(installed_version() < "4.2", reason="the native engine requires Spark 4.2")
 @pytest.mark.parametrize("running", [False, True], ids=["between two runs", "while the query runs"])
-def test_old_changes_after_those_of_an_added_partition_stop_the_native_engine(spark, kafka, tmp_path, running):
+def test_old_changes_after_those_of_an_added_partition_stop_the_native_engine(
+    spark, kafka, tmp_path, running
+):
     topic = new_topic(kafka, [record(2, "a", 0, 1)])
 
     def slow():
         options = {"maxOffsetsPerTrigger": 20}
-        return read(spark, kafka, topic, options=options, normalize=ChangelogNormalize(engine=NativeEngine(repartition=True)))
+        return read(
+            spark,
+            kafka,
+            topic,
+            options=options,
+            normalize=ChangelogNormalize(engine=NativeEngine(repartition=True)),
+        )
 
     def grow(batch, number: int) -> None:
         batch.collect()
@@ -196,7 +273,12 @@ def test_old_changes_after_those_of_an_added_partition_stop_the_native_engine(sp
             move(kafka, topic)
 
     if running:
-        writer = slow().writeStream.outputMode("update").foreachBatch(grow).option("checkpointLocation", str(tmp_path))
+        writer = (
+            slow()
+            .writeStream.outputMode("update")
+            .foreachBatch(grow)
+            .option("checkpointLocation", str(tmp_path))
+        )
         with pytest.raises(StreamingQueryException) as failed:
             writer.trigger(processingTime="0 seconds").start().awaitTermination(120)
     else:
@@ -206,5 +288,6 @@ def test_old_changes_after_those_of_an_added_partition_stop_the_native_engine(sp
             run_stream(slow(), tmp_path, "update")
     sentence = explain_error(failed.value)
     assert sentence.startswith(
-        f"[PARTITIONS_ADDED] partition {topic}[1] was added to the topic, and its first record was read before older"
+        f"[PARTITIONS_ADDED] partition {topic}[1] was added to the topic, and its first record was "
+        "read before older"
     )

@@ -1,4 +1,7 @@
-"""`from_kafka_changelog` without a schema, which is inferred from a sample and printed; and the call that a profile suggests."""
+"""`from_kafka_changelog` without a schema, and the call that a profile suggests.
+
+The schema is inferred from a sample and printed.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,35 @@ from tests.support.streams import new_topic, servers
 def block(**row: object) -> bytes:
     fields = [
         {"type": "int32", "optional": False, "field": "id"},
-        {"type": "bytes", "optional": True, "name": "org.apache.kafka.connect.data.Decimal", "field": "price", "parameters": PRICE},
-        {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp", "field": "at"},
+        {
+            "type": "bytes",
+            "optional": True,
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "field": "price",
+            "parameters": PRICE,
+        },
+        {
+            "type": "int64",
+            "optional": True,
+            "name": "io.debezium.time.MicroTimestamp",
+            "field": "at",
+        },
     ]
     image = {"type": "struct", "fields": fields, "optional": True}
-    schema = {"type": "struct", "fields": [{**image, "field": "before"}, {**image, "field": "after"}, {"type": "string", "field": "op"}]}
-    payload = {"before": None, "after": row, "op": "c", "source": {"connector": "postgresql", "db": "d", "table": "t"}}
+    schema = {
+        "type": "struct",
+        "fields": [
+            {**image, "field": "before"},
+            {**image, "field": "after"},
+            {"type": "string", "field": "op"},
+        ],
+    }
+    payload = {
+        "before": None,
+        "after": row,
+        "op": "c",
+        "source": {"connector": "postgresql", "db": "d", "table": "t"},
+    }
     return json.dumps({"schema": schema, "payload": payload}).encode()
 
 
@@ -32,10 +58,18 @@ PRICE = {"scale": "2", "connect.decimal.precision": "8"}
 
 
 def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> None:
-    records = [(json.dumps({"id": n}).encode(), block(id=n, price="A7Y=", at=1735787045123456)) for n in range(3)]
+    records = [
+        (json.dumps({"id": n}).encode(), block(id=n, price="A7Y=", at=1735787045123456))
+        for n in range(3)
+    ]
     topic = new_topic(kafka, records)
-    changes = from_kafka_changelog(spark, topic, format="debezium-json", options=servers(kafka), bounded=True)
-    assert changes.schema.simpleString() == "struct<row_kind:string,id:int,price:decimal(8,2),at:timestamp_ntz>"
+    changes = from_kafka_changelog(
+        spark, topic, format="debezium-json", options=servers(kafka), bounded=True
+    )
+    assert (
+        changes.schema.simpleString()
+        == "struct<row_kind:string,id:int,price:decimal(8,2),at:timestamp_ntz>"
+    )
     assert [tuple(row) for row in changes.orderBy("id").limit(1).collect()] == [
         ("+I", 0, Decimal("9.50"), datetime(2025, 1, 2, 3, 4, 5, 123456))
     ]
@@ -49,16 +83,35 @@ def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> No
         "# decimal_handling_mode: the schema block has Connect's Decimal\n"
         "Pass these arguments to pin them: another sample may lead to other results.\n"
     )
-    assert [str(column) for column in columns(said.split('"""')[1])] == ["id INT NOT NULL", "price DECIMAL(8,2)", "at TIMESTAMP_NTZ(6)"]
+    assert [str(column) for column in columns(said.split('"""')[1])] == [
+        "id INT NOT NULL",
+        "price DECIMAL(8,2)",
+        "at TIMESTAMP_NTZ(6)",
+    ]
 
 
 def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsys) -> None:
     topics = [
-        new_topic(kafka, [(b'{"id": 1}', b'{"type": "insert", "database": "d", "table": "t", "data": {"id": 1, "n": %d}}' % n)])
+        new_topic(
+            kafka,
+            [
+                (
+                    b'{"id": 1}',
+                    b'{"type": "insert", "database": "d", "table": "t", "data": {"id": 1, "n": %d}}'
+                    % n,
+                )
+            ],
+        )
         for n in (1, 2)
     ]
     changes = from_kafka_changelog(
-        spark, topics, format="maxwell-json", primary_key=["n"], format_options={"table-include": "t"}, options=servers(kafka), bounded=True
+        spark,
+        topics,
+        format="maxwell-json",
+        primary_key=["n"],
+        format_options={"table-include": "t"},
+        options=servers(kafka),
+        bounded=True,
     )
     assert sorted(tuple(row) for row in changes.collect()) == [("+I", 1, 1), ("+I", 1, 2)]
     said = capsys.readouterr().out
@@ -66,7 +119,8 @@ def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsy
     assert "# id, n: guessed from its values" in said
 
 
-# ------------------------------------------------------------------------------------------- the call that a profile suggests
+# ------------------------------------------------------------------------------------------- the
+# call that a profile suggests
 
 
 @pytest.mark.parametrize(
@@ -78,12 +132,16 @@ def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsy
         ("maxwell-mariadb", "inventory.customers", {"+I", "-U", "+U", "-D"}),
     ],
 )
-def test_the_call_reads_the_topic(spark: Any, kafka: Any, name: str, table: str | None, kinds: set[str]) -> None:
+def test_the_call_reads_the_topic(
+    spark: Any, kafka: Any, name: str, table: str | None, kinds: set[str]
+) -> None:
     topic = f"called-{name}"
     kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
     found = profile_topic(kafka.bootstrap_servers, topic, sample=20_000, progress=False)
     names: dict[str, Any] = {"spark": spark}
-    exec(compile(f"{found.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"), names)  # in one batch, for speed
+    exec(
+        compile(f"{found.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"), names
+    )  # in one batch, for speed
     changes = names["changes"]
     rows = changes.collect()
     assert {row["row_kind"] for row in rows} == kinds

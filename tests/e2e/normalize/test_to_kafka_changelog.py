@@ -17,14 +17,25 @@ from normalize import ChangelogNormalize, from_kafka_changelog, to_kafka_changel
 from normalize.api import encode_changelog
 from normalize.core.arrow import spark_ddl
 from tests.support.servers.registry_front import RegistryFront
-from tests.support.streams import debezium, letters, new_topic, run_stream, servers, spell, write_changelog
+from tests.support.streams import (
+    debezium,
+    letters,
+    new_topic,
+    run_stream,
+    servers,
+    spell,
+    write_changelog,
+)
 
 ORDERS = {"schema": "id INT, item STRING, price DECIMAL(10,2)", "primary_key": ["id"]}
 
 
 def order_messages() -> list[tuple[None, bytes]]:
     """Orders 1000 to 1010 are inserted, 1005 is updated, 1000 is deleted."""
-    rows = {number: {"id": number, "item": f"item {number}", "price": 5.0} for number in range(1000, 1011)}
+    rows = {
+        number: {"id": number, "item": f"item {number}", "price": 5.0}
+        for number in range(1000, 1011)
+    }
     dearer = {**rows[1005], "price": 9.99}
     return [
         *((None, debezium("c", None, row)) for row in rows.values()),
@@ -51,35 +62,72 @@ def test_demo_orders_rewritten_in_another_format_read_back(spark, kafka, tmp_pat
     identifier = "debezium-json"
     source, written = new_topic(kafka, order_messages()), new_topic(kafka, [])
     orders = from_kafka_changelog(
-        spark, source, format="debezium-json", **ORDERS, options=servers(kafka), normalize=ChangelogNormalize(key_groups=2)
+        spark,
+        source,
+        format="debezium-json",
+        **ORDERS,
+        options=servers(kafka),
+        normalize=ChangelogNormalize(key_groups=2),
     )
-    writer = to_kafka_changelog(orders, written, format=identifier, primary_key=["id"], options=servers(kafka))
-    writer.option("checkpointLocation", str(tmp_path / "write")).trigger(availableNow=True).start().awaitTermination()
+    writer = to_kafka_changelog(
+        orders, written, format=identifier, primary_key=["id"], options=servers(kafka)
+    )
+    writer.option("checkpointLocation", str(tmp_path / "write")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
     again = from_kafka_changelog(
-        spark, written, format=identifier, **ORDERS, options=servers(kafka), normalize=ChangelogNormalize(key_groups=2)
+        spark,
+        written,
+        format=identifier,
+        **ORDERS,
+        options=servers(kafka),
+        normalize=ChangelogNormalize(key_groups=2),
     )
     assert sorted(run_stream(again, tmp_path / "read").changelog) == sorted(EXPECTED)
-    straight = from_kafka_changelog(spark, written, format=identifier, **ORDERS, options=servers(kafka), normalize=False, bounded=True)
+    straight = from_kafka_changelog(
+        spark,
+        written,
+        format=identifier,
+        **ORDERS,
+        options=servers(kafka),
+        normalize=False,
+        bounded=True,
+    )
     assert sorted(spell(row) for row in straight.collect()) == sorted(EXPECTED)
     assert len(records_of(kafka, written)) == 13, "an update is one record"
 
 
 WIDE = (
-    "id BIGINT, name STRING, price DECIMAL(20,4), day DATE, at TIMESTAMP(6), local TIMESTAMP_NTZ(3), t TIME(6), data BINARY, flag BOOLEAN, "
-    "share DOUBLE, tags ARRAY<DECIMAL(5,2)>, more STRUCT<a: INT, b: MAP<STRING, DATE>>"
+    "id BIGINT, name STRING, price DECIMAL(20,4), day DATE, at TIMESTAMP(6), local "
+    "TIMESTAMP_NTZ(3), t TIME(6), data BINARY, flag BOOLEAN, share DOUBLE, tags ARRAY<DECIMAL(5,"
+    "2)>, more STRUCT<a: INT, b: MAP<STRING, DATE>>"
 )
 FULL = (
     7, "naïve", Decimal("100.0000"), date(1969, 12, 31), datetime(2026, 3, 29, 1, 30, 0, 1), datetime(1969, 12, 31, 23, 59, 59, 999000),
     "12:34:56.000001", bytearray(b"\x00\xff"), True, 0.1, [Decimal("-0.05"), None], Row(a=1, b={"x": date(2000, 1, 1)}),
 )  # fmt: skip
 EMPTY = (7, *[None] * 11)
-CHANGELOG = [("+I", *FULL), ("-U", *FULL), ("+U", *EMPTY), ("-U", *EMPTY), ("+U", *FULL), ("-D", *FULL)]
+CHANGELOG = [
+    ("+I", *FULL),
+    ("-U", *FULL),
+    ("+U", *EMPTY),
+    ("-U", *EMPTY),
+    ("+U", *FULL),
+    ("-D", *FULL),
+]
 
 
 @pytest.mark.parametrize(
     ("identifier", "options"),
     [
-        ("debezium-json", {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive", "schema_include": False}),
+        (
+            "debezium-json",
+            {
+                "decimal_handling_mode": "precise",
+                "time_precision_mode": "adaptive",
+                "schema_include": False,
+            },
+        ),
         ("canal-json", {}),
     ],
 )
@@ -87,9 +135,18 @@ def test_rows_of_every_type_are_read_back_unchanged(spark, kafka, identifier, op
     topic = new_topic(kafka, [])
     ddl = f"row_kind STRING, {spark_ddl(columns(WIDE))}, metadata STRING"
     df = spark.createDataFrame([(*row, "x") for row in CHANGELOG], ddl).coalesce(1)
-    write_changelog(kafka, df, topic, format=identifier, format_options=options, schema=WIDE, primary_key="id")
+    write_changelog(
+        kafka, df, topic, format=identifier, format_options=options, schema=WIDE, primary_key="id"
+    )
     again = from_kafka_changelog(
-        spark, topic, format=identifier, format_options=options, schema=WIDE, options=servers(kafka), normalize=False, bounded=True
+        spark,
+        topic,
+        format=identifier,
+        format_options=options,
+        schema=WIDE,
+        options=servers(kafka),
+        normalize=False,
+        bounded=True,
     )
     assert [tuple(row) for row in again.collect()] == CHANGELOG
     records = records_of(kafka, topic)
@@ -99,14 +156,23 @@ def test_rows_of_every_type_are_read_back_unchanged(spark, kafka, identifier, op
 
 def test_update_after_is_written_as_insert_except_by_upsert_kafka(spark, kafka):
     topic = new_topic(kafka, [])
-    upserts = spark.createDataFrame([("+I", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")], "row_kind STRING, id INT, name STRING").coalesce(1)
+    upserts = spark.createDataFrame(
+        [("+I", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")], "row_kind STRING, id INT, name STRING"
+    ).coalesce(1)
     write_changelog(kafka, upserts, topic, format="maxwell-json", primary_key="id")
-    assert [json.loads(value)["type"] for _, value in records_of(kafka, topic)] == ["insert", "insert", "delete"]
+    assert [json.loads(value)["type"] for _, value in records_of(kafka, topic)] == [
+        "insert",
+        "insert",
+        "delete",
+    ]
 
 
 def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
     topic = new_topic(kafka, [])
-    df = spark.createDataFrame([Row(row_kind="-D", id=7, price=Decimal("1.50"))], "row_kind STRING, id INT, price DECIMAL(10,2)")
+    df = spark.createDataFrame(
+        [Row(row_kind="-D", id=7, price=Decimal("1.50"))],
+        "row_kind STRING, id INT, price DECIMAL(10,2)",
+    )
     write_changelog(kafka, df, topic, primary_key="id")
     assert records_of(kafka, topic) == [(b'{"id":7}', b'{"data":{"id":7,"price":1.50},"op":"-D"}')]
 
@@ -120,19 +186,32 @@ def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
             FormatOptionError,
             "rows do not contain their table's name",
         ),
-        (df, {"schema": "id DECIMAL(3,1)"}, SchemaError, r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"),
-        (df, {"schema": "id BIGINT, name STRING"}, SchemaError, "schema has name STRING, but the DataFrame has no such column"),
+        (
+            df,
+            {"schema": "id DECIMAL(3,1)"},
+            SchemaError,
+            r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT",
+        ),
+        (
+            df,
+            {"schema": "id BIGINT, name STRING"},
+            SchemaError,
+            "schema has name STRING, but the DataFrame has no such column",
+        ),
         (df.drop("row_kind"), {}, ArgumentError, "no column row_kind"),
     ):
         with pytest.raises(error, match=text):
             encode_changelog(rows, **arguments)
-    with pytest.raises(ArgumentError, match=r"is bounded.*encode_changelog\(df, \.\.\.\)\.write\.format\('kafka'\)"):
+    with pytest.raises(
+        ArgumentError, match=r"is bounded.*encode_changelog\(df, \.\.\.\)\.write\.format\('kafka'\)"
+    ):
         to_kafka_changelog(df, "t", options=servers(kafka))
     with pytest.raises(ArgumentError, match=r"kafka\.bootstrap\.servers"):
         to_kafka_changelog(spark.readStream.format("rate").load(), "t", options={})
 
 
-# ----------------------------------------------------------------------------------------------------------------------- Avro
+# --------------------------------------------------------------------------------------------------
+# Avro
 
 AVRO = "id INT, item STRING, price DECIMAL(10,2), at TIMESTAMP_NTZ"
 AT = datetime(2024, 2, 29, 12, 0, 0, 123456)
@@ -152,7 +231,9 @@ AVRO_ROWS = [
         ("upsert-kafka", {"key_format": "avro-confluent", "value_format": "avro-confluent"}),
     ],
 )
-def test_written_records_are_read_back_and_one_with_an_unknown_schema_is_a_bad_record(spark, kafka, format, options) -> None:
+def test_written_records_are_read_back_and_one_with_an_unknown_schema_is_a_bad_record(
+    spark, kafka, format, options
+) -> None:
     topic = new_topic(kafka, [])
     rows = spark.createDataFrame(AVRO_ROWS, f"row_kind STRING, {AVRO}").coalesce(1)
     with RegistryFront() as registry:
@@ -161,7 +242,13 @@ def test_written_records_are_read_back_and_one_with_an_unknown_schema_is_a_bad_r
         write_changelog(kafka, rows, topic, **written)
         kafka.produce(topic, [(framed(999_999, b"\0"), framed(999_999, b"\0"))])
         again = from_kafka_changelog(
-            spark, topic, **written, schema=AVRO, options=servers(kafka), bounded=True, mode="PERMISSIVE"
+            spark,
+            topic,
+            **written,
+            schema=AVRO,
+            options=servers(kafka),
+            bounded=True,
+            mode="PERMISSIVE",
         ).collect()
     assert sorted(spell(row) for row in again if row.row_kind) == sorted(map(spell, rows.collect()))
     (error,) = (row["_corrupt_record"]["error"] for row in again if row.row_kind is None)
@@ -176,5 +263,8 @@ def test_a_registry_that_does_not_answer_drops_no_record(spark, kafka) -> None:
         spark, topic, format="debezium-avro-confluent", format_options=options, schema=AVRO, normalize=False,
         mode="PERMISSIVE", options=servers(kafka), bounded=True, check=False,
     )  # fmt: skip
-    with pytest.raises(PythonException, match=r"\[SCHEMA_REGISTRY\] the schema registry at http://127.0.0.1:9 does not answer"):
+    with pytest.raises(
+        PythonException,
+        match=r"\[SCHEMA_REGISTRY\] the schema registry at http://127.0.0.1:9 does not answer",
+    ):
         rows.collect()

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom against a real Kafka and Spark, without a log line, and end in a plot."""
+"""Notebooks, run top to bottom on a real Kafka and Spark: no log line, and a plot at the end."""
 
 from __future__ import annotations
 
@@ -32,9 +32,16 @@ def test_notebooks_run(paths, monkeypatch):
     notebook = nbformat.read(paths[0], as_version=4)
     notebook.cells = [cell for cells in of_notebooks for cell in [*cells, new_code_cell(NEXT)]]
     folder = {"metadata": {"path": str(REPOSITORY / "notebooks")}}
-    NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=folder).execute()
+    NotebookClient(
+        notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=folder
+    ).execute()
     for cells in of_notebooks:
         code = [cell for cell in cells if cell.cell_type == "code"]
         assert all(cell.execution_count for cell in code)
-        assert [output.text for cell in code for output in cell.outputs if output.get("name") == "stderr"] == []
+        assert [
+            output.text
+            for cell in code
+            for output in cell.outputs
+            if output.get("name") == "stderr"
+        ] == []
         assert "image/png" in code[-1].outputs[-1].data

@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, through a real Kafka and Spark, end in the source databases' tables."""
+"""Recorded topics of real producers reproduce the source tables through real Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from tests.support.replay.replaying import Replay, Row, read_recording
 from tests.support.replay.topics import FOLDER, MOVED, SMALL, Topic, topics
 from tests.support.streams import servers
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    *([pytest.mark.slow] if FOLDER != SMALL else []),
+]
 
 MICRO_BATCHES = 3
 """More than one, so that a micro-batch reads rows of the previous one from the state."""
@@ -32,7 +36,16 @@ def loaded(kafka: LocalKafka, topic: Topic) -> str:
     return name
 
 
-def read(spark: SparkSession, topic: Topic, name: str, options: dict[str, Any], registry: str, *, bounded: bool, **stage: Any) -> DataFrame:
+def read(
+    spark: SparkSession,
+    topic: Topic,
+    name: str,
+    options: dict[str, Any],
+    registry: str,
+    *,
+    bounded: bool,
+    **stage: Any,
+) -> DataFrame:
     """Read a topic with the options of its entry."""
     return from_kafka_changelog(
         spark,
@@ -72,21 +85,37 @@ def ways() -> Iterator[Any]:
     for topic in topics():
         once = (topic.recording, f"{topic.database}.{topic.table}") in IN_THE_DEMO
         yield pytest.param(topic, once, id=topic.name)
-        yield pytest.param(topic, not once, id=f"{topic.name}-also-{'stream' if once else 'bounded'}", marks=pytest.mark.soak)
+        yield pytest.param(
+            topic,
+            not once,
+            id=f"{topic.name}-also-{'stream' if once else 'bounded'}",
+            marks=pytest.mark.soak,
+        )
 
 
 @pytest.mark.parametrize(("topic", "bounded"), list(ways()))
 def test_topic_ends_in_the_truth(
-    spark: SparkSession, kafka: LocalKafka, recorded_registry: str, topic: Topic, bounded: bool, tmp_path: Path
+    spark: SparkSession,
+    kafka: LocalKafka,
+    recorded_registry: str,
+    topic: Topic,
+    bounded: bool,
+    tmp_path: Path,
 ) -> None:
     options = servers(kafka)
     records = read_recording(topic.path)
     if not bounded and len({record.place[0] for record in records}) == 1:
         # Where a key moves between partitions, only one batch can put its records in order.
         options["maxOffsetsPerTrigger"] = len(records) // MICRO_BATCHES + 1
-    changelog = read(spark, topic, loaded(kafka, topic), options, recorded_registry, bounded=bounded)
+    changelog = read(
+        spark, topic, loaded(kafka, topic), options, recorded_registry, bounded=bounded
+    )
     if not bounded:
-        sink = changelog.writeStream.format("memory").queryName("replayed").option("checkpointLocation", str(tmp_path))
+        sink = (
+            changelog.writeStream.format("memory")
+            .queryName("replayed")
+            .option("checkpointLocation", str(tmp_path))
+        )
         sink.trigger(availableNow=True).start().awaitTermination()
         changelog = spark.table("replayed")
     assert_truth(topic, replay_of(changelog.toArrow(), topic), records)
@@ -101,6 +130,19 @@ def moved_topics() -> list[Topic]:
 def test_topic_whose_keys_move_between_partitions_ends_in_the_truth_by_position(
     spark: SparkSession, kafka: LocalKafka, recorded_registry: str, topic: Topic
 ) -> None:
-    changelog = read(spark, topic, loaded(kafka, topic), servers(kafka), recorded_registry, bounded=True, order="source")
-    ordered = replace(topic, differences=tuple(difference for difference in topic.differences if difference not in MOVED[topic.table]))
+    changelog = read(
+        spark,
+        topic,
+        loaded(kafka, topic),
+        servers(kafka),
+        recorded_registry,
+        bounded=True,
+        order="source",
+    )
+    ordered = replace(
+        topic,
+        differences=tuple(
+            difference for difference in topic.differences if difference not in MOVED[topic.table]
+        ),
+    )
     assert_truth(ordered, replay_of(changelog.toArrow(), ordered), read_recording(topic.path))

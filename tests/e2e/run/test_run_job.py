@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from normalize import LocalKafka
 
 
-def test_a_failed_query_starts_again_and_fails_at_the_limit(spark: SparkSession, kafka: LocalKafka, tmp_path, caplog) -> None:
+def test_a_failed_query_starts_again_and_fails_at_the_limit(
+    spark: SparkSession, kafka: LocalKafka, tmp_path, caplog
+) -> None:
     from pyspark.errors import StreamingQueryException
 
     topic = new_topic(kafka, [maxwell("orders", "insert", {"id": 1, "name": "a"})])
@@ -33,5 +35,7 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(spark: SparkSession,
         run_job(read_job(job_file(kafka, tmp_path, topic, **once)), spark)
     restarts = [each for each in caplog.messages if "starts again" in each]
     assert len(restarts) == 2
-    assert restarts[1].startswith("the query failed, 2 of at most 2 times in a row, and starts again in 0.02 s: [")
+    assert restarts[1].startswith(
+        "the query failed, 2 of at most 2 times in a row, and starts again in 0.02 s: ["
+    )
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers

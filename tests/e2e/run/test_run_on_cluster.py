@@ -1,4 +1,7 @@
-"""A job file on a standalone cluster, as docs/tasks/job-file.md submits it: the package comes as a zip."""
+"""A job file on a standalone cluster, as docs/tasks/job-file.md submits it.
+
+The package comes as a zip.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,39 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_a_job_file_runs_on_a_standalone_cluster(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
+def test_a_job_file_runs_on_a_standalone_cluster(
+    spark: SparkSession, kafka: LocalKafka, tmp_path: Path
+) -> None:
     page = PAGES["docs/tasks/job-file.md"]
     assert "spark-submit --master spark://" in page
     assert '/__main__.py" job.yaml' in page
-    topic = new_topic(kafka, [maxwell("orders", "insert", {"id": 1, "name": "a"}), maxwell("items", "insert", {"id": 2, "name": "b"})])
-    job = job_file(kafka, tmp_path, topic, trigger={"available_now": True}, restart={"limit": 0}, packages=[], check=True)
+    topic = new_topic(
+        kafka,
+        [
+            maxwell("orders", "insert", {"id": 1, "name": "a"}),
+            maxwell("items", "insert", {"id": 2, "name": "b"}),
+        ],
+    )
+    job = job_file(
+        kafka,
+        tmp_path,
+        topic,
+        trigger={"available_now": True},
+        restart={"limit": 0},
+        packages=[],
+        check=True,
+    )
     with StandaloneCluster(tmp_path) as cluster:
         submitted = cluster.submit(tmp_path, Path(run.__file__).with_name("__main__.py"), str(job))
         output = submitted.communicate(timeout=300)[0]
-    assert submitted.returncode == 0, output[-4000:] + (tmp_path / "driver.log").read_text(errors="replace")[-4000:]
-    tables = {name: spark.read.format("delta").load(str(tmp_path / "lake" / name)).collect() for name in ("orders", "items")}
-    assert {name: [tuple(row) for row in rows] for name, rows in tables.items()} == {"orders": [(1, "a")], "items": [(2, "b")]}
+    assert submitted.returncode == 0, (
+        output[-4000:] + (tmp_path / "driver.log").read_text(errors="replace")[-4000:]
+    )
+    tables = {
+        name: spark.read.format("delta").load(str(tmp_path / "lake" / name)).collect()
+        for name in ("orders", "items")
+    }
+    assert {name: [tuple(row) for row in rows] for name, rows in tables.items()} == {
+        "orders": [(1, "a")],
+        "items": [(2, "b")],
+    }

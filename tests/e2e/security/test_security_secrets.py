@@ -1,4 +1,4 @@
-"""Secrets in options: every option gets a recognisable secret, and no visible output may contain it."""
+"""Recognisable secrets in every option, none of which any visible output may contain."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ REDACTION = {
     "spark.redaction.regex": rf"(?i)secret|token|access[.]?key|{OPTIONS}",
     "spark.sql.redaction.string.regex": rf"(?is)({OPTIONS}) -> .*?(?=, [\w.]+ -> |\)[,)])",
 }
-"""The redaction setting from the README: Spark's default words and Kafka's secret options; also applied to the plan of a stream, because
-Spark 4.0 and 4.1 show its options unredacted."""
+"""The redaction setting from the README: Spark's default words and Kafka's secret options; also
+applied to the plan of a stream, because Spark 4.0 and 4.1 show its options unredacted."""
 
 
-# ------------------------------------------------------------------------------------------------------------- a whole job
+# --------------------------------------------------------------------------------------------------
+# a whole job
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
@@ -44,7 +45,10 @@ def job_options(secured: Secured, redaction: dict[str, str]) -> dict:
     topics = [f"t-{uuid4().hex[:12]}" for _ in range(4)]
     for topic in topics:
         secured.kafka.create_topic(topic)
-    records = [(None, b'{"op": "c", "after": {"id": 1, "name": "bike"}}'), (None, b'{"op": "c", "after": {"id": "x"}}')]
+    records = [
+        (None, b'{"op": "c", "after": {"id": 1, "name": "bike"}}'),
+        (None, b'{"op": "c", "after": {"id": "x"}}'),
+    ]
     secured.kafka.produce(topics[0], records)
     secured.kafka.produce(topics[3], [(None, b"\0\0\0\0\1avro")])
     wrong = secured.scram(PLANTED["wrong"])["kafka.sasl.jaas.config"]
@@ -65,24 +69,46 @@ def run_job(secured: Secured, home: Path, redaction: dict[str, str]) -> dict[str
     folder = home / "shown"
     folder.mkdir()
     (home / "options.json").write_text(json.dumps(job_options(secured, redaction)))
-    command = [sys.executable, "-m", "tests.support.jobs.secrets_job", str(folder), str(home / "options.json")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=home, env={**os.environ, "SPARK_LOCAL_DIRS": str(home / "local")})
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.jobs.secrets_job",
+        str(folder),
+        str(home / "options.json"),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=home,
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(home / "local")},
+    )
     assert done.returncode == 0, done.stderr[-5000:]
     files = [file for file in folder.rglob("*") if file.is_file()]
-    found = {str(file.relative_to(folder)): file.read_bytes().decode("utf-8", "replace") for file in files}
+    found = {
+        str(file.relative_to(folder)): file.read_bytes().decode("utf-8", "replace")
+        for file in files
+    }
     return {**found, "stdout": done.stdout, "stderr": done.stderr}
 
 
-def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_checkpoints(secured: Secured, tmp_path: Path) -> None:
+def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_checkpoints(
+    secured: Secured, tmp_path: Path
+) -> None:
     shown = run_job(secured, tmp_path, REDACTION)
-    secrets = ["9f2c", *PLANTED.values(), *(line for line in secured.client.key_pem().splitlines() if "-----" not in line)]
+    secrets = [
+        "9f2c",
+        *PLANTED.values(),
+        *(line for line in secured.client.key_pem().splitlines() if "-----" not in line),
+    ]
     assert {name: found for name, text in shown.items() if (found := leaks(text, secrets))} == {}
     # The job used its secrets.
     assert shown["rows"].startswith("[Row(row_kind='+I', id=1, name='bike')]")
     assert "DEAD_LETTERS" in shown["stream.progress"]
     assert "[SCHEMA_REGISTRY]" in shown["registry.error"]
     assert "Authentication" in shown["refused.error"]
-    # Spark 4.2 writes "name=value" and redacts the value; before, the plan has "name -> value", and the regex above removes both.
+    # Spark 4.2 writes "name=value" and redacts the value; before, the plan has "name -> value", and
+    # the regex above removes both.
     assert re.search(r"kafka\.sasl\.mechanism(=| -> )SCRAM-SHA-256", shown["stream.plan"])
     assert re.search(r"kafka\.sasl\.(jaas\.config=)?\*{9}\(redacted\)", shown["stream.plan"])
     assert "MapInArrow" in shown["bounded.plan"]

@@ -17,14 +17,21 @@ KINDS = ("delta", "iceberg", "postgresql", "mariadb")
 
 
 @pytest.fixture
-def new_sink(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Sink]:
+def new_sink(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+) -> Callable[[str], Sink]:
     """A function from a kind to a table that does not exist yet."""
 
     def new(kind: str) -> Sink:
         if kind in ("delta", "iceberg"):
             return lake_sink(spark, kind, tmp_path)
         server = request.getfixturevalue("postgres" if kind == "postgresql" else "mariadb")
-        return database_sink(spark, server, table_name(), scheme={"mariadb": "mariadb", "mysql-driver": "mysql"}.get(kind, ""))
+        return database_sink(
+            spark,
+            server,
+            table_name(),
+            scheme={"mariadb": "mariadb", "mysql-driver": "mysql"}.get(kind, ""),
+        )
 
     return new
 

@@ -1,4 +1,4 @@
-"""Columns that were not declared at first: the recipes of docs/sinks.md#a-column-that-was-ignored, each as it is written there."""
+"""Columns declared later: the recipes as written in docs/sinks.md#a-column-that-was-ignored."""
 
 from __future__ import annotations
 
@@ -54,15 +54,36 @@ class Query:
         kafka.create_topic(self.topic)
 
     def changes(self, schema: str, most: int = 100, **more: Any) -> DataFrame:
-        options = {"kafka.bootstrap.servers": self.kafka.bootstrap_servers, "maxOffsetsPerTrigger": most}
+        options = {
+            "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
+            "maxOffsetsPerTrigger": most,
+        }
         return from_kafka_changelog(
-            self.spark, self.topic, format="debezium-json", schema=schema, primary_key="id", options=options, **more
+            self.spark,
+            self.topic,
+            format="debezium-json",
+            schema=schema,
+            primary_key="id",
+            options=options,
+            **more,
         )
 
-    def run(self, schema: str, messages: Sequence[Message] = (), checkpoint: str = "checkpoint", **more: Any) -> list[tuple[Any, ...]]:
+    def run(
+        self,
+        schema: str,
+        messages: Sequence[Message] = (),
+        checkpoint: str = "checkpoint",
+        **more: Any,
+    ) -> list[tuple[Any, ...]]:
         """Write the messages, run the query until it has read them, and return the table."""
         self.kafka.produce(self.topic, messages)
-        apply_stream(self.changes(schema, **more), self.sink.table, self.folder / checkpoint, keys="id", on_new_column="add")
+        apply_stream(
+            self.changes(schema, **more),
+            self.sink.table,
+            self.folder / checkpoint,
+            keys="id",
+            on_new_column="add",
+        )
         return self.sink.rows()
 
     def commits(self) -> int:
@@ -78,7 +99,11 @@ def query(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: P
 def test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint(query: Query) -> None:
     assert query.run(WITHOUT, BEFORE) == IGNORED
     before = query.commits()
-    assert query.run(WITH, AFTER, "second-checkpoint") == [(2, "car", None), (4, "plane", None), (5, "ship", 9)]
+    assert query.run(WITH, AFTER, "second-checkpoint") == [
+        (2, "car", None),
+        (4, "plane", None),
+        (5, "ship", 9),
+    ]
     # One commit adds the column, and one changes the rows: no reader sees an older row.
     assert query.commits() == before + 2
 
@@ -92,25 +117,45 @@ def test_a_topic_that_lost_rows_gets_a_new_snapshot(query: Query, engine: str) -
     checkpoint = "checkpoint"
     if native:
         checkpoint = "moved-checkpoint"
-        carry_over(query.changes(WITH, **native), str(query.folder / "checkpoint"), str(query.folder / checkpoint))
+        carry_over(
+            query.changes(WITH, **native),
+            str(query.folder / "checkpoint"),
+            str(query.folder / checkpoint),
+        )
     # A row of the old state is deleted, and inserted again with the column.
     messages = [*AFTER, debezium("products", "c", None, row(1, "bike", 3))]
-    assert query.run(WITH, messages, checkpoint, **native) == [(1, "bike", 3), (2, "car", None), (4, "plane", None), (5, "ship", 9)]
+    assert query.run(WITH, messages, checkpoint, **native) == [
+        (1, "bike", 3),
+        (2, "car", None),
+        (4, "plane", None),
+        (5, "ship", 9),
+    ]
     # The snapshot reads the source's rows: now 1, 2, 4 and 5.
     snapshot = [
-        debezium("products", "r", None, each) for each in (row(1, "bike", 3), row(2, "car", 2), row(4, "plane", None), row(5, "ship", 9))
+        debezium("products", "r", None, each)
+        for each in (row(1, "bike", 3), row(2, "car", 2), row(4, "plane", None), row(5, "ship", 9))
     ]
-    assert query.run(WITH, snapshot, checkpoint, **native) == [(1, "bike", 3), (2, "car", 2), (4, "plane", None), (5, "ship", 9)]
+    assert query.run(WITH, snapshot, checkpoint, **native) == [
+        (1, "bike", 3),
+        (2, "car", 2),
+        (4, "plane", None),
+        (5, "ship", 9),
+    ]
 
 
 def test_an_undeclared_column_stops_the_query_before_a_value_of_it_is_lost(query: Query) -> None:
     fail: dict[str, Any] = {"format_options": {"unknown_columns": "fail"}, "check": False}
     # A column without a value loses nothing; the value is in the second micro-batch.
-    good = [debezium("products", "c", None, {"id": 1, "name": "bike"}), debezium("products", "c", None, row(2, "car", None))]
+    good = [
+        debezium("products", "c", None, {"id": 1, "name": "bike"}),
+        debezium("products", "c", None, row(2, "car", None)),
+    ]
     bad = debezium("products", "u", row(2, "car", None), row(2, "car", 6))
     with pytest.raises(StreamingQueryException) as failed:
         query.run(WITHOUT, [*good, bad], most=len(good), **fail)
-    assert "[UNKNOWN_COLUMN] column `weight` has a value and is not declared" in explain_error(failed.value)
+    assert "[UNKNOWN_COLUMN] column `weight` has a value and is not declared" in explain_error(
+        failed.value
+    )
     assert "$.after.weight" in explain_error(failed.value)
     assert query.sink.rows() == [(1, "bike"), (2, "car")]
     # The same checkpoint, with the column in the schema.

@@ -31,7 +31,9 @@ def streamed(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFram
     topic = f"history-{uuid4().hex[:8]}"
     kafka.create_topic(topic)
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    encode_changelog(changelog(spark, "id INT, name STRING", STORY)).write.format("kafka").options(**servers, topic=topic).save()
+    encode_changelog(changelog(spark, "id INT, name STRING", STORY)).write.format("kafka").options(
+        **servers, topic=topic
+    ).save()
     return from_kafka_changelog(
         spark,
         topic,
@@ -46,9 +48,15 @@ def streamed(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFram
 @pytest.mark.cross_section
 @pytest.mark.mariadb
 @pytest.mark.postgres
-def test_a_change_feed_has_every_change_once(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
-    """One query writes a feed of each kind, and a table beside them; then its last micro-batch is repeated."""
-    kinds = [kind for kind in ("delta", "iceberg", "postgresql", "mariadb") if kind != "iceberg" or has_package(kind)]
+def test_a_change_feed_has_every_change_once(
+    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path
+) -> None:
+    """Write a feed of each kind and a table by one query, then repeat its last micro-batch."""
+    kinds = [
+        kind
+        for kind in ("delta", "iceberg", "postgresql", "mariadb")
+        if kind != "iceberg" or has_package(kind)
+    ]
     feeds, table = {kind: new_sink(kind) for kind in kinds}, new_sink("delta")
 
     def apply(batch: DataFrame, number: int) -> None:
@@ -69,7 +77,10 @@ def test_a_change_feed_has_every_change_once(spark: SparkSession, kafka: LocalKa
             assert {row[0] for row in feed.rows("_commit_version")} == {0, 1}, kind
         assert forget_last_commit(tmp_path) == 1
     # The feed is a changelog again, in the order of its micro-batches and offsets.
-    past, rebuilt = from_change_feed(feeds["postgresql"].read()).orderBy("name"), new_sink("postgresql")
+    past, rebuilt = (
+        from_change_feed(feeds["postgresql"].read()).orderBy("name"),
+        new_sink("postgresql"),
+    )
     order = ["_commit_version", "offset"]
     apply_batch(past, rebuilt.table, keys="id", order_by=order, column_list=["id", "name"])
     assert rebuilt.rows() == LAST
@@ -82,8 +93,16 @@ def test_deltas_change_feed_is_a_changelog(spark: SparkSession, new_sink: NewSin
     source.execute(f"CREATE TABLE {source.sql_name} (id INT, name STRING) USING delta {properties}")
     for rows in (STORY[:2], STORY[2:5]):
         apply_batch(changelog(spark, "id INT, name STRING", rows), source.table, keys="id")
-    feed = spark.read.option("readChangeFeed", "true").option("startingVersion", 0).table(source.sql_name)
+    feed = (
+        spark.read.option("readChangeFeed", "true")
+        .option("startingVersion", 0)
+        .table(source.sql_name)
+    )
     changes = from_change_feed(feed)
-    assert sorted((row.row_kind, row.id, row.name) for row in changes.collect()) == sorted(STORY[:5])
-    apply_batch(changes, copy.table, keys="id", order_by="_commit_version", column_list=["id", "name"])
+    assert sorted((row.row_kind, row.id, row.name) for row in changes.collect()) == sorted(
+        STORY[:5]
+    )
+    apply_batch(
+        changes, copy.table, keys="id", order_by="_commit_version", column_list=["id", "name"]
+    )
     assert copy.rows() == source.rows() == [(1, "c")]

@@ -41,16 +41,30 @@ def test_a_change_feed_with_concurrent_writers_has_every_change_once(
         kafka.create_topic(topic)
         changes = changelog(spark, "id INT, v INT", [("+I", n, writer) for n in range(rows)])
         encode_changelog(changes).write.format("kafka").options(**servers, topic=topic).save()
-        arguments: dict[str, Any] = {"format": "changelog-json", "schema": "id INT, v INT", "normalize": False}
-        streams.append(from_kafka_changelog(spark, topic, options={**servers, "maxOffsetsPerTrigger": 2}, **arguments))
+        arguments: dict[str, Any] = {
+            "format": "changelog-json",
+            "schema": "id INT, v INT",
+            "normalize": False,
+        }
+        streams.append(
+            from_kafka_changelog(
+                spark, topic, options={**servers, "maxOffsetsPerTrigger": 2}, **arguments
+            )
+        )
 
     def run(writer: int) -> None:
         apply_stream(streams[writer], sink.table, tmp_path / str(writer), change_feed=True)
 
-    for _ in range(2):  # in the first run one of them creates the table; the second run repeats the last micro-batch of each
+    for _ in range(
+        2
+        # in the first run one of them creates the table; the second run repeats the last
+        # micro-batch of each
+    ):
         with ThreadPoolExecutor(2) as pool:
             finish_all(pool.submit(run, writer) for writer in range(2))
-        assert sink.rows("id", "v") == sorted(((n, writer) for n in range(rows) for writer in range(2)), key=repr)
+        assert sink.rows("id", "v") == sorted(
+            ((n, writer) for n in range(rows) for writer in range(2)), key=repr
+        )
         for writer in range(2):
             forget_last_commit(tmp_path / str(writer))
 
@@ -59,11 +73,19 @@ def test_a_change_feed_with_concurrent_writers_has_every_change_once(
 def test_a_deadlock_is_retried(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink = new_sink(kind)
     assert isinstance(sink.table, JdbcTarget)
-    # The server must end this one: MariaDB ends the smaller transaction, PostgreSQL the one that checks first. It checks once, and the
-    # other transaction must wait for this one by then.
+    # The server must end this one: MariaDB ends the smaller transaction, PostgreSQL the one that
+    # checks first. It checks once, and the other transaction must wait for this one by then.
     slow = {"options": "-c deadlock_timeout=3s"} if kind == "postgresql" else {}
-    table = JdbcTarget(sink.table.url, sink.table.table, sink.table.user, sink.table.password, {"numPartitions": "1", **slow})
-    apply_batch(changelog(spark, "id INT, v INT", [("+I", n, 0) for n in range(100)]), table, keys="id")
+    table = JdbcTarget(
+        sink.table.url,
+        sink.table.table,
+        sink.table.user,
+        sink.table.password,
+        {"numPartitions": "1", **slow},
+    )
+    apply_batch(
+        changelog(spark, "id INT, v INT", [("+I", n, 0) for n in range(100)]), table, keys="id"
+    )
     opened = JdbcConnection.open(spark, sink.table), JdbcConnection.open(spark, sink.table)
     with opened[0] as other, opened[1] as watching, ThreadPoolExecutor(1) as pool:
         if kind == "postgresql":

@@ -1,4 +1,4 @@
-"""Deletes that keep rows: soft deletes in each kind of table, and histories of versions from Kafka."""
+"""Deletes that keep rows: soft deletes in each kind of table, and version histories from Kafka."""
 
 from __future__ import annotations
 
@@ -32,26 +32,44 @@ def soft(spark: SparkSession, sink: Sink, *rows: Any, **more: Any) -> dict[int, 
     """Apply changes with soft deletes, and return the rows by key."""
     columns: dict[str, Any] = {"keys": "id", "column_list": ["id", "name"], "deletes": "soft"}
     apply_batch(changelog(spark, SCHEMA, rows), sink.table, **columns, **more)
-    read = sink.read().selectExpr("id", "name", "unix_seconds(CAST(deleted_at AS TIMESTAMP)) AS deleted_at")
+    read = sink.read().selectExpr(
+        "id", "name", "unix_seconds(CAST(deleted_at AS TIMESTAMP)) AS deleted_at"
+    )
     return {row.id: (row.name, row.deleted_at) for row in read.collect()}
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb", "mysql-driver"])
-def test_a_soft_delete_has_the_time_of_the_change(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_soft_delete_has_the_time_of_the_change(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     sink, by_time = new_sink(kind), {"order_by": ["no", "at"]}
     inserted = [("+I", key, name, hour(1), key) for key, name in enumerate("abcd", 1)]
     rows = {1: ("a", None), 2: ("b", None), 3: ("c", None), 4: ("d", None)}
     # A row that was never there is not made by its delete.
     assert soft(spark, sink, *inserted, ("-D", 5, "e", hour(1), 5), **by_time) == rows
-    # A delete may have the key alone: the row keeps its values. Deleted and inserted again in one micro-batch, it is not deleted.
-    deleted = [("-D", 1, None, hour(2), 6), ("-D", 2, None, hour(2), 7), ("-D", 3, "c", hour(2), 8), ("+I", 3, "f", hour(2), 9)]
-    gone = {1: ("a", hour(2).timestamp()), 2: ("b", hour(2).timestamp()), 3: ("f", None), 4: ("d", None)}
+    # A delete may have the key alone: the row keeps its values. Deleted and inserted again in one
+    # micro-batch, it is not deleted.
+    deleted = [
+        ("-D", 1, None, hour(2), 6),
+        ("-D", 2, None, hour(2), 7),
+        ("-D", 3, "c", hour(2), 8),
+        ("+I", 3, "f", hour(2), 9),
+    ]
+    gone = {
+        1: ("a", hour(2).timestamp()),
+        2: ("b", hour(2).timestamp()),
+        3: ("f", None),
+        4: ("d", None),
+    }
     for _ in range(2):
         assert soft(spark, sink, *deleted, **by_time) == gone
     # The first delete counts; an insert undoes a delete.
     again = [("+I", 2, "g", hour(4), 11), ("-U", 4, "d", hour(4), 12), ("+U", 4, "h", hour(4), 12)]
     left = {2: ("g", None), 3: ("f", None), 4: ("h", None)}
-    assert soft(spark, sink, ("-D", 1, None, hour(3), 10), *again, **by_time) == {1: gone[1], **left}
+    assert soft(spark, sink, ("-D", 1, None, hour(3), 10), *again, **by_time) == {
+        1: gone[1],
+        **left,
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,7 +91,9 @@ def test_a_soft_delete_without_a_time_has_that_of_the_micro_batch(
         with pytest.raises(SchemaError) as missing:
             soft(spark, sink, *rows)
         alter = statement.format(sink.sql_name)
-        assert str(missing.value).endswith(f"has no column deleted_at, which deletes='soft' requires: run {alter}")
+        assert str(missing.value).endswith(
+            f"has no column deleted_at, which deletes='soft' requires: run {alter}"
+        )
         sink.execute(alter)
     before = datetime.now(timezone.utc).timestamp()
     assert soft(spark, sink, *rows) == {2: ("b", None)}
@@ -84,11 +104,20 @@ def test_a_soft_delete_without_a_time_has_that_of_the_micro_batch(
 
 @pytest.mark.cross_section
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_history_from_kafka(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path) -> None:
+def test_a_history_from_kafka(
+    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path
+) -> None:
     topic, sink = f"versions-{uuid4().hex[:8]}", new_sink(kind)
     kafka.create_topic(topic)
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    story = [("+I", 1, "a", 10), ("+I", 2, "b", 11), ("+U", 1, "c", 14), ("-D", 2, "b", 15), ("+U", 1, "late", 12), ("+I", 2, "d", 16)]
+    story = [
+        ("+I", 1, "a", 10),
+        ("+I", 2, "b", 11),
+        ("+U", 1, "c", 14),
+        ("-D", 2, "b", 15),
+        ("+U", 1, "late", 12),
+        ("+I", 2, "d", 16),
+    ]
     messages = encode_changelog(changelog(spark, "id INT, name STRING, lsn BIGINT", story))
     messages.write.format("kafka").options(**servers, topic=topic).save()
     changes = from_kafka_changelog(
@@ -99,9 +128,20 @@ def test_a_history_from_kafka(spark: SparkSession, kafka: LocalKafka, new_sink: 
         normalize=False,
         options={**servers, "maxOffsetsPerTrigger": 4},
     )
-    options: dict[str, Any] = {"keys": "id", "sequence_by": "lsn", "scd_type": 2, "column_list": ["id", "name"]}
+    options: dict[str, Any] = {
+        "keys": "id",
+        "sequence_by": "lsn",
+        "scd_type": 2,
+        "column_list": ["id", "name"],
+    }
     apply_stream(changes, sink.table, tmp_path, **options)
-    history = [(1, "a", 10, 12), (1, "c", 14, None), (1, "late", 12, 14), (2, "b", 11, 15), (2, "d", 16, None)]
+    history = [
+        (1, "a", 10, 12),
+        (1, "c", 14, None),
+        (1, "late", 12, 14),
+        (2, "b", 11, 15),
+        (2, "d", 16, None),
+    ]
     assert sink.rows() == history
     assert forget_last_commit(tmp_path) == 1
     apply_stream(changes, sink.table, tmp_path, **options)

@@ -1,4 +1,4 @@
-"""`apply_batch` within a ``foreachBatch`` of the user: the order of a key's rows is that of the query's plan.
+"""`apply_batch` in a user's ``foreachBatch``: the query's plan sets the order of a key's rows.
 
 A table and its change feeds, which one ``foreachBatch`` writes, are in `test_sink_change_feeds`.
 """
@@ -24,11 +24,22 @@ if TYPE_CHECKING:
 
 def stream(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
     """The story as a stream from Kafka."""
-    topic, servers = f"foreach-{uuid4().hex[:8]}", {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    topic, servers = (
+        f"foreach-{uuid4().hex[:8]}",
+        {"kafka.bootstrap.servers": kafka.bootstrap_servers},
+    )
     kafka.create_topic(topic)
-    encode_changelog(changelog(spark, "id INT, name STRING", STORY)).write.format("kafka").options(**servers, topic=topic).save()
+    encode_changelog(changelog(spark, "id INT, name STRING", STORY)).write.format("kafka").options(
+        **servers, topic=topic
+    ).save()
     return from_kafka_changelog(
-        spark, topic, format="changelog-json", schema="id INT, name STRING", primary_key="id", options=servers, **options
+        spark,
+        topic,
+        format="changelog-json",
+        schema="id INT, name STRING",
+        primary_key="id",
+        options=servers,
+        **options,
     )
 
 
@@ -60,7 +71,9 @@ def test_rows_that_the_query_shuffled_need_an_order(
         with pytest.raises(ChangeOrderError, match="the plan contains Join") as caught:
             apply_batch(batch, sink.table, keys="id")
         found.append(caught.value)
-        apply_batch(batch, sink.table, keys="id", order_by="offset", column_list=["id", "name", "other"])
+        apply_batch(
+            batch, sink.table, keys="id", order_by="offset", column_list=["id", "name", "other"]
+        )
 
     for_each_batch(changes, tmp_path, apply)
     assert len(found) == 1

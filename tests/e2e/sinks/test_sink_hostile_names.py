@@ -12,7 +12,13 @@ import pytest
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
-from normalize import ChangelogNormalize, IcebergTarget, JdbcTarget, LocalKafka, from_kafka_changelog
+from normalize import (
+    ChangelogNormalize,
+    IcebergTarget,
+    JdbcTarget,
+    LocalKafka,
+    from_kafka_changelog,
+)
 from normalize.api import encode_changelog
 from normalize.checkpoint.read_state import read_state
 from normalize.dataframe import table_columns
@@ -33,12 +39,21 @@ NewSink = Callable[[str], Sink]
 def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink, lake = new_sink(kind), kind in ("delta", "iceberg")
     found = [name for name in (OF_DELTA if kind == "delta" else HOSTILE) if lake or len(name) < 60]
-    apply_batch(hostile(spark, found[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, keys=found[0])
-    changes = hostile(spark, found, [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)], found if lake else ())
+    apply_batch(
+        hostile(spark, found[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, keys=found[0]
+    )
+    changes = hostile(
+        spark,
+        found,
+        [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)],
+        found if lake else (),
+    )
     for _ in range(2):  # the second run finds all columns
         apply_batch(changes, sink.table, keys=found[0], order_by=[found[1]], on_new_column="add")
         assert set(sink.read().columns) == set(changes.columns[1:])
-        assert sorted(map(tuple, sink.read().select(*map(quoted, changes.columns[1:])).collect()), key=repr) == values(changes)
+        assert sorted(
+            map(tuple, sink.read().select(*map(quoted, changes.columns[1:])).collect()), key=repr
+        ) == values(changes)
     history = new_sink(kind)
     apply_batch(changes, history.table, change_feed=True)
     assert history.read().count() == 4
@@ -53,7 +68,10 @@ REFUSED = {
         "${env:PATH}": r"Spark would replace \$\{\.\.\.\} in the name '\$\{env:PATH\}'",
         "": r"the column '' of IcebergTarget.* has an empty name",
     },
-    "postgresql": {"": "the column name '' is empty", "é" * 32: "longer than PostgreSQL's 63 bytes"},
+    "postgresql": {
+        "": "the column name '' is empty",
+        "é" * 32: "longer than PostgreSQL's 63 bytes",
+    },
     "mariadb": {
         "": "the column name '' is empty",
         "x" * 65: "longer than MySQL's 64 characters",
@@ -65,13 +83,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     sink = new_sink(kind)
 
     def refused(**options: Any) -> None:
         for name, text in REFUSED[kind].items():
             with pytest.raises(SchemaError, match=text):
-                apply_batch(hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id", **options)
+                apply_batch(
+                    hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id", **options
+                )
 
     refused()
     # The table does not exist yet: `create=False` is an error.
@@ -82,15 +104,29 @@ def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(spark: SparkSe
 
 
 @pytest.mark.iceberg
-def test_hostile_names_through_kafka_and_its_state(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
-    topic, servers = f"names-{uuid4().hex[:8]}", {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+def test_hostile_names_through_kafka_and_its_state(
+    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path
+) -> None:
+    topic, servers = (
+        f"names-{uuid4().hex[:8]}",
+        {"kafka.bootstrap.servers": kafka.bootstrap_servers},
+    )
     kafka.create_topic(topic)
-    changes = hostile(spark, HOSTILE, [("+I", 1, 10), ("+I", 2, 20), ("-U", 1, 10), ("+U", 1, 30)], HOSTILE)
+    changes = hostile(
+        spark, HOSTILE, [("+I", 1, 10), ("+I", 2, 20), ("-U", 1, 10), ("+U", 1, 30)], HOSTILE
+    )
     position = {"pos": quoted("a.b")}
-    encode_changelog(changes, primary_key=HOSTILE[0], source=position).write.format("kafka").options(**servers, topic=topic).save()
+    encode_changelog(changes, primary_key=HOSTILE[0], source=position).write.format(
+        "kafka"
+    ).options(**servers, topic=topic).save()
     written = [name for name in HOSTILE if name != "a.b"]
     schema = table_columns(changes.drop("row_kind", "a.b").schema)
-    arguments: dict[str, Any] = {"format": "changelog-json", "schema": to_ddl(schema), "primary_key": HOSTILE[0], "options": servers}
+    arguments: dict[str, Any] = {
+        "format": "changelog-json",
+        "schema": to_ddl(schema),
+        "primary_key": HOSTILE[0],
+        "options": servers,
+    }
     stage = ChangelogNormalize(where=f"{quoted('``')} > 0 AND {quoted('_change')} > 0")
     table = from_kafka_changelog(spark, topic, bounded=True, normalize=stage, **arguments)
     assert table.columns == ["row_kind", *written, "it's.deep`er"]
@@ -105,24 +141,39 @@ def test_hostile_names_through_kafka_and_its_state(spark: SparkSession, kafka: L
 
 @pytest.mark.parametrize("kind", ["iceberg", "postgresql", "mariadb", "mysql-driver"])
 def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
-    """A table and a change feed, whose key has hostile names, too: the database's indexes are found by them."""
+    """Write a table and a change feed whose names, also of keys, are hostile.
+
+    The database's indexes are found by these names.
+    """
     table = new_sink(kind).table
-    key = ["id"] if kind == "iceberg" else ['"', '"a', 'a"', 'a"b', "`", "a`b", "a.b", "it's", "?", "\\", "A b"]
+    key = (
+        ["id"]
+        if kind == "iceberg"
+        else ['"', '"a', 'a"', 'a"b', "`", "a`b", "a.b", "it's", "?", "\\", "A b"]
+    )
     upserted, feed = (f"t'?\"`; DROP TABLE x -- {uuid4().hex[:8]}" for _ in range(2))
 
     def hostile_table(name: str) -> TableTarget:
-        return IcebergTarget(f"lake.db.{quoted(name)}") if kind == "iceberg" else replace(table, table=name)
+        return (
+            IcebergTarget(f"lake.db.{quoted(name)}")
+            if kind == "iceberg"
+            else replace(table, table=name)
+        )
 
     def counted(name: str) -> int | None:
         target = hostile_table(name)
         if isinstance(target, JdbcTarget):
             with JdbcConnection.open(spark, target) as connection:
-                return connection.number(f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}")
+                return connection.number(
+                    f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}"
+                )
         return spark.table(target.sql_name).selectExpr("COUNT(*) * 100 + MAX(v)").collect()[0][0]
 
     for value in (10, 20):
         rows = [("+I", *[1] * len(key), value)]
-        changes = spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), ["row_kind", *key, "v"])
+        changes = spark.createDataFrame(
+            spark.sparkContext.parallelize(rows, 1), ["row_kind", *key, "v"]
+        )
         apply_batch(changes, hostile_table(upserted), keys=key)
     assert counted(upserted) == 120
     for count in (1, 2):

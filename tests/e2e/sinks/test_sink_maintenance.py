@@ -23,20 +23,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHANGES = 20
-"""The changes of a round: the query applies them in a micro-batch, or in two if it begins while they are written."""
+"""The changes of a round: the query applies them in a micro-batch, or in two if it begins while
+they are written."""
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", list(MAINTENANCE))
 def test_files_are_rewritten_and_removed_beside_the_query(
-    spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], tmp_path: Path, kind: str, rounds: int
+    spark: SparkSession,
+    kafka: LocalKafka,
+    new_sink: Callable[[str], Sink],
+    tmp_path: Path,
+    kind: str,
+    rounds: int,
 ) -> None:
     sink, history = new_sink(kind), random_history(29, CHANGES * rounds)[: CHANGES * rounds]
     assert isinstance(sink.table, LakeTarget)
     apply_batch(changelog(spark, TABLE["schema"], [("+I", -1, "before", 0)]), sink.table, keys="id")
     table, topic = Maintained(spark, sink.table), new_topic(kafka, [])
-    stream = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=CHANGES))
-    query = apply_changes(stream, sink.table, keys="id").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    stream = from_kafka_changelog(
+        spark, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=CHANGES)
+    )
+    query = (
+        apply_changes(stream, sink.table, keys="id")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
 
     try:
         for start in range(0, len(history), CHANGES):
@@ -47,7 +59,8 @@ def test_files_are_rewritten_and_removed_beside_the_query(
                 table.remove()
                 reading.result()
             if start + CHANGES < len(history):
-                # Now no MERGE needs anything but the table's own files, also those that the query has read before.
+                # Now no MERGE needs anything but the table's own files, also those that the query
+                # has read before.
                 table.rewrite()
                 table.remove(timedelta(0))
                 assert table.has_only_its_files()
@@ -55,4 +68,6 @@ def test_files_are_rewritten_and_removed_beside_the_query(
     finally:
         query.stop()
     expected = [(-1, "before", 0), *last_rows(history).values()]
-    assert sorted(map(tuple, spark.newSession().table(sink.sql_name).collect()), key=repr) == sorted(expected, key=repr)
+    assert sorted(
+        map(tuple, spark.newSession().table(sink.sql_name).collect()), key=repr
+    ) == sorted(expected, key=repr)

@@ -1,4 +1,4 @@
-"""Tables whose columns are narrower than those of the changes: no value is cut silently, and the error's statement widens the column."""
+"""Table columns narrower than the changes: no silent cuts, and errors whose SQL widens them."""
 
 from __future__ import annotations
 
@@ -29,21 +29,31 @@ CASES = [
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
-def test_statement_of_the_error_widens_the_column(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_statement_of_the_error_widens_the_column(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     sink, quote = new_sink(kind), {"postgresql": '"', "mariadb": "`"}.get(kind, "")
     # A name of upper and lower case with the quote of the database, for each case.
     of_table = [f"Va{quote}l{index}" for index in range(len(CASES))]
     columns = [name if quote else name.lower() for name in of_table]
-    quoted = [f"{quote}{name.replace(quote, quote * 2)}{quote}" if quote else name for name in of_table]
-    key, using = ("INT PRIMARY KEY", "") if isinstance(sink.table, JdbcTarget) else ("INT", f"USING {kind}")
+    quoted = [
+        f"{quote}{name.replace(quote, quote * 2)}{quote}" if quote else name for name in of_table
+    ]
+    key, using = (
+        ("INT PRIMARY KEY", "") if isinstance(sink.table, JdbcTarget) else ("INT", f"USING {kind}")
+    )
     narrow = ", ".join(f"{name} {old}" for name, (old, *_) in zip(quoted, CASES, strict=True))
     sink.execute(f"CREATE TABLE {sink.sql_name} (id {key}, {narrow}) {using}")
     casts = [f"CAST('{value}' AS {new})" for _, new, value, _ in CASES]
-    given = ", ".join(f"{cast} AS {backquoted(name)}" for name, cast in zip(columns, casts, strict=True))
+    given = ", ".join(
+        f"{cast} AS {backquoted(name)}" for name, cast in zip(columns, casts, strict=True)
+    )
     changes = spark.sql(f"SELECT '+I' AS row_kind, 1 AS id, {given}")
     widened = []
     for column, (old, new, _, widens) in zip(columns, CASES, strict=True):
-        with pytest.raises(SchemaError, match=rf"as {re.escape(old)}, which cuts values of {re.escape(new)}: ") as error:
+        with pytest.raises(
+            SchemaError, match=rf"as {re.escape(old)}, which cuts values of {re.escape(new)}: "
+        ) as error:
             apply_batch(changes, sink.table, keys="id", column_list=["id", column])
         found = re.search("run (.*), or convert the column to", str(error.value))
         if kind == "iceberg" or (kind == "delta" and not widens):
@@ -55,4 +65,6 @@ def test_statement_of_the_error_widens_the_column(spark: SparkSession, new_sink:
         widened.append(column)
     apply_batch(changes, sink.table, keys="id", column_list=["id", *widened])
     values = [backquoted(name) for name in ["id", *widened]]
-    assert [tuple(row) for row in sink.read().select(values).collect()] == [tuple(changes.select(values).collect()[0])]
+    assert [tuple(row) for row in sink.read().select(values).collect()] == [
+        tuple(changes.select(values).collect()[0])
+    ]

@@ -1,4 +1,4 @@
-"""Columns that a table lacks: `on_new_column` of `apply_changes` and `apply_batch`, in each kind of table."""
+"""Columns a table lacks: `on_new_column` of `apply_changes` and `apply_batch`, by kind of table."""
 
 from __future__ import annotations
 
@@ -21,19 +21,34 @@ FIRST, SECOND = "id INT, name STRING", "id INT, name STRING, `We``ight` INT"
 
 
 @pytest.mark.cross_section
-def test_a_new_column_fails_is_ignored_or_is_added(spark: SparkSession, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_column_fails_is_ignored_or_is_added(
+    spark: SparkSession, sink: Sink, caplog: pytest.LogCaptureFixture
+) -> None:
     def apply(schema: str, *rows: Any, **more: Any) -> None:
         apply_batch(changelog(spark, schema, rows), sink.table, keys="id", **more)
 
     apply(FIRST, ("+I", 1, "a"), ("+I", 2, "b"))
-    with pytest.raises(SchemaError, match=r"has no column We`ight: run ALTER TABLE .*'ignore', which does not write it") as failed:
+    with pytest.raises(
+        SchemaError,
+        match=r"has no column We`ight: run ALTER TABLE .*'ignore', which does not write it",
+    ) as failed:
         apply(SECOND, ("+U", 1, "c", 7))
     assert sink.rows("id", "name") == [(1, "a"), (2, "b")]
 
     for _ in range(2):  # one warning for both
-        apply(SECOND, ("+U", 1, "d", 7), ("-D", 2, "b", None), ("+I", 3, "e", 9), on_new_column="ignore")
+        apply(
+            SECOND,
+            ("+U", 1, "d", 7),
+            ("-D", 2, "b", None),
+            ("+I", 3, "e", 9),
+            on_new_column="ignore",
+        )
         assert sink.rows() == [(1, "d"), (3, "e")]
-    ignored = [message for message in caplog.messages if "which the changes have: it is not written" in message]
+    ignored = [
+        message
+        for message in caplog.messages
+        if "which the changes have: it is not written" in message
+    ]
     assert len(ignored) == 1
     assert ignored[0].startswith(f"{sink.table} has no column `We`ight`, ")
 
@@ -47,18 +62,39 @@ def test_a_new_column_fails_is_ignored_or_is_added(spark: SparkSession, sink: Si
 
 
 @pytest.mark.postgres
-def test_columns_that_the_sink_writes_itself_are_never_ignored(spark: SparkSession, new_sink: NewSink) -> None:
+def test_columns_that_the_sink_writes_itself_are_never_ignored(
+    spark: SparkSession, new_sink: NewSink
+) -> None:
     sink = new_sink("postgresql")
-    first, changes = changelog(spark, FIRST, [("+I", 1, "a")]), changelog(spark, SECOND, [("+U", 1, "b", 7), ("-D", 1, "b", 7)])
+    first, changes = (
+        changelog(spark, FIRST, [("+I", 1, "a")]),
+        changelog(spark, SECOND, [("+U", 1, "b", 7), ("-D", 1, "b", 7)]),
+    )
     apply_batch(first, sink.table, keys="id")
-    with pytest.raises(SchemaError, match="has no column deleted_at, which deletes='soft' requires: run ALTER TABLE"):
+    with pytest.raises(
+        SchemaError,
+        match="has no column deleted_at, which deletes='soft' requires: run ALTER TABLE",
+    ):
         apply_batch(changes, sink.table, keys="id", deletes="soft", on_new_column="ignore")
-    with pytest.raises(SchemaError, match="has no column _change_type, _commit_version, _commit_timestamp: run ALTER TABLE"):
+    with pytest.raises(
+        SchemaError,
+        match="has no column _change_type, _commit_version, _commit_timestamp: run ALTER TABLE",
+    ):
         apply_batch(changes, sink.table, change_feed=True, on_new_column="ignore")
-    with pytest.raises((SchemaError, TargetError), match=r"has no column other, which is part of the primary key|has no unique index on "):
-        apply_batch(changelog(spark, "id INT, other INT", [("+I", 1, 2)]), sink.table, keys=["id", "other"], on_new_column="ignore")
+    with pytest.raises(
+        (SchemaError, TargetError),
+        match=r"has no column other, which is part of the primary key|has no unique index on ",
+    ):
+        apply_batch(
+            changelog(spark, "id INT, other INT", [("+I", 1, 2)]),
+            sink.table,
+            keys=["id", "other"],
+            on_new_column="ignore",
+        )
     assert sink.rows() == [(1, "a")]
-    with pytest.raises(ArgumentError, match="on_new_column is 'merge': use 'add' or 'ignore' or 'fail'"):
+    with pytest.raises(
+        ArgumentError, match="on_new_column is 'merge': use 'add' or 'ignore' or 'fail'"
+    ):
         apply_batch(changes, sink.table, keys="id", on_new_column="merge")
 
 
@@ -66,5 +102,10 @@ def test_columns_that_the_sink_writes_itself_are_never_ignored(spark: SparkSessi
 def test_a_change_feed_ignores_a_column(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink = new_sink(kind)
     apply_batch(changelog(spark, FIRST, [("+I", 1, "a")]), sink.table, change_feed=True)
-    apply_batch(changelog(spark, SECOND, [("+I", 2, "b", 7)]), sink.table, change_feed=True, on_new_column="ignore")
+    apply_batch(
+        changelog(spark, SECOND, [("+I", 2, "b", 7)]),
+        sink.table,
+        change_feed=True,
+        on_new_column="ignore",
+    )
     assert [row[:3] for row in sink.rows()] == [(1, "a", "insert"), (2, "b", "insert")]

@@ -1,4 +1,7 @@
-"""Changes applied to Delta, Iceberg, PostgreSQL and MariaDB tables: types, new columns, deletes, moves, repeated batches."""
+"""Changes applied to Delta, Iceberg, PostgreSQL and MariaDB tables.
+
+The tests cover types, new columns, deletes, moves and repeated batches.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,25 @@ TYPES = {
     "bi": ("BIGINT", [-(2**63), 2**63 - 1, None]),
     "fl": ("FLOAT", [1.5, -(2.0**100), None]),
     "do": ("DOUBLE", [0.1, 1.7976931348623157e308, None]),
-    "de": ("DECIMAL(38,18)", [Decimal("12345678901234567890.123456789012345678"), Decimal("-1.000000000000000001"), None]),
+    "de": (
+        "DECIMAL(38,18)",
+        [
+            Decimal("12345678901234567890.123456789012345678"),
+            Decimal("-1.000000000000000001"),
+            None,
+        ],
+    ),
     "st": ("STRING", ['it\'s "q" \\ `b` \n é 😀', "", None]),
     "by": ("BINARY", [b"\x00\xff'", b"", None]),
     "da": ("DATE", [date(1500, 2, 28), date(9999, 12, 31), None]),
     # Instants on both sides of the end of summer time in Berlin, where the hour is repeated.
     "ts": (
         "TIMESTAMP",
-        [datetime(2024, 10, 27, 0, 30, 0, 123456, timezone.utc), datetime(2024, 10, 27, 1, 30, 0, 1, timezone.utc), None],
+        [
+            datetime(2024, 10, 27, 0, 30, 0, 123456, timezone.utc),
+            datetime(2024, 10, 27, 1, 30, 0, 1, timezone.utc),
+            None,
+        ],
     ),
     # Does not exist in Berlin, where the hour is skipped.
     "nt": ("TIMESTAMP_NTZ", [datetime(2024, 3, 31, 2, 30, 0, 999999), datetime(1600, 1, 1), None]),
@@ -51,11 +65,17 @@ def test_values_of_every_type_are_read_back_unchanged(spark: SparkSession, sink:
     rows = list(zip(*(values for _, values in TYPES.values()), strict=True))
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
-        changes = changelog(spark, f"id INT, {schema}", [("+I", index, *row) for index, row in enumerate(rows)])
+        changes = changelog(
+            spark, f"id INT, {schema}", [("+I", index, *row) for index, row in enumerate(rows)]
+        )
         apply_batch(changes, sink.table, keys="id")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    typed = sink.read().orderBy("id").selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, (kind, _) in TYPES.items()))
+    typed = (
+        sink.read()
+        .orderBy("id")
+        .selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, (kind, _) in TYPES.items()))
+    )
     assert [tuple(row.values()) for row in typed.toArrow().to_pylist()] == rows
 
 
@@ -65,15 +85,32 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
         apply_batch(changelog(spark, schema, rows), sink.table, keys=["id", "part"], **more)
 
     first = "id STRING, part INT, name STRING"
-    apply(first, ("+I", "a", 1, "x"), ("+I", "A", 1, "y"), ("+I", "b", 1, "z"), ("-U", "b", 1, "z"), ("+U", "b", 1, "w"))
+    apply(
+        first,
+        ("+I", "a", 1, "x"),
+        ("+I", "A", 1, "y"),
+        ("+I", "b", 1, "z"),
+        ("-U", "b", 1, "z"),
+        ("+U", "b", 1, "w"),
+    )
     assert sink.rows("id", "part", "name") == [("A", 1, "y"), ("a", 1, "x"), ("b", 1, "w")]
-    # A changed key is a delete and an insert; a delete may have only the key; deleting an unknown key has no effect.
+    # A changed key is a delete and an insert; a delete may have only the key; deleting an unknown
+    # key has no effect.
     second = "ID STRING, part INT, name STRING, Weight DECIMAL(10,3)"
-    changes = [("-D", "a", 1, None, None), ("+I", "a ", 1, "x", Decimal("1.5")), ("-D", "c", 9, None, None), ("+I", "d", 1, None, None)]
-    with pytest.raises(SchemaError, match=r"has no column Weight: run ALTER TABLE .* on_new_column='add'"):
+    changes = [
+        ("-D", "a", 1, None, None),
+        ("+I", "a ", 1, "x", Decimal("1.5")),
+        ("-D", "c", 9, None, None),
+        ("+I", "d", 1, None, None),
+    ]
+    with pytest.raises(
+        SchemaError, match=r"has no column Weight: run ALTER TABLE .* on_new_column='add'"
+    ):
         apply_batch(changelog(spark, second, changes), sink.table, keys=["ID", "part"])
     for _ in range(2):
-        apply_batch(changelog(spark, second, changes), sink.table, keys=["ID", "part"], on_new_column="add")
+        apply_batch(
+            changelog(spark, second, changes), sink.table, keys=["ID", "part"], on_new_column="add"
+        )
         assert sink.rows("id", "part", "name", "weight") == [
             ("A", 1, "y", None),
             ("a ", 1, "x", Decimal("1.500")),
@@ -84,7 +121,9 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
 
 @pytest.mark.parametrize("batches", [2, pytest.param(12, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mysql-driver"])
-def test_repeated_batches_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
+def test_repeated_batches_end_in_the_same_table(
+    spark: SparkSession, new_sink: NewSink, kind: str, batches: int
+) -> None:
     """Many small random tables, distinguished by a column of the key, are rows of one table."""
     random, sink = Random(kind), new_sink(kind)
     tables: list[dict[int, int]] = [{} for _ in range(50)]
@@ -95,29 +134,58 @@ def test_repeated_batches_end_in_the_same_table(spark: SparkSession, new_sink: N
             for kind, key, value in random_changelog(random, random.randrange(1, 12), table)
         ]
         for _ in range(2):
-            apply_batch(changelog(spark, "example INT, id INT, value INT", rows), sink.table, keys=["example", "id"])
-        expected = {(example, key): value for example, table in enumerate(tables) for key, value in table.items()}
+            apply_batch(
+                changelog(spark, "example INT, id INT, value INT", rows),
+                sink.table,
+                keys=["example", "id"],
+            )
+        expected = {
+            (example, key): value
+            for example, table in enumerate(tables)
+            for key, value in table.items()
+        }
         assert {(example, key): value for example, key, value in sink.rows()} == expected
 
 
-# --------------------------------------------------------------------------------------------------------- the databases
+# --------------------------------------------------------------------------------------------------
+# the databases
 
 
 @pytest.mark.postgres
 def test_postgresql_reads_text_as_its_column_is(spark: SparkSession, new_sink: NewSink) -> None:
     sink = new_sink("postgresql")
-    sink.execute(f'CREATE TABLE {sink.sql_name} (id UUID PRIMARY KEY, "Doc" JSONB, at TIMESTAMP NOT NULL DEFAULT now())')
+    sink.execute(
+        f'CREATE TABLE {sink.sql_name} (id UUID PRIMARY KEY, "Doc" JSONB, at TIMESTAMP NOT NULL '
+        "DEFAULT now())"
+    )
     key = "6f2a7d29-bb88-482d-86a8-b4be3ef0d8f8"
-    apply_batch(changelog(spark, "id STRING, doc STRING", [("+I", key, '{"a": 1}'), ("+U", key, '{"a": 2}')]), sink.table, keys="id")
+    apply_batch(
+        changelog(
+            spark, "id STRING, doc STRING", [("+I", key, '{"a": 1}'), ("+U", key, '{"a": 2}')]
+        ),
+        sink.table,
+        keys="id",
+    )
     assert sink.rows("id", "Doc") == [(key, '{"a": 2}')]
 
 
 @pytest.mark.mariadb
-def test_keys_that_the_collation_makes_equal_are_an_error(spark: SparkSession, new_sink: NewSink) -> None:
+def test_keys_that_the_collation_makes_equal_are_an_error(
+    spark: SparkSession, new_sink: NewSink
+) -> None:
     sink = new_sink("mariadb")
-    sink.execute(f"CREATE TABLE {sink.sql_name} (name VARCHAR(20) COLLATE latin1_general_ci PRIMARY KEY, n INT)")
-    with pytest.raises(TargetError, match="are equal in the table's collation: use a binary collation"):
-        apply_batch(changelog(spark, "name STRING, n INT", [("+I", "a", 1), ("+I", "A", 2)]), sink.table, keys="name")
+    sink.execute(
+        f"CREATE TABLE {sink.sql_name} (name VARCHAR(20) COLLATE latin1_general_ci PRIMARY KEY, n "
+        "INT)"
+    )
+    with pytest.raises(
+        TargetError, match="are equal in the table's collation: use a binary collation"
+    ):
+        apply_batch(
+            changelog(spark, "name STRING, n INT", [("+I", "a", 1), ("+I", "A", 2)]),
+            sink.table,
+            keys="name",
+        )
     # One of the final rows has a new encoding.
     for rows in ([("+I", "a", 1)], [("-D", "a", 1), ("+I", "A", 2)]):
         apply_batch(changelog(spark, "name STRING, n INT", rows), sink.table, keys="name")
@@ -125,7 +193,9 @@ def test_keys_that_the_collation_makes_equal_are_an_error(spark: SparkSession, n
 
 
 @pytest.mark.mariadb
-def test_a_table_whose_indexes_cannot_upsert_is_refused(spark: SparkSession, new_sink: NewSink) -> None:
+def test_a_table_whose_indexes_cannot_upsert_is_refused(
+    spark: SparkSession, new_sink: NewSink
+) -> None:
     changes = changelog(spark, "id INT, n INT", [("+I", 1, 1)])
     refused = {
         "id INT, n INT": r"has no unique index on \(id\)",
@@ -139,7 +209,9 @@ def test_a_table_whose_indexes_cannot_upsert_is_refused(spark: SparkSession, new
 
 
 @pytest.mark.postgres
-def test_a_partial_or_longer_index_is_not_accepted_and_one_with_included_columns_is(spark: SparkSession, new_sink: NewSink) -> None:
+def test_a_partial_or_longer_index_is_not_accepted_and_one_with_included_columns_is(
+    spark: SparkSession, new_sink: NewSink
+) -> None:
     sink, changes = new_sink("postgresql"), changelog(spark, "id INT, n INT", [("+I", 1, 1)])
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT, n INT)")
     for index in ("", "(id) WHERE n > 0", "(id, abs(n))"):
@@ -156,37 +228,65 @@ def test_a_partial_or_longer_index_is_not_accepted_and_one_with_included_columns
 def test_a_refused_batch_leaves_no_rows(spark: SparkSession, new_sink: NewSink) -> None:
     sink = new_sink("postgresql")
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, n INT CHECK (n < 10))")
-    apply_batch(changelog(spark, "id INT, n INT", [("+I", 1, 1), ("+I", 2, 2)]), sink.table, keys="id")
+    apply_batch(
+        changelog(spark, "id INT, n INT", [("+I", 1, 1), ("+I", 2, 2)]), sink.table, keys="id"
+    )
     with pytest.raises(TargetError, match="violates check constraint"):
-        apply_batch(changelog(spark, "id INT, n INT", [("-D", 1, 1), ("+I", 3, 3), ("+I", 4, 99)]), sink.table, keys="id")
+        apply_batch(
+            changelog(spark, "id INT, n INT", [("-D", 1, 1), ("+I", 3, 3), ("+I", 4, 99)]),
+            sink.table,
+            keys="id",
+        )
     assert sink.rows() == [(1, 1), (2, 2)]
     with JdbcConnection.open(spark, sink.table) as connection:
-        assert connection.number("SELECT COUNT(*) FROM pg_tables WHERE tablename LIKE '%changes%'") == 0
+        assert (
+            connection.number("SELECT COUNT(*) FROM pg_tables WHERE tablename LIKE '%changes%'")
+            == 0
+        )
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_wrong_password_is_an_error_without_the_password(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_wrong_password_is_an_error_without_the_password(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     right = new_sink(kind).table
     assert isinstance(right, JdbcTarget)
-    wrong = JdbcTarget(right.url, right.table, user=right.user, password="hunter2-secret", options={"trustStorePassword": "hunter3"})
-    with pytest.raises(TargetError, match=r"(?i)password authentication failed|access denied") as caught:
+    wrong = JdbcTarget(
+        right.url,
+        right.table,
+        user=right.user,
+        password="hunter2-secret",
+        options={"trustStorePassword": "hunter3"},
+    )
+    with pytest.raises(
+        TargetError, match=r"(?i)password authentication failed|access denied"
+    ) as caught:
         apply_batch(changelog(spark, "id INT", [("+I", 1)]), wrong, keys="id")
     assert "hunter" not in f"{wrong!r} {''.join(traceback.format_exception(caught.value))}"
 
 
-# ------------------------------------------------------------------------------------------------------------ bad targets
+# --------------------------------------------------------------------------------------------------
+# bad targets
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "mariadb"])
-def test_a_missing_table_is_an_error_with_create_off(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_missing_table_is_an_error_with_create_off(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     with pytest.raises(TargetError, match="does not exist: create it, or set create=True"):
-        apply_batch(changelog(spark, "id INT", [("+I", 1)]), new_sink(kind).table, keys="id", create=False)
+        apply_batch(
+            changelog(spark, "id INT", [("+I", 1)]), new_sink(kind).table, keys="id", create=False
+        )
 
 
 @pytest.mark.postgres
 def test_a_type_that_the_database_lacks(spark: SparkSession, new_sink: NewSink) -> None:
     changes = changelog(spark, "id INT, doc STRUCT<a: INT>", [("+I", 1, (1,))])
     with pytest.raises(
-        SchemaError, match=r"column `doc` is struct<a:int>, which has no type in the database: convert it to text with to_json"
+        SchemaError,
+        match=(
+            r"column `doc` is struct<a:int>, which has no type in the database: convert it to text "
+            r"with to_json"
+        ),
     ):
         apply_batch(changes, new_sink("postgresql").table, keys="id")

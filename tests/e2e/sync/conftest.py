@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def tables_of(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Tables]:
+def tables_of(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
+) -> Callable[[str], Tables]:
     """A function from a kind of target to tables that do not exist yet."""
 
     def new(kind: str) -> Tables:
@@ -28,13 +30,17 @@ def tables_of(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Pat
 
 
 @pytest.fixture
-def new_sync(spark: SparkSession, kafka: LocalKafka, tables_of: Callable[[str], Tables], tmp_path: Path) -> NewSync:
+def new_sync(
+    spark: SparkSession, kafka: LocalKafka, tables_of: Callable[[str], Tables], tmp_path: Path
+) -> NewSync:
     """A function from a kind of target to a query."""
     return lambda kind: Sync(spark, kafka, tables_of(kind), tmp_path)
 
 
 @pytest.fixture
-def new_bounded_sync(spark: SparkSession, tables_of: Callable[[str], Tables], tmp_path: Path) -> NewBoundedSync:
+def new_bounded_sync(
+    spark: SparkSession, tables_of: Callable[[str], Tables], tmp_path: Path
+) -> NewBoundedSync:
     """A function from a kind of target to the function of a query."""
     return lambda kind: BoundedSync(spark, tables_of(kind), tmp_path)
 

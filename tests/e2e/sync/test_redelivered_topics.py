@@ -34,13 +34,19 @@ class PositionSync(Sync):
             primary_key="id",
             target=self.tables.database.target("orders"),
             schema_location=str(self.folder / "schemas"),
-            options={"kafka.bootstrap.servers": self.kafka.bootstrap_servers, "maxOffsetsPerTrigger": 10},
+            options={
+                "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
+                "maxOffsetsPerTrigger": 10,
+            },
             table=TableOptions(deletes="soft", position_column=self.position_column),
         )
         return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
 
     def rows_after(self, first: int, last: int, *, partitions: int) -> dict[int, str]:
-        """Deliver events, start the query until it has read them, and return the rows that are not deleted."""
+        """Deliver events, and start the query until it has read them.
+
+        Return the rows that are not deleted.
+        """
         self.produce("t", LOG.events[first:last], partitions=partitions)
         self.run()
         return live_rows(self.tables.rows("orders"))
@@ -59,7 +65,9 @@ def test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source(
     assert sync.rows_after(0, 45, partitions=2) == LOG.rows(50)
 
 
-def test_without_the_option_the_old_slice_sets_rows_back(spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path) -> None:
+def test_without_the_option_the_old_slice_sets_rows_back(
+    spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path
+) -> None:
     sync = PositionSync(spark, kafka, tables_of("delta"), tmp_path)
     sync.position_column = None
     assert sync.rows_after(0, 40, partitions=2) == LOG.rows(40)

@@ -1,4 +1,4 @@
-"""`sync_database` as a query on a real broker: topics, restarts, errors, and records that cannot be read."""
+"""`sync_database` as a query on a real broker: topics, restarts, errors and unreadable records."""
 
 from __future__ import annotations
 
@@ -37,8 +37,16 @@ def test_tables_of_one_topic_with_new_columns_and_new_tables(sync: Sync) -> None
         ],
     )
     sync.run()
-    orders = [{"id": 3, "note": "name is dropped"}, {"id": 4, "name": "d"}, {"id": 5, "name": "e", "note": "new column"}]
-    assert (sync.rows("orders"), sync.rows("items"), sync.rows("added")) == (orders, [], [{"id": 9}])
+    orders = [
+        {"id": 3, "note": "name is dropped"},
+        {"id": 4, "name": "d"},
+        {"id": 5, "name": "e", "note": "new column"},
+    ]
+    assert (sync.rows("orders"), sync.rows("items"), sync.rows("added")) == (
+        orders,
+        [],
+        [{"id": 9}],
+    )
     sync.forget_last_commit()
     sync.produce("all", [maxwell("added", "insert", {"id": 10})])
     sync.run()
@@ -74,12 +82,18 @@ def test_topic_for_each_table_of_debezium(sync: Sync) -> None:
     assert sync.rows("items") == sync.rows("typed_items") == [{**ORDER, "price": 1.5}]
 
 
-def test_failing_table_fails_the_query_and_the_others_are_written(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_table_fails_the_query_and_the_others_are_written(
+    sync: Sync, caplog: pytest.LogCaptureFixture
+) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER), maxwell("items", "insert", {"id": 1})])
     sync.run()
-    sync.produce("all", [maxwell("orders", "insert", {"id": "x"}), maxwell("items", "insert", {"id": 2})])
+    sync.produce(
+        "all", [maxwell("orders", "insert", {"id": "x"}), maxwell("items", "insert", {"id": 2})]
+    )
     text = sync.error()
-    assert text.startswith("[SYNC] shop.orders: [TYPE_CONVERSION] expected `BIGINT`, got `str` 'x' - at `$.data.id`")
+    assert text.startswith(
+        "[SYNC] shop.orders: [TYPE_CONVERSION] expected `BIGINT`, got `str` 'x' - at `$.data.id`"
+    )
     assert text.endswith("The other tables of the micro-batch are written")
     assert sync.rows("items") == [{"id": 1}, {"id": 2}]
     # The micro-batch is repeated.
@@ -91,7 +105,14 @@ def test_failing_table_fails_the_query_and_the_others_are_written(sync: Sync, ca
 def test_records_that_cannot_be_read(sync: Sync) -> None:
     dead = f"dead.{sync.prefix}"
     sync.kafka.create_topic(dead)
-    topic = sync.produce("all", [maxwell("orders", "insert", ORDER), (None, b"{"), maxwell("orders", "insert", {"id": 2, "name": "b"})])
+    topic = sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER),
+            (None, b"{"),
+            maxwell("orders", "insert", {"id": 2, "name": "b"}),
+        ],
+    )
     with pytest.raises(Exception, match=re.escape(f"in {topic}[0]@1")):
         sync.writer()
     assert f"{topic}[0]@1" in sync.error(check=False)

@@ -1,4 +1,4 @@
-"""`sync_database` does not merge, skip or overwrite rows in silence, and a table's error stops that table alone."""
+"""`sync_database` merges, skips or overwrites no row silently; an error stops its table only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ STOP: dict[str, Any] = {"on_table_error": "stop_table"}
 
 @pytest.fixture(scope="module")
 def sync(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Sync:
-    """A query over a topic for each table, after a restart in which each table but ``fine`` meets its own error."""
+    """Return a restarted query over one topic per table.
+
+    In the restart, each table except ``fine`` meets its own error.
+    """
     folder = tmp_path_factory.mktemp("guards")
     sync = Sync(spark, kafka, new_tables(spark, "delta", folder), folder)
     for table in ("orders", "keys", "text", "checked", "fine"):
@@ -31,7 +34,9 @@ def sync(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPa
         sync.produce(f"name{len(table)}", [maxwell(table, "insert", {"id": 1})])
     sync.produce("late", [(None, b"not JSON")])
     sync.run(**STOP)
-    sync.tables.execute(f"ALTER TABLE delta.`{folder}/lake/checked` ADD CONSTRAINT positive CHECK (qty > 0)")
+    sync.tables.execute(
+        f"ALTER TABLE delta.`{folder}/lake/checked` ADD CONSTRAINT positive CHECK (qty > 0)"
+    )
     sync.produce(
         "other",
         [maxwell("orders", "insert", {"id": 1, "note": "of another database"}, database="shop2")],
@@ -56,11 +61,15 @@ def test_tables_without_an_error_go_on(sync: Sync) -> None:
 
 
 def test_second_table_with_a_target_is_stopped_after_a_restart(sync: Sync) -> None:
-    assert sync.file("shop2.orders")["stopped"].startswith("the target 'orders' is that of shop.orders and of shop2.orders: pass another")
+    assert sync.file("shop2.orders")["stopped"].startswith(
+        "the target 'orders' is that of shop.orders and of shop2.orders: pass another"
+    )
 
 
 def test_table_whose_source_has_a_wider_key_is_stopped(sync: Sync) -> None:
-    assert sync.file("shop.keys")["stopped"].startswith("the primary key of its source was (id), and its records now name (id, v)")
+    assert sync.file("shop.keys")["stopped"].startswith(
+        "the primary key of its source was (id), and its records now name (id, v)"
+    )
     assert sync.rows("keys") == [{"id": 1, "qty": 1}]
 
 
@@ -76,15 +85,24 @@ def test_topic_that_begins_with_such_a_record_has_no_table(sync: Sync) -> None:
 
 
 def test_violated_constraint_stops_its_table(sync: Sync) -> None:
-    assert "CHECK constraint positive (qty > 0) violated by row" in sync.file("shop.checked")["stopped"]
+    assert (
+        "CHECK constraint positive (qty > 0) violated by row"
+        in sync.file("shop.checked")["stopped"]
+    )
     assert sync.rows("checked") == [{"id": 1, "qty": 1}]
 
 
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("shop.%60..%2F..%2Fx%60", "the table name '../../x' cannot be a folder's name: pass tables="),
-        ("shop._delta_log", "the table name '_delta_log' is that of a folder in Delta tables: pass "),
+        (
+            "shop.%60..%2F..%2Fx%60",
+            "the table name '../../x' cannot be a folder's name: pass tables=",
+        ),
+        (
+            "shop._delta_log",
+            "the table name '_delta_log' is that of a folder in Delta tables: pass ",
+        ),
     ],
 )
 def test_name_that_cannot_be_a_target_stops_its_table(sync: Sync, file: str, text: str) -> None:
@@ -99,7 +117,9 @@ def test_topic_that_is_created_again_ends_the_query(sync: Sync) -> None:
         [maxwell("fine", "insert", {"id": number, "qty": 9}) for number in (1, 2, 3)],
     )
     before = sync.rows("fine")
-    assert f"[TOPIC_REPLACED] topic {sync.prefix}.fine was deleted and created again" in sync.error(**STOP)
+    assert f"[TOPIC_REPLACED] topic {sync.prefix}.fine was deleted and created again" in sync.error(
+        **STOP
+    )
     assert sync.rows("fine") == before
     (sync.folder / "checkpoint").rename(sync.folder / "old")
     sync.run(**STOP, include="shop[.]fine")
@@ -116,7 +136,10 @@ def test_tables_of_a_database_that_stop_alone(new_sync: NewSync, kind: str) -> N
     sync.tables.execute(f"CREATE TABLE {names['checked']} ({key})")
     sync.produce(
         "all",
-        [maxwell(table, "insert", {"id": 1, "qty": 0}) for table in ("fine", "checked", "a.b", f"{long}a", f"{long}b")],
+        [
+            maxwell(table, "insert", {"id": 1, "qty": 0})
+            for table in ("fine", "checked", "a.b", f"{long}a", f"{long}b")
+        ],
     )
     sync.run(**STOP)
     assert sync.rows(names["fine"]) == [{"id": 1, "qty": 0}]
@@ -125,8 +148,16 @@ def test_tables_of_a_database_that_stop_alone(new_sync: NewSync, kind: str) -> N
     limit = "PostgreSQL's 63 bytes" if kind == "postgresql" else "MySQL's 64 characters"
     for end in "ab":
         stopped = sync.file(f"shop.{long}{end}")["stopped"]
-        assert stopped.startswith(f"[SCHEMA] the table name '{template.format(table=long + end)}' is empty, longer than {limit}")
-    assert "has a dot: pass tables=" in json.loads((sync.folder / "schemas" / "shop.%60a.b%60.json").read_text("utf-8"))["stopped"]
+        assert stopped.startswith(
+            f"[SCHEMA] the table name '{template.format(table=long + end)}' is empty, longer than "
+            f"{limit}"
+        )
+    assert (
+        "has a dot: pass tables="
+        in json.loads((sync.folder / "schemas" / "shop.%60a.b%60.json").read_text("utf-8"))[
+            "stopped"
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,18 +170,25 @@ def test_tables_of_a_database_that_stop_alone(new_sync: NewSync, kind: str) -> N
         ("mariadb", False),
     ],
 )
-def test_partial_rows_whose_key_changes(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_rows_whose_key_changes(
+    new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not few:
         monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
     sync = new_sync(kind)
     table = table_name(sync.tables.database.table, "shop.orders")
 
     def moved(earlier: int, key: int, **changed: Any) -> Message:
-        return maxwell("orders", "update", {"id": key, **changed}, {"id": earlier} | dict.fromkeys(changed, 0))
+        return maxwell(
+            "orders", "update", {"id": key, **changed}, {"id": earlier} | dict.fromkeys(changed, 0)
+        )
 
     sync.produce(
         "all",
-        [maxwell("orders", "insert", {"id": key, "name": f"n{key}", "qty": key}) for key in (1, 2, 5, 6)],
+        [
+            maxwell("orders", "insert", {"id": key, "name": f"n{key}", "qty": key})
+            for key in (1, 2, 5, 6)
+        ],
     )
     sync.run(**MINIMAL)
     sync.produce(
@@ -174,10 +212,14 @@ def test_partial_rows_whose_key_changes(new_sync: NewSync, kind: str, few: bool,
         {"id": 6, "name": "n5", "qty": 5},
     ]
     assert sync.rows(table) == expected
-    # As after a kill between the tables' commits and Spark's commit: the earlier keys have other rows now.
+    # As after a kill between the tables' commits and Spark's commit: the earlier keys have other
+    # rows now.
     forget_last_commit(sync.folder / "checkpoint")
     sync.run(**MINIMAL)
     assert sync.rows(table) == expected
     sync.produce("all", [moved(99, 100)])
-    assert "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in sync.error(**MINIMAL)
+    assert (
+        "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not "
+        "have its key"
+    ) in sync.error(**MINIMAL)
     assert sync.rows(table) == expected

@@ -1,4 +1,7 @@
-"""What sync_database writes into tables of each kind, whose SQL differs: bounded micro-batches, in which each table is a case."""
+"""Tables of each kind, whose SQL differs, as sync_database writes them.
+
+The micro-batches are bounded, and each of their tables is a case.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ OTHER = {"id": 2, "name": "b"}
 
 def deletions(sync: BoundedSync, table: str) -> list[tuple[Any, ...]]:
     """The rows of a table with soft deletes: key, name, and which of two columns have a time."""
-    return sorted((row["id"], row.get("name"), "deleted_at" in row, "gone_at" in row) for row in sync.rows_of(table))
+    return sorted(
+        (row["id"], row.get("name"), "deleted_at" in row, "gone_at" in row)
+        for row in sync.rows_of(table)
+    )
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
@@ -48,7 +54,10 @@ def test_rows_columns_and_deletes(new_bounded_sync: NewBoundedSync, kind: str) -
             "wide": [("insert", {"id": 1, "qty": 1})],
             **{table: [("insert", ORDER), ("insert", OTHER)] for table in ("kept", "tags")},
             "users": [("insert", row | {"deleted_at": "-"}) for row in (ORDER, OTHER)],
-            "sharded": [("insert", ORDER, None, "shop_1"), ("insert", OTHER | {"note": "n"}, None, "shop_2")],
+            "sharded": [
+                ("insert", ORDER, None, "shop_1"),
+                ("insert", OTHER | {"note": "n"}, None, "shop_2"),
+            ],
             "skipped": [("insert", {"id": 1}, None, "shop_1")],
         },
     )
@@ -60,7 +69,11 @@ def test_rows_columns_and_deletes(new_bounded_sync: NewBoundedSync, kind: str) -
         "sharded": [ORDER, OTHER | {"note": "n"}],
     }
     assert deletions(sync, "kept") == [(1, "a", False, False), (2, "b", False, False)]
-    assert sync.file("shop.sharded")["schema"] == ["id BIGINT NOT NULL", "name STRING", "note STRING"]
+    assert sync.file("shop.sharded")["schema"] == [
+        "id BIGINT NOT NULL",
+        "name STRING",
+        "note STRING",
+    ]
     assert not sync.path("shop_1.skipped").exists()
     write(
         sync,
@@ -74,8 +87,12 @@ def test_rows_columns_and_deletes(new_bounded_sync: NewBoundedSync, kind: str) -
             "items": [("delete", {"id": 1, "qty": 5})],
             "wide": [("insert", {"id": 2, "qty": 3_000_000_000})],
             **{table: [("delete", ORDER)] for table in ("kept", "tags")},
-            "users": [("delete", ORDER), ("update", {"id": 2, "name": "hidden", "deleted_at": "-"}, {"name": "b"})],
-            # A shard that appears later, a column that another shard adds, a row that moves to another shard.
+            "users": [
+                ("delete", ORDER),
+                ("update", {"id": 2, "name": "hidden", "deleted_at": "-"}, {"name": "b"}),
+            ],
+            # A shard that appears later, a column that another shard adds, a row that moves to
+            # another shard.
             "sharded": [
                 ("insert", {"id": 3, "name": "c", "qty": 1}, None, "shop_3"),
                 ("update", {"id": 2, "name": "x"}, {"name": "b"}, "shop_2"),
@@ -86,36 +103,54 @@ def test_rows_columns_and_deletes(new_bounded_sync: NewBoundedSync, kind: str) -
     )
     text = sync.error(**options)
     assert text.startswith("[SYNC] shop.wide: [TYPE_CONVERSION]")
-    remedy = re.search("To widen the column, write 'qty BIGINT' into (.*), run (.*), and restart the query", text)
+    remedy = re.search(
+        "To widen the column, write 'qty BIGINT' into (.*), run (.*), and restart the query", text
+    )
     assert remedy is not None
     rows = {
-        "orders": [{"id": 3, "note": "name is dropped"}, {"id": 4, "name": "d"}, {"id": 5, "name": "e", "note": "new column"}],
+        "orders": [
+            {"id": 3, "note": "name is dropped"},
+            {"id": 4, "name": "d"},
+            {"id": 5, "name": "e", "note": "new column"},
+        ],
         "items": [],
         "added": [{"id": 9}],
         "wide": [{"id": 1, "qty": 1}],
         "tags": [OTHER],
-        "sharded": [{"id": 1, "name": "moved"}, {"id": 2, "name": "x"}, {"id": 3, "name": "c", "qty": 1}],
+        "sharded": [
+            {"id": 1, "name": "moved"},
+            {"id": 2, "name": "x"},
+            {"id": 3, "name": "c", "qty": 1},
+        ],
     }
     assert rows_of(sync, rows) == rows
     assert deletions(sync, "kept") == [(1, "a", True, False), (2, "b", False, False)]
     assert deletions(sync, "users") == [(1, "a", True, True), (2, "b", True, True)]
-    # The statements widen the column. The tables that were written get the micro-batch again: the first delete's time stays.
+    # The statements widen the column. The tables that were written get the micro-batch again: the
+    # first delete's time stays.
     before = rows_of(sync, ["kept", "users"])
     for statement in remedy[2].split("; "):
         sync.tables.execute(statement)
     file = Path(remedy[1])
     file.write_text(file.read_text("utf-8").replace("qty INT", "qty BIGINT"), "utf-8")
     sync.run(**options)
-    assert rows_of(sync, rows) == rows | {"wide": [{"id": 1, "qty": 1}, {"id": 2, "qty": 3_000_000_000}]}
+    assert rows_of(sync, rows) == rows | {
+        "wide": [{"id": 1, "qty": 1}, {"id": 2, "qty": 3_000_000_000}]
+    }
     assert rows_of(sync, ["kept", "users"]) == before
     # A row that is inserted again is not deleted.
-    write(sync, {"kept": [("insert", {"id": 1, "name": "again"})], "added": [("insert", {"id": 10})]})
+    write(
+        sync, {"kept": [("insert", {"id": 1, "name": "again"})], "added": [("insert", {"id": 10})]}
+    )
     sync.run(**options)
     assert deletions(sync, "kept") == [(1, "again", False, False), (2, "b", False, False)]
     assert sync.rows_of("added") == [{"id": 10}, {"id": 9}]
 
 
-@pytest.mark.parametrize(("kind", "by_spark"), [("delta", True), ("iceberg", False), ("postgresql", True), ("mariadb", False)])
+@pytest.mark.parametrize(
+    ("kind", "by_spark"),
+    [("delta", True), ("iceberg", False), ("postgresql", True), ("mariadb", False)],
+)
 def test_partial_rows(new_bounded_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
     sync = new_bounded_sync(kind)
     options = {
@@ -129,11 +164,17 @@ def test_partial_rows(new_bounded_sync: NewBoundedSync, kind: str, by_spark: boo
 
     def rows() -> dict[str, list[dict[str, Any]]]:
         rows = rows_of(sync, ["hard", "soft", "sharded"])
-        rows["soft"] = [{name: value for name, value in row.items() if name != "deleted_at"} for row in rows["soft"]]
+        rows["soft"] = [
+            {name: value for name, value in row.items() if name != "deleted_at"}
+            for row in rows["soft"]
+        ]
         return rows
 
     whole = [{"id": number, "name": "a", "qty": 1, "note": "n"} for number in (1, 2, 3)]
-    changes = [*(("insert", row) for row in whole), ("update", {"id": 3, "qty": 2}, {"qty": 1})]  # completed in the micro-batch
+    changes = [
+        *(("insert", row) for row in whole),
+        ("update", {"id": 3, "qty": 2}, {"qty": 1}),
+    ]  # completed in the micro-batch
     shards = [("insert", ORDER, None, f"shop_{number}") for number in (1, 2, 3)]
     write(sync, {"hard": changes, "soft": changes, "sharded": shards})
     sync.run(**options)
@@ -171,10 +212,15 @@ def test_partial_rows(new_bounded_sync: NewBoundedSync, kind: str, by_spark: boo
     sync.run(**options)
     assert rows() == second
     # The target deleted the row.
-    write(sync, {table: [("update", {"id": 3, "qty": 7}, {"qty": 2})] for table in ("hard", "soft")})
+    write(
+        sync, {table: [("update", {"id": 3, "qty": 7}, {"qty": 2})] for table in ("hard", "soft")}
+    )
     text = sync.error(**options)
     for table in ("hard", "soft"):
-        assert f"shop.{table}: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in text
+        assert (
+            f"shop.{table}: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does "
+            "not have its key"
+        ) in text
         assert f"in {table}[0]@11" in text
     assert text.count("MySQL: binlog_row_image=FULL") == 2
     assert rows() == second

@@ -33,13 +33,27 @@ def served(listener: MetricsListener) -> dict[tuple[str, ...], float]:
     """The metrics of tables: their values by name and labels, without the query's label."""
     with urlopen(f"http://127.0.0.1:{listener.port}/metrics") as answer:
         text = answer.read().decode()
-    samples = [sample for metric in text_string_to_metric_families(text) for sample in metric.samples]
-    of_tables = [each for each in samples if each.name.startswith("changelog_table_") and not each.name.endswith("_created")]
+    samples = [
+        sample for metric in text_string_to_metric_families(text) for sample in metric.samples
+    ]
+    of_tables = [
+        each
+        for each in samples
+        if each.name.startswith("changelog_table_") and not each.name.endswith("_created")
+    ]
     assert {each.labels.pop("query") for each in of_tables} <= {"shop"}
-    return {(each.name.removeprefix("changelog_table_"), *dict(sorted(each.labels.items())).values()): each.value for each in of_tables}
+    return {
+        (
+            each.name.removeprefix("changelog_table_"),
+            *dict(sorted(each.labels.items())).values(),
+        ): each.value
+        for each in of_tables
+    }
 
 
-def test_metrics_of_tables(spark: SparkSession, kafka: LocalKafka, listener: MetricsListener, tmp_path: Path) -> None:
+def test_metrics_of_tables(
+    spark: SparkSession, kafka: LocalKafka, listener: MetricsListener, tmp_path: Path
+) -> None:
     topic = f"metrics-{tmp_path.name}"
     kafka.create_topic(topic)
 
@@ -62,12 +76,22 @@ def test_metrics_of_tables(spark: SparkSession, kafka: LocalKafka, listener: Met
 
     began = time.time()
     bike, car = {"id": 1, "name": "bike"}, {"id": 2, "name": "car"}
-    messages = [maxwell("orders", "insert", bike), maxwell("orders", "update", bike, {}), maxwell("items", "insert", car)]
+    messages = [
+        maxwell("orders", "insert", bike),
+        maxwell("orders", "update", bike, {}),
+        maxwell("items", "insert", car),
+    ]
     found = run(*messages, (None, b"not a message"))
     lags = {name: found.pop(name) for name in list(found) if name[0] == "lag_seconds"}
-    assert set(lags) == {("lag_seconds", of, table) for of in ("oldest", "newest") for table in ("shop.orders", "shop.items")}
+    assert set(lags) == {
+        ("lag_seconds", of, table)
+        for of in ("oldest", "newest")
+        for table in ("shop.orders", "shop.items")
+    }
     assert all(0 < lag <= time.time() - began for lag in lags.values())
-    assert lags["lag_seconds", "oldest", "shop.orders"] >= lags["lag_seconds", "newest", "shop.orders"]
+    assert (
+        lags["lag_seconds", "oldest", "shop.orders"] >= lags["lag_seconds", "newest", "shop.orders"]
+    )
     assert found == {
         ("records_total", "shop.orders"): 2,
         ("rows_total", "shop.orders"): 1,
@@ -84,12 +108,18 @@ def test_metrics_of_tables(spark: SparkSession, kafka: LocalKafka, listener: Met
 
     longer, wrong = {"id": 3, "name": "boat", "length": 5}, {"id": "x", "name": "train"}
     without_key = (None, maxwell("logs", "insert", {"id": 1})[1])
-    found = run(maxwell("orders", "insert", longer), maxwell("orders", "insert", wrong), without_key)
+    found = run(
+        maxwell("orders", "insert", longer), maxwell("orders", "insert", wrong), without_key
+    )
     assert found["schema_changes_total", "shop.orders"] == 2
     assert found["records_total", "shop.orders"] == 4
     assert found["rows_total", "shop.orders"] == 2
     assert found["bad_records_total", "TYPE_CONVERSION", "shop.orders"] == 1
     assert found["records_total", "shop.items"] == 1
-    assert [found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")] == [1, 1, 0]
+    assert [
+        found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
+    ] == [1, 1, 0]
     found = run(without_key, without_key)
-    assert [found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")] == [1, 3, 0]
+    assert [
+        found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
+    ] == [1, 3, 0]

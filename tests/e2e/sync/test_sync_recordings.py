@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, synchronized as one database each, end in the source databases' tables."""
+"""Recorded topics of real producers, each synced as one database, give the source tables."""
 
 from __future__ import annotations
 
@@ -16,18 +16,31 @@ from normalize.core.arrow import spark_type
 from normalize.dataframe import table_columns
 from normalize.sync.table_options import TableOptions
 from tests.support.replay.comparing import assert_truth
-from tests.support.replay.replaying import Replay, Row, normalized, read_recording, spelled, table_of
+from tests.support.replay.replaying import (
+    Replay,
+    Row,
+    normalized,
+    read_recording,
+    spelled,
+    table_of,
+)
 from tests.support.replay.topics import FOLDER, SMALL, Topic, registry_options, topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    *([pytest.mark.slow] if FOLDER != SMALL else []),
+]
 
 TOAST_OF_OLD_KEYS = "toasted"
-"""The table in which rows with unchanged TOAST values change their key: the target has the values in the old key's row."""
+"""The table in which rows with unchanged TOAST values change their key: the target has the values
+in the old key's row."""
 MOVING_KEYS = "maxwell-mariadb-full"
-"""The recording whose keys move between partitions, so that their order is known in one micro-batch only."""
+"""The recording whose keys move between partitions, so that their order is known in one micro-batch
+only."""
 
 
 def options_of(topic: Topic) -> dict[str, Any]:
@@ -57,33 +70,55 @@ def name_of(database: list[Topic]) -> str:
 def overrides(topic: Topic) -> Mapping[str, TableOptions]:
     """Return the declared types of a table, by each of the names that producers give it."""
     options = TableOptions(name=topic.table, schema=topic.schema, primary_key=topic.primary_key)
-    names = (f"inventory.{topic.table}", f"inventory.inventory.{topic.table}", topic.table, topic.recording)
+    names = (
+        f"inventory.{topic.table}",
+        f"inventory.inventory.{topic.table}",
+        topic.table,
+        topic.recording,
+    )
     return dict.fromkeys(names, options)
 
 
 def final_places(topic: Topic, registry: str) -> dict[Any, tuple[int, int]]:
     """Return the last record of each row, from a replay without Spark."""
-    decoder = get_format(topic.format, **topic.options_at(registry)).decoder(topic.schema, unique_key=topic.primary_key)
+    decoder = get_format(topic.format, **topic.options_at(registry)).decoder(
+        topic.schema, unique_key=topic.primary_key
+    )
     replay = normalized(decoder, read_recording(topic.path))
-    changelog = spelled(replay.changelog, {name: column.back for name, column in topic.columns.items()})
+    changelog = spelled(
+        replay.changelog, {name: column.back for name, column in topic.columns.items()}
+    )
     return {key: final.place for key, final in table_of(changelog, topic.primary_key).items()}
 
 
 def cast(name: str, kind: str) -> str:
-    """Return the SQL that gives a column of a target its declared type: an interval is written in microseconds."""
-    value = f"make_dt_interval(0, 0, 0, CAST(`{name}` AS DECIMAL(18,0)) / 1000000)" if kind.startswith("INTERVAL") else f"`{name}`"
+    """Return SQL that gives a target's column its declared type; intervals are in microseconds."""
+    value = (
+        f"make_dt_interval(0, 0, 0, CAST(`{name}` AS DECIMAL(18,0)) / 1000000)"
+        if kind.startswith("INTERVAL")
+        else f"`{name}`"
+    )
     return f"CAST({value} AS {kind}) AS `{name}`"
 
 
 def assert_is_the_truth(spark: SparkSession, topic: Topic, path: Path, registry: str) -> None:
     """Require that a target has the truth's rows."""
     typed = {column.name: spark_type(column.type) for column in table_columns(topic.schema)}
-    table = spark.read.format("delta").load(str(path)).selectExpr(*(cast(name, kind) for name, kind in typed.items()))
-    found = [Row("+I", tuple(row.values()), (0, 0)) for row in table.toArrow().to_pylist(maps_as_pydicts="strict")]
+    table = (
+        spark.read.format("delta")
+        .load(str(path))
+        .selectExpr(*(cast(name, kind) for name, kind in typed.items()))
+    )
+    found = [
+        Row("+I", tuple(row.values()), (0, 0))
+        for row in table.toArrow().to_pylist(maps_as_pydicts="strict")
+    ]
     backs = {name: column.back for name, column in topic.columns.items()}
     if topic.table == TOAST_OF_OLD_KEYS:
         # A replay without a target lacks these rows, and so their places.
-        assert_truth(replace(topic, differences=()), Replay(changelog=found), read_recording(topic.path))
+        assert_truth(
+            replace(topic, differences=()), Replay(changelog=found), read_recording(topic.path)
+        )
         return
     places = final_places(topic, registry)
     placed = []
@@ -96,7 +131,11 @@ def assert_is_the_truth(spark: SparkSession, topic: Topic, path: Path, registry:
 
 @pytest.mark.parametrize("database", databases(), ids=name_of)
 def test_recorded_database_ends_in_the_truth(
-    spark: SparkSession, kafka: LocalKafka, recorded_registry: str, database: list[Topic], tmp_path: Path
+    spark: SparkSession,
+    kafka: LocalKafka,
+    recorded_registry: str,
+    database: list[Topic],
+    tmp_path: Path,
 ) -> None:
     keyed = [topic for topic in database if topic.primary_key and not topic.key]
     if not keyed:
@@ -112,7 +151,10 @@ def test_recorded_database_ends_in_the_truth(
         spark,
         [f"{prefix}.{recording}" for recording in recordings],
         format=database[0].format,
-        format_options={**options_of(database[0]), **registry_options(database[0].format, recorded_registry)},
+        format_options={
+            **options_of(database[0]),
+            **registry_options(database[0].format, recorded_registry),
+        },
         target=DeltaDatabase(str(tmp_path / "lake")),
         schema_location=str(tmp_path / "schemas"),
         options={"kafka.bootstrap.servers": kafka.bootstrap_servers, **limit},
@@ -120,7 +162,11 @@ def test_recorded_database_ends_in_the_truth(
         exclude=[".*no_pk", ".*dbz_signal"],
         on_truncate="ignore",
     )
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     for topic in keyed:
         assert_is_the_truth(spark, topic, tmp_path / "lake" / topic.table, recorded_registry)

@@ -23,7 +23,9 @@ def test_files_are_rewritten_beside_the_query(new_sync: NewSync, kind: str, chan
     sync.run(tables=tables)
     sync.produce("all", story.messages(changes))
     targets = [sync.tables.database.target(table) for table in ("items", "orders")]
-    maintained = [Maintained(sync.spark, target) for target in targets if isinstance(target, LakeTarget)]
+    maintained = [
+        Maintained(sync.spark, target) for target in targets if isinstance(target, LakeTarget)
+    ]
     query = sync.writer(options=kafka, tables=tables).start()
     try:
         with ThreadPoolExecutor(1) as pool:
@@ -35,6 +37,8 @@ def test_files_are_rewritten_beside_the_query(new_sync: NewSync, kind: str, chan
     finally:
         query.stop()
     assert [table.is_rewritten() for table in maintained] == [True, True]
-    rows = [{"id": key, "name": name} for (table, key), name in story.rows.items() if table == "orders"]
+    rows = [
+        {"id": key, "name": name} for (table, key), name in story.rows.items() if table == "orders"
+    ]
     assert sync.rows("orders") == sorted(rows, key=repr)
     assert versions(sync, "items") == story.history("items")

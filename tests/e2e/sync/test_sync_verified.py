@@ -1,4 +1,4 @@
-"""Five tables of a real MariaDB, from its binary log to Delta, and compared with the server by `verify_table`."""
+"""Five tables of a real MariaDB, from binlog to Delta, compared with it by `verify_table`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize import DeltaDatabase, DeltaTarget, JdbcSource, LocalKafka, sync_database, verify_table
+from normalize import (
+    DeltaDatabase,
+    DeltaTarget,
+    JdbcSource,
+    LocalKafka,
+    sync_database,
+    verify_table,
+)
 from tests.support.debezium_source import DebeziumSource
 from tests.support.servers.local_source import LocalSource
 
@@ -18,9 +25,15 @@ if TYPE_CHECKING:
 
 TABLES = {
     "customers": "id INT PRIMARY KEY, name VARCHAR(40) CHARACTER SET utf8mb4, since DATE",
-    "products": "sku VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, price DECIMAL(10,2), weight DOUBLE",
+    "products": (
+        "sku VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, price DECIMAL(10,"
+        "2), weight DOUBLE"
+    ),
     "orders": "id BIGINT PRIMARY KEY, customer INT, at DATETIME(6)",
-    "order_lines": "id BIGINT PRIMARY KEY, order_id BIGINT, sku VARCHAR(10) CHARACTER SET utf8mb4, quantity INT",
+    "order_lines": (
+        "id BIGINT PRIMARY KEY, order_id BIGINT, sku VARCHAR(10) CHARACTER SET utf8mb4, quantity "
+        "INT"
+    ),
     "payments": "id INT PRIMARY KEY, order_id BIGINT, amount DECIMAL(12,4)",
 }
 KEYS = {table: columns.split()[0] for table, columns in TABLES.items()}
@@ -40,7 +53,10 @@ class Shop:
         self.source, self.random = source, random.Random(5)
         source.run(*(f"CREATE TABLE {table} ({columns})" for table, columns in TABLES.items()))
         self.columns = {
-            table: dict(each.strip().split(" ", 1) for each in re.split(r", (?=\w+ [A-Z])", columns)) for table, columns in TABLES.items()
+            table: dict(
+                each.strip().split(" ", 1) for each in re.split(r", (?=\w+ [A-Z])", columns)
+            )
+            for table, columns in TABLES.items()
         }
 
     def alter(self) -> None:
@@ -64,15 +80,21 @@ class Shop:
         for _ in range(changes):
             table = self.random.choice(list(TABLES))
             key, number = KEYS[table], self.random.randrange(1, 30)
-            values = {name: self.value(kind) for name, kind in self.columns[table].items()} | {key: f"'{number}'"}
+            values = {name: self.value(kind) for name, kind in self.columns[table].items()} | {
+                key: f"'{number}'"
+            }
             if self.random.random() < 0.2:
                 self.source.run(f"DELETE FROM {table} WHERE {key} = '{number}'")
             elif self.random.random() < 0.1:
-                self.source.run(f"UPDATE IGNORE {table} SET {key} = '{self.random.randrange(1, 30)}' WHERE {key} = '{number}'")
+                self.source.run(
+                    f"UPDATE IGNORE {table} SET {key} = '{self.random.randrange(1, 30)}' WHERE "
+                    f"{key} = '{number}'"
+                )
             else:
                 update = ", ".join(f"{name} = VALUES({name})" for name in values)
                 self.source.run(
-                    f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join(values.values())}) ON DUPLICATE KEY UPDATE {update}"
+                    f"INSERT INTO {table} ({', '.join(values)}) VALUES "
+                    f"({', '.join(values.values())}) ON DUPLICATE KEY UPDATE {update}"
                 )
 
 
@@ -113,9 +135,14 @@ def test_five_tables_equal_their_source_after_alter_table(
         query.processAllAvailable()
         for table in TABLES:
             server = JdbcSource(source.url, table, user=source.user, password=source.password)
-            result = verify_table(spark, server, DeltaTarget(str(tmp_path / "lake" / table)), max_lag_seconds=0)
+            result = verify_table(
+                spark, server, DeltaTarget(str(tmp_path / "lake" / table)), max_lag_seconds=0
+            )
             assert result.equal, f"{table}: {result}"
             assert result.source_rows > 5
-            assert ADDED[table].split()[0] in spark.read.format("delta").load(str(tmp_path / "lake" / table)).columns
+            assert (
+                ADDED[table].split()[0]
+                in spark.read.format("delta").load(str(tmp_path / "lake" / table)).columns
+            )
     finally:
         query.stop()

@@ -11,7 +11,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 
-from normalize import ChangelogNormalize, DeltaTarget, LocalKafka, apply_changes, from_kafka_changelog, sync_table
+from normalize import (
+    ChangelogNormalize,
+    DeltaTarget,
+    LocalKafka,
+    apply_changes,
+    from_kafka_changelog,
+    sync_table,
+)
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.lake import LakeSink
@@ -45,7 +52,11 @@ class TableSync(Sync):
 
 def record(name: str, partition: int, timestamp: int) -> ProducerRecord:
     """An update of the row 1."""
-    return ProducerRecord(*maxwell("orders", "update", {"id": 1, "name": name}, {"name": "a"}), partition=partition, timestamp=timestamp)
+    return ProducerRecord(
+        *maxwell("orders", "update", {"id": 1, "name": name}, {"name": "a"}),
+        partition=partition,
+        timestamp=timestamp,
+    )
 
 
 def add_partition(kafka: LocalKafka, topic: str) -> None:
@@ -75,9 +86,15 @@ def test_table_equals_its_source_after_each_run_and_repetition(
                 continue
             old = {"name": rows[key]} if key in rows else None
             rows[key] = f"{run}.{number}"
-            messages.append(maxwell("orders", "update" if old else "insert", {"id": key, "name": rows[key]}, old))
+            messages.append(
+                maxwell(
+                    "orders", "update" if old else "insert", {"id": key, "name": rows[key]}, old
+                )
+            )
         sync.produce("t", messages, partitions=2)
-        sync.run(options={"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": 25})
+        sync.run(
+            options={"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": 25}
+        )
         target = sync.tables.rows("orders")
         assert target == sorted(({"id": key, "name": name} for key, name in rows.items()), key=repr)
         # A kill between the table's commit and Spark's.
@@ -88,14 +105,20 @@ def test_record_of_a_second_table_is_an_error_after_a_restart(sync: TableSync) -
     sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
     sync.run()
     sync.produce("t", [maxwell("items", "insert", {"id": 1, "name": "b"})])
-    assert sync.error(check=False).startswith("[SEVERAL_TABLES] the records belong to two tables, shop.orders (")
+    assert sync.error(check=False).startswith(
+        "[SEVERAL_TABLES] the records belong to two tables, shop.orders ("
+    )
     assert sync.rows("orders") == [{"id": 1, "name": "a"}]
 
 
 def test_topic_that_was_created_again_is_an_error(sync: TableSync) -> None:
     topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
     sync.run()
-    recreate_topic(sync.kafka, topic, [maxwell("orders", "insert", {"id": key, "name": "b"}) for key in range(3)])
+    recreate_topic(
+        sync.kafka,
+        topic,
+        [maxwell("orders", "insert", {"id": key, "name": "b"}) for key in range(3)],
+    )
     assert sync.error().startswith("[TOPIC_REPLACED]")
     assert sync.rows("orders") == [{"id": 1, "name": "a"}]
 
@@ -131,13 +154,21 @@ def test_error_of_a_stream_is_raised_as_one_sentence(sync: TableSync, spark: Spa
     assert explain_error(failed.value).startswith("[MALFORMED_MESSAGE]")
 
 
-def test_table_of_apply_changes_goes_on_with_sync_table(sync: TableSync, spark: SparkSession) -> None:
-    topic = sync.produce("t", [maxwell("orders", "insert", {"id": key, "name": "a"}) for key in range(3)])
+def test_table_of_apply_changes_goes_on_with_sync_table(
+    sync: TableSync, spark: SparkSession
+) -> None:
+    topic = sync.produce(
+        "t", [maxwell("orders", "insert", {"id": key, "name": "a"}) for key in range(3)]
+    )
     servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
     changes = from_kafka_changelog(spark, topic, format="maxwell-json", options=servers, **TABLE)
     apply_stream(changes, sync.tables.database.target("orders"), sync.folder / "old", keys="id")
     sync.produce(
-        "t", [maxwell("orders", "delete", {"id": 0, "name": "a"}), maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})]
+        "t",
+        [
+            maxwell("orders", "delete", {"id": 0, "name": "a"}),
+            maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"}),
+        ],
     )
     sync.run()
     assert sync.rows("orders") == [{"id": 1, "name": "b"}, {"id": 2, "name": "a"}]
@@ -151,16 +182,26 @@ def test_apply_changes_names_sync_table_once_the_stage_has_no_options(
     target = sync.tables.database.target("orders")
 
     def logged(stage: ChangelogNormalize | None = None, where: str = "") -> int:
-        changes = from_kafka_changelog(spark, topic, format="maxwell-json", options=servers, normalize=stage, **TABLE)
+        changes = from_kafka_changelog(
+            spark, topic, format="maxwell-json", options=servers, normalize=stage, **TABLE
+        )
         with caplog.at_level("INFO", "normalize"):
             caplog.clear()
             apply_changes(changes.where(where) if where else changes, target, keys="id")
-        return sum("keeps the same table without the keyed stage" in message for message in caplog.messages)
+        return sum(
+            "keeps the same table without the keyed stage" in message for message in caplog.messages
+        )
 
-    assert [logged(), logged(ChangelogNormalize(ignore_columns="name")), logged(where="id > 0")] == [1, 0, 0]
+    assert [
+        logged(),
+        logged(ChangelogNormalize(ignore_columns="name")),
+        logged(where="id > 0"),
+    ] == [1, 0, 0]
 
 
-def test_table_that_is_merged_at_an_interval_whatever_fails(sync: TableSync, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_that_is_merged_at_an_interval_whatever_fails(
+    sync: TableSync, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     story, target = Story(Random(5)), DeltaTarget(str(sync.folder / "lake" / "orders"))
     options = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers, "maxOffsetsPerTrigger": 25}
 

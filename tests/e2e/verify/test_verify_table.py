@@ -1,4 +1,4 @@
-"""`verify_table` with real databases: what is equal, each kind of difference, and writers at the same time."""
+"""`verify_table` on real databases: equality, each kind of difference, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ from tests.support.servers.local_databases import LocalPostgres
 from tests.support.servers.local_source import LocalSource, repeating
 from tests.support.sinking import table_name
 
-COLUMNS = "name STRING, price DECIMAL(12,3), f FLOAT, d DOUBLE, day DATE, local TIMESTAMP_NTZ, moment TIMESTAMP, bin BINARY, doc STRING"
+COLUMNS = (
+    "name STRING, price DECIMAL(12,3), f FLOAT, d DOUBLE, day DATE, local TIMESTAMP_NTZ, moment "
+    "TIMESTAMP, bin BINARY, doc STRING"
+)
 VALUES = (
-    "'a', 1.50, CAST(1.1 AS FLOAT), 0.1D, DATE'2026-11-24', TIMESTAMP_NTZ'2026-03-29 02:30:00.123456', "
-    "TIMESTAMP'2026-10-25 00:30:00.000001Z', X'00FF', '{\"b\":[1,2],\"a\":null}'"
+    "'a', 1.50, CAST(1.1 AS FLOAT), 0.1D, DATE'2026-11-24', TIMESTAMP_NTZ'2026-03-29 "
+    "02:30:00.123456', TIMESTAMP'2026-10-25 00:30:00.000001Z', X'00FF', '{\"b\":[1,2],\"a\":null}'"
 )
 CHANGED = {
     "name": "'A'",
@@ -43,12 +46,13 @@ CHANGED = {
     "doc": '\'{"b":[2,1],"a":null}\'',
 }
 MARIADB = (
-    "id INT PRIMARY KEY, name VARCHAR(20) CHARACTER SET utf8mb4, price DECIMAL(10,2), f FLOAT, d DOUBLE, day DATE, local DATETIME(6), "
-    "moment TIMESTAMP(6) NULL, bin VARBINARY(9), doc TEXT CHARACTER SET utf8mb4"
+    "id INT PRIMARY KEY, name VARCHAR(20) CHARACTER SET utf8mb4, price DECIMAL(10,2), f FLOAT, d "
+    "DOUBLE, day DATE, local DATETIME(6), moment TIMESTAMP(6) NULL, bin VARBINARY(9), doc TEXT "
+    "CHARACTER SET utf8mb4"
 )
 POSTGRES = (
-    "id INT PRIMARY KEY, name VARCHAR(20), price NUMERIC(10,2), f REAL, d DOUBLE PRECISION, day DATE, local TIMESTAMP, "
-    "moment TIMESTAMPTZ, bin BYTEA, doc JSONB"
+    "id INT PRIMARY KEY, name VARCHAR(20), price NUMERIC(10,2), f REAL, d DOUBLE PRECISION, day "
+    "DATE, local TIMESTAMP, moment TIMESTAMPTZ, bin BYTEA, doc JSONB"
 )
 
 
@@ -67,11 +71,19 @@ class Database:
                     connection.execute(statement)
 
     def source(self, table: str) -> JdbcSource:
-        return JdbcSource(self.server.url, table, user=self.server.user, password=self.server.password)
+        return JdbcSource(
+            self.server.url, table, user=self.server.user, password=self.server.password
+        )
 
     def table(self, rows: int = 3) -> str:
         """Create a table with a column of each family of types; its last row is NULL."""
-        name, values = table_name(), "'a', 1.5, 1.1, 0.1, '2026-11-24', '2026-03-29 02:30:00.123456', '2026-10-25 00:30:00.000001"
+        name, values = (
+            table_name(),
+            (
+                "'a', 1.5, 1.1, 0.1, '2026-11-24', '2026-03-29 02:30:00.123456', '2026-10-25 "
+                "00:30:00.000001"
+            ),
+        )
         if self.kind == "mariadb":
             values += "', x'00ff', '{\"b\":[1,2],\"a\":null}'"
         else:
@@ -107,7 +119,10 @@ def delta(spark: SparkSession, tmp_path: Path) -> Callable[[int], DeltaTarget]:
         spark.sql(f"CREATE TABLE {target.sql_name} (id BIGINT, {COLUMNS}) USING delta")
         # One commit.
         nulls = ", ".join(["NULL"] * len(CHANGED))
-        spark.sql(f"INSERT INTO {target.sql_name} SELECT id, {VALUES} FROM range(1, {rows}) UNION ALL SELECT {rows}, {nulls}")
+        spark.sql(
+            f"INSERT INTO {target.sql_name} SELECT id, {VALUES} FROM range(1, {rows}) UNION ALL "
+            f"SELECT {rows}, {nulls}"
+        )
         return target
 
     return create
@@ -127,7 +142,12 @@ def test_equal_tables_with_every_family_of_types_and_empty_ones(
 ) -> None:
     source, target = database.table(), delta()
     result = verify(spark, database.source(source), target)
-    assert (result.equal, result.source_rows, result.target_rows, result.rechecked) == (True, 3, 3, 0), str(result)
+    assert (result.equal, result.source_rows, result.target_rows, result.rechecked) == (
+        True,
+        3,
+        3,
+        0,
+    ), str(result)
     assert len(result.columns) == 10
     assert result
     assert result.position in str(result)
@@ -145,7 +165,8 @@ def test_changed_missing_extra_and_duplicate_rows_are_found(
     source, target = database.table(rows), delta(rows)
     # A row for each column, in which only that value is another.
     changes = [
-        f"{column} = CASE id WHEN {number} THEN {value} ELSE {column} END" for number, (column, value) in enumerate(CHANGED.items(), 1)
+        f"{column} = CASE id WHEN {number} THEN {value} ELSE {column} END"
+        for number, (column, value) in enumerate(CHANGED.items(), 1)
     ]
     spark.sql(f"UPDATE {target.sql_name} SET {', '.join(changes)} WHERE id <= {len(CHANGED)}")
     spark.sql(f"DELETE FROM {target.sql_name} WHERE id = {missing}")
@@ -153,7 +174,12 @@ def test_changed_missing_extra_and_duplicate_rows_are_found(
     result = verify(spark, database.source(source), target)
     changed = [("different", str(number), (column,)) for number, column in enumerate(CHANGED, 1)]
     assert [each for each in found(result) if each[0] == "different"] == changed
-    kinds = [("missing", str(missing), ()), ("extra", "77", ()), ("duplicate", str(rows), ()), ("extra", None, ())]
+    kinds = [
+        ("missing", str(missing), ()),
+        ("extra", "77", ()),
+        ("duplicate", str(rows), ()),
+        ("extra", None, ()),
+    ]
     assert sorted(found(result), key=str) == sorted([*changed, *kinds], key=str)
     assert (result.equal, result.is_complete) == (False, True)
     assert result.counts == {"different": len(CHANGED), "missing": 1, "extra": 2, "duplicate": 1}
@@ -161,61 +187,99 @@ def test_changed_missing_extra_and_duplicate_rows_are_found(
     assert "NOT equal" in str(result)
 
 
-def test_repair_merges_the_rows_that_differ(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_repair_merges_the_rows_that_differ(
+    spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]
+) -> None:
     rows = len(CHANGED) + 3
     source, target = database.table(rows), delta(rows)
     spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN loaded STRING")
     changes = [
-        f"{column} = CASE id WHEN {number} THEN {value} ELSE {column} END" for number, (column, value) in enumerate(CHANGED.items(), 1)
+        f"{column} = CASE id WHEN {number} THEN {value} ELSE {column} END"
+        for number, (column, value) in enumerate(CHANGED.items(), 1)
     ]
-    spark.sql(f"UPDATE {target.sql_name} SET loaded = 'mine', {', '.join(changes)} WHERE id <= {len(CHANGED)}")
+    spark.sql(
+        f"UPDATE {target.sql_name} SET loaded = 'mine', {', '.join(changes)} WHERE id <= "
+        f"{len(CHANGED)}"
+    )
     spark.sql(f"DELETE FROM {target.sql_name} WHERE id = {rows - 1}")
     spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), ({rows})")
     before = spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count()
     result = verify(spark, database.source(source), target, repair="merge")
-    assert (result.equal, result.repaired, result.differences) == (True, len(CHANGED) + 3, ()), str(result)
+    assert (result.equal, result.repaired, result.differences) == (True, len(CHANGED) + 3, ()), str(
+        result
+    )
     assert f"repaired         {len(CHANGED) + 3} keys" in str(result)
-    # One commit for the duplicate, one for all others; and columns that only the target has keep their values.
+    # One commit for the duplicate, one for all others; and columns that only the target has keep
+    # their values.
     assert spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count() == before + 2
     assert spark.table(target.sql_name).where("loaded = 'mine'").count() == len(CHANGED)
     assert verify(spark, database.source(source), target, repair="merge").repaired == 0
     assert spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count() == before + 2
 
 
-def test_repair_by_a_signal_to_debezium(spark: SparkSession, postgresql: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_repair_by_a_signal_to_debezium(
+    spark: SparkSession, postgresql: Database, delta: Callable[..., DeltaTarget]
+) -> None:
     source, target, signals = postgresql.table(5), delta(5), table_name()
-    postgresql.run(f"CREATE TABLE {signals} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))")
+    postgresql.run(
+        f"CREATE TABLE {signals} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data "
+        "VARCHAR(2048))"
+    )
     signal = DebeziumSignal(f"public.{signals}")
     assert verify(spark, postgresql.source(source), target, repair=signal).repaired == 0
     spark.sql(f"DELETE FROM {target.sql_name} WHERE id IN (2, 3)")
     spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77)")
     result = verify(spark, postgresql.source(source), target, repair=signal)
-    assert (result.equal, result.repaired, result.counts["missing"], result.counts["extra"]) == (False, 2, 2, 1)
+    assert (result.equal, result.repaired, result.counts["missing"], result.counts["extra"]) == (
+        False,
+        2,
+        2,
+        1,
+    )
     with JdbcConnection.open(spark, postgresql.source(source)) as connection:
         ((kind, data),) = connection.rows(f"SELECT type, data FROM {signals}")
         request = json.loads(data)
         condition = request["additional-conditions"][0]["filter"]
-        assert sorted(connection.rows(f"SELECT id FROM {source} WHERE {condition}")) == [("2",), ("3",)]
-    assert (kind, request["type"], request["data-collections"]) == ("execute-snapshot", "incremental", [f"public.{source}"])
+        assert sorted(connection.rows(f"SELECT id FROM {source} WHERE {condition}")) == [
+            ("2",),
+            ("3",),
+        ]
+    assert (kind, request["type"], request["data-collections"]) == (
+        "execute-snapshot",
+        "incremental",
+        [f"public.{source}"],
+    )
     assert request["additional-conditions"][0]["data-collection"] == f"public.{source}"
 
 
-def test_database_targets(spark: SparkSession, database: Database, maria: Database, postgresql: Database) -> None:
+def test_database_targets(
+    spark: SparkSession, database: Database, maria: Database, postgresql: Database
+) -> None:
     name = database.table()
     for other in (maria, postgresql):
         target = other.source(other.table())
-        if database.kind == "mariadb" and other is postgresql:  # JSON text in the source's spelling, which is text too
+        if (
+            database.kind == "mariadb" and other is postgresql
+        ):  # JSON text in the source's spelling, which is text too
             other.run(
                 f"ALTER TABLE {target.table} ALTER doc TYPE text",
                 f"""UPDATE {target.table} SET doc = '{{"b":[1,2],"a":null}}' WHERE id < 3""",
             )
         assert verify(spark, database.source(name), target).equal
-        other.run(f"UPDATE {target.table} SET name = '' WHERE id = 1", f"DELETE FROM {target.table} WHERE id = 3")
-        assert found(verify(spark, database.source(name), target)) == [("different", "1", ("name",)), ("missing", "3", ())]
+        other.run(
+            f"UPDATE {target.table} SET name = '' WHERE id = 1",
+            f"DELETE FROM {target.table} WHERE id = 3",
+        )
+        assert found(verify(spark, database.source(name), target)) == [
+            ("different", "1", ("name",)),
+            ("missing", "3", ()),
+        ]
 
 
 @pytest.mark.iceberg
-def test_iceberg_target(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_iceberg_target(
+    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
+) -> None:
     source, target = maria.source(maria.table()), IcebergTarget(f"lake.db.{table_name()}")
     spark.sql(f"CREATE TABLE {target.sql_name} USING iceberg AS SELECT * FROM {delta().sql_name}")
     assert verify(spark, source, target.name).equal
@@ -223,26 +287,33 @@ def test_iceberg_target(spark: SparkSession, maria: Database, delta: Callable[..
     assert found(verify(spark, source, target)) == [("different", "1", ("name",))]
 
 
-def test_keys_of_text_bytes_and_times_and_null_and_empty_text(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+def test_keys_of_text_bytes_and_times_and_null_and_empty_text(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
     name, target = table_name(), DeltaTarget(str(tmp_path / "keys"))
     maria = database.kind == "mariadb"
     types = ("VARBINARY(9)", "DATETIME") if maria else ("BYTEA", "TIMESTAMP")
     zero, backslash = ("x'00ff'", "\\\\") if maria else ("'\\x00ff'", "\\")
     key = f"{zero}, '2026-01-01 00:00:00'"
     database.run(
-        f"CREATE TABLE {name} (t VARCHAR(20) NOT NULL, bin {types[0]} NOT NULL, at {types[1]} NOT NULL, a VARCHAR(9), b VARCHAR(9), "
-        "PRIMARY KEY (t, bin, at))",
-        f"INSERT INTO {name} VALUES ('it''s {backslash}', {key}, '', 'x'), ('2', {key}, NULL, 'x'), ('3', {key}, 'ab', 'c'), "
-        f"('4', {key}, 'same', NULL)",
+        f"CREATE TABLE {name} (t VARCHAR(20) NOT NULL, bin {types[0]} NOT NULL, at {types[1]} NOT "
+        "NULL, a VARCHAR(9), b VARCHAR(9), PRIMARY KEY (t, bin, at))",
+        f"INSERT INTO {name} VALUES ('it''s {backslash}', {key}, '', 'x'), ('2', {key}, NULL, "
+        f"'x'), ('3', {key}, 'ab', 'c'), ('4', {key}, 'same', NULL)",
     )
-    spark.sql(f"CREATE TABLE {target.sql_name} (t STRING, bin BINARY, at TIMESTAMP_NTZ, a STRING, b STRING) USING delta")
+    spark.sql(
+        f"CREATE TABLE {target.sql_name} (t STRING, bin BINARY, at TIMESTAMP_NTZ, a STRING, b "
+        "STRING) USING delta"
+    )
     key = "X'00FF', TIMESTAMP_NTZ'2026-01-01 00:00:00'"
     spark.sql(
-        f"INSERT INTO {target.sql_name} VALUES (concat('it', chr(39), 's ', chr(92)), {key}, NULL, 'x'), ('2', {key}, 'x', NULL), "
-        f"('3', {key}, 'a', 'bc'), ('4', {key}, 'same', NULL)"
+        f"INSERT INTO {target.sql_name} VALUES (concat('it', chr(39), 's ', chr(92)), {key}, NULL, "
+        f"'x'), ('2', {key}, 'x', NULL), ('3', {key}, 'a', 'bc'), ('4', {key}, 'same', NULL)"
     )
     result = verify(spark, database.source(name), target)
-    assert sorted((each.kind, dict(each.key)["t"], each.columns) for each in result.differences) == [
+    assert sorted(
+        (each.kind, dict(each.key)["t"], each.columns) for each in result.differences
+    ) == [
         ("different", "2", ("a", "b")),
         ("different", "3", ("a", "b")),
         ("different", "it's \\", ("a",)),
@@ -253,7 +324,11 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     """A writer changes the source all the time, and a copy follows half a second later, or more."""
     name, target = table_name(), f"{table_name()}_copy"
     create = "(id INT PRIMARY KEY, v INT)"
-    numbers = "SELECT seq, 0 FROM seq_1_to_2000" if database.kind == "mariadb" else "SELECT n, 0 FROM generate_series(1, 2000) AS n"
+    numbers = (
+        "SELECT seq, 0 FROM seq_1_to_2000"
+        if database.kind == "mariadb"
+        else "SELECT n, 0 FROM generate_series(1, 2000) AS n"
+    )
     for table in (name, target):
         database.run(f"CREATE TABLE {table} {create}", f"INSERT INTO {table} {numbers}")
     written: deque[tuple[float, list[str]]] = deque()
@@ -262,10 +337,14 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     def write() -> None:
         number = next(turns)
         key = number * 37 % 2000
-        statements = [f"UPDATE {{}} SET v = {number} WHERE id = {key}", f"DELETE FROM {{}} WHERE id = {key + 1}"]
+        statements = [
+            f"UPDATE {{}} SET v = {number} WHERE id = {key}",
+            f"DELETE FROM {{}} WHERE id = {key + 1}",
+        ]
         statements.append(f"INSERT INTO {{}} VALUES ({3000 + number}, {number})")
         database.run(*(each.format(name) for each in statements))
-        # A copy that is as late as the comparison reads it after the source needs no second look, so the lag grows with each comparison.
+        # A copy that is as late as the comparison reads it after the source needs no second look,
+        # so the lag grows with each comparison.
         written.append((time.monotonic() + 0.5 + len(results) / 4, statements))
         follow(time.monotonic())
 
@@ -284,43 +363,60 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     assert found(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
 
 
-def test_a_key_whose_source_keeps_changing_is_unsettled(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_a_key_whose_source_keeps_changing_is_unsettled(
+    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
+) -> None:
     source, target, numbers = maria.table(), delta(), count(1)
-    with repeating(lambda: maria.run(f"UPDATE {source} SET price = {next(numbers)} WHERE id = 1"), pause=0.01):
+    with repeating(
+        lambda: maria.run(f"UPDATE {source} SET price = {next(numbers)} WHERE id = 1"), pause=0.01
+    ):
         result = verify(spark, maria.source(source), target, max_lag_seconds=0.5)
     assert (result.equal, result.unsettled, result.differences) == (None, 1, ())
     assert "not known" in str(result)
     assert not result
 
 
-def test_selected_rows_and_columns(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_selected_rows_and_columns(
+    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
+) -> None:
     source, target = maria.table(), delta()
     spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN deleted_at TIMESTAMP")
     spark.sql(f"INSERT INTO {target.sql_name} (id, deleted_at) VALUES (9, now())")
     spark.sql(f"UPDATE {target.sql_name} SET name = 'other'")
-    result = verify(spark, maria.source(source), target, exclude="name", target_where="deleted_at IS NULL")
+    result = verify(
+        spark, maria.source(source), target, exclude="name", target_where="deleted_at IS NULL"
+    )
     assert (result.equal, result.not_compared) == (True, ("name", "deleted_at"))
 
 
-def test_what_cannot_be_compared_is_refused(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_what_cannot_be_compared_is_refused(
+    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
+) -> None:
     source, target = maria.source(maria.table()), delta()
     refused: list[tuple[dict[str, Any], str]] = [
         ({"keys": "nothing"}, r"keys: .* has no column `nothing`"),
         ({"exclude": "id"}, "`id` is part of the key"),
         ({"repair": True}, r"repair is True: pass 'merge', DebeziumSignal"),
-        ({"repair": "merge", "target_where": "id > 0"}, "repair='merge' and target_where cannot be combined"),
+        (
+            {"repair": "merge", "target_where": "id > 0"},
+            "repair='merge' and target_where cannot be combined",
+        ),
     ]
     for options, text in refused:
         with pytest.raises(ArgumentError, match=text):
             verify(spark, source, target, **options)
     with pytest.raises(TargetError):
         verify(spark, source, DeltaTarget("nothing_there"))
-    spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    spark.sql(
+        f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
     spark.sql(f"ALTER TABLE {target.sql_name} DROP COLUMN day")
     with pytest.raises(SchemaError, match="has no column `day`"):
         verify(spark, source, target)
     spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN day BINARY")
-    with pytest.raises(SchemaError, match="column `day` is DATE in the source and BINARY in the target"):
+    with pytest.raises(
+        SchemaError, match="column `day` is DATE in the source and BINARY in the target"
+    ):
         verify(spark, source, target)
 
 
@@ -335,14 +431,27 @@ def test_no_error_or_repr_has_the_password(spark: SparkSession, database: Databa
         JdbcSource("jdbc:mysql://u:s3cret@db/shop", "t")
 
 
-def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+def test_the_command_exits_as_cmp_does(
+    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
+) -> None:
     source, target = maria.table(), delta()
-    given = ["verify", maria.server.url, source, target.name, "--user", maria.server.user, "--max-lag", "0"]
+    given = [
+        "verify",
+        maria.server.url,
+        source,
+        target.name,
+        "--user",
+        maria.server.user,
+        "--max-lag",
+        "0",
+    ]
     password = {"CDC_SOURCE_PASSWORD": maria.server.password}
     done = quick(*given, **password)
     assert (done.code, done.out.splitlines()[0].startswith("equal: ")) == (0, True), done.err
     spark.sql(f"UPDATE {target.sql_name} SET name = 'x' WHERE id = 1")
-    done = quick(*given, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password)
+    done = quick(
+        *given, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password
+    )
     assert done.code == 1, done.err
     result = json.loads(done.out)
     assert (result["equal"], result["counts"]["different"]) == (False, 1)
@@ -350,16 +459,25 @@ def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, del
     done = quick(*given, "--repair", **password)
     assert (done.code, "repaired         1 keys" in done.out) == (0, True), done.err
     done = quick(*given, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
-    assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (2, True, False)
+    assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (
+        2,
+        True,
+        False,
+    )
     done = quick(*given[:3], "nothing_there", *given[4:], **password)
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
-def test_names_that_differ_in_case_alone_are_refused(spark: SparkSession, postgresql: Database) -> None:
+def test_names_that_differ_in_case_alone_are_refused(
+    spark: SparkSession, postgresql: Database
+) -> None:
     name = table_name()
     postgresql.run(f'CREATE TABLE {name} (id INT PRIMARY KEY, tx INT, "TX" INT)')
     source = postgresql.source(name)
-    with pytest.raises(SchemaError, match=f"{name} has the columns `tx` and `TX`, whose names Spark cannot tell apart"):
+    with pytest.raises(
+        SchemaError,
+        match=f"{name} has the columns `tx` and `TX`, whose names Spark cannot tell apart",
+    ):
         verify(spark, source, source)
 
 
@@ -367,7 +485,8 @@ def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
     names = [table_name(), table_name()]
     for name in names:
         maria.run(
-            f"CREATE TABLE {name} (id INT PRIMARY KEY, flag BIT(1), bits BIT(9))", f"INSERT INTO {name} VALUES (1, b'1', b'100000001')"
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, flag BIT(1), bits BIT(9))",
+            f"INSERT INTO {name} VALUES (1, b'1', b'100000001')",
         )
     source, target = (maria.source(name) for name in names)
     assert verify(spark, source, target).equal

@@ -1,4 +1,4 @@
-"""A run with ``availableNow``: the target is fixed when it starts, and is reached in several micro-batches."""
+"""Runs with ``availableNow``: a target fixed at the start, and reached in several micro-batches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ from typing import Any
 import pytest
 
 from capture.spark_versions import ReadAllAvailable
-from tests.support.servers.local_source import LATEST, SMALL, LocalSource, Replica, Stream, repeating
+from tests.support.servers.local_source import (
+    LATEST,
+    SMALL,
+    LocalSource,
+    Replica,
+    Stream,
+    repeating,
+)
 
 JOINING = SMALL | {"scan.newly-added-table.enabled": "true"}
 
 
 def made(source: LocalSource, name: str, rows: int = 60) -> dict[str, str]:
-    source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {name} SELECT seq, 0 FROM seq_1_to_{rows}")
+    source.run(
+        f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO {name} SELECT seq, 0 FROM seq_1_to_{rows}",
+    )
     return source.options(name, **SMALL)
 
 
@@ -44,11 +54,15 @@ def test_a_run_gives_the_table_as_it_was_at_the_start(source: LocalSource) -> No
 
     again = started(source.options("as_it_was", **SMALL), stream.start)
     for batch in again.run():
-        replica.apply([{name: value for name, value in row.items() if name != "w"} for row in batch])
+        replica.apply(
+            [{name: value for name, value in row.items() if name != "w"} for row in batch]
+        )
     assert replica.contents() == {row[:2] for row in source.rows("as_it_was")}
 
 
-def test_runs_end_while_a_writer_is_active_and_neither_lose_nor_repeat_a_row(source: LocalSource) -> None:
+def test_runs_end_while_a_writer_is_active_and_neither_lose_nor_repeat_a_row(
+    source: LocalSource,
+) -> None:
     options, replica, batches = made(source, "busy"), Replica("id"), 0
     start, dice = None, random.Random(1)
 
@@ -63,7 +77,9 @@ def test_runs_end_while_a_writer_is_active_and_neither_lose_nor_repeat_a_row(sou
     with repeating(write, pause=0.01):
         for stops in (2, 1, 50, 50, 50):
             stream = started(options, start)
-            for batch in islice(stream.run(), stops):  # the first runs are stopped within the snapshot
+            for batch in islice(
+                stream.run(), stops
+            ):  # the first runs are stopped within the snapshot
                 replica.apply(batch)
                 batches += 1
             start = stream.start
@@ -82,13 +98,17 @@ def test_the_log_up_to_the_target_is_several_batches(source: LocalSource) -> Non
     again = started(options, stream.start)
     source.run("UPDATE logged SET v = 4 WHERE id = 1")
     assert [[row["v"] for row in batch] for batch in again.run()] == [[0, 1], [1, 2], [2, 3]]
-    assert [[row["v"] for row in batch] for batch in started(options, again.start).run()] == [[3, 4]]
+    assert [[row["v"] for row in batch] for batch in started(options, again.start).run()] == [
+        [3, 4]
+    ]
 
 
 def test_a_run_moves_to_its_target_if_only_other_tables_changed(source: LocalSource) -> None:
     options = made(source, "unchanged_run", 2) | LATEST
     first = started(options)
-    source.run("CREATE TABLE changed_run (id INT PRIMARY KEY)", "INSERT INTO changed_run VALUES (1)")
+    source.run(
+        "CREATE TABLE changed_run (id INT PRIMARY KEY)", "INSERT INTO changed_run VALUES (1)"
+    )
     stream = started(options, first.start)
     assert list(stream.run()) == [[]]
     assert stream.start["pos"] > first.start["pos"]
@@ -104,7 +124,9 @@ def test_a_table_joins_the_run_if_it_existed_at_the_start(source: LocalSource) -
     made(source, "joining_3", 2)
     stream = started(options, start.start)
     source.run("ALTER TABLE joining_3 ADD INDEX (v), ADD CHECK (v < 100)")
-    source.run("ALTER TABLE joining_3 DROP COLUMN v", "ALTER TABLE joining_3 ADD COLUMN v INT FIRST")
+    source.run(
+        "ALTER TABLE joining_3 DROP COLUMN v", "ALTER TABLE joining_3 ADD COLUMN v INT FIRST"
+    )
     made(source, "joining_4", 2)
     source.run("INSERT INTO joining_2 VALUES (3, 0)")
     assert tables(stream.run()) == [("joining_2", 1), ("joining_2", 2)]

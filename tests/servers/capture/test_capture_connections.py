@@ -19,10 +19,16 @@ from tests.support.servers.local_source import SMALL, EncryptedSource, LocalSour
 def test_reading_continues_after_its_connections_are_killed(source: LocalSource, kind: str) -> None:
     name, rows = f"killed_{kind.lower()}", 15 if kind == "Chunks" else 12_000
     fill = f"INSERT INTO {name} SELECT seq, REPEAT('x', 2000) FROM seq_1_to_{rows}"
-    # The size of chunks follows from the server's estimate of the number of rows, which it updates some time after an INSERT.
+    # The size of chunks follows from the server's estimate of the number of rows, which it updates
+    # some time after an INSERT.
     analyze = f"ANALYZE TABLE {name}"
-    source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v TEXT)", *([fill, analyze] if kind == "Chunks" else []))
-    stream = Stream(source.options(name, **SMALL, **{"scan.snapshot.parallelism": "1", "server-id": "901-902"}))
+    source.run(
+        f"CREATE TABLE {name} (id INT PRIMARY KEY, v TEXT)",
+        *([fill, analyze] if kind == "Chunks" else []),
+    )
+    stream = Stream(
+        source.options(name, **SMALL, **{"scan.snapshot.parallelism": "1", "server-id": "901-902"})
+    )
     if kind == "Log":
         assert stream.batch() == []
         source.run(fill)
@@ -106,7 +112,9 @@ def test_given_ca_verifies_the_server(encrypted: EncryptedSource) -> None:
     assert [row["id"] for row in stream.batch()] == [2]
     for some_options in (options, options | {"ssl.ca": str(encrypted.trusted)}):
         with connect(read_options(some_options)) as server:
-            selector = Selector(server, read_options(some_options), *read_tables(server, read_options(some_options)))
+            selector = Selector(
+                server, read_options(some_options), *read_tables(server, read_options(some_options))
+            )
             assert selector.select("TRUE").to_pylist() == [{"id": "1"}, {"id": "2"}]
             assert (selector.by_arrow, selector.encrypted) == (True, True)
     with pytest.raises(ServerUnavailableError, match="certificate verify failed"):

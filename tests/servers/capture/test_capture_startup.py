@@ -13,8 +13,14 @@ from tests.support.servers.local_source import SMALL, LocalSource, Stream, every
 
 
 def begun(source: LocalSource, mode: str, **more: str) -> list[int]:
-    """Return the keys that a capture of ``startup`` inserts, including a row that is inserted and deleted after its start."""
-    stream, ids = Stream(source.options("startup", **SMALL, **{"scan.startup.mode": mode}, **more)), []
+    """Return the keys that a capture of ``startup`` inserts.
+
+    They include the key of a row that is inserted and deleted after the start of the capture.
+    """
+    stream, ids = (
+        Stream(source.options("startup", **SMALL, **{"scan.startup.mode": mode}, **more)),
+        [],
+    )
     source.run("INSERT INTO startup VALUES (9)", "DELETE FROM startup WHERE id = 9")
     while rows := stream.batch():
         ids += [row["id"] for row in rows if row["row_kind"] == "+I"]
@@ -35,7 +41,10 @@ def test_each_mode_starts_at_its_position(source: LocalSource) -> None:
     time.sleep(1.1)  # timestamps in the log are whole seconds
     now = run_query(options, lambda server: str(server.value("SELECT UNIX_TIMESTAMP() * 1000")))
     source.run("INSERT INTO startup VALUES (3)")
-    offset = {"scan.startup.specific-offset.file": at.file, "scan.startup.specific-offset.pos": str(at.pos)}
+    offset = {
+        "scan.startup.specific-offset.file": at.file,
+        "scan.startup.specific-offset.pos": str(at.pos),
+    }
     assert begun(source, "initial") == [1, 2, 3]  # row 9 is deleted before the snapshot is planned
     assert begun(source, "latest-offset") == [9]
     assert begun(source, "specific-offset", **offset)[:1] == [3]
@@ -46,9 +55,14 @@ def test_each_mode_starts_at_its_position(source: LocalSource) -> None:
 
 def test_offset_in_a_missing_file_raises_an_error(source: LocalSource) -> None:
     source.run("CREATE TABLE IF NOT EXISTS startup (id INT PRIMARY KEY)")
-    offset = {"scan.startup.specific-offset.file": "binlog.009999", "scan.startup.specific-offset.pos": "4"}
+    offset = {
+        "scan.startup.specific-offset.file": "binlog.009999",
+        "scan.startup.specific-offset.pos": "4",
+    }
     stream = Stream(source.options("startup", **{"scan.startup.mode": "specific-offset"}, **offset))
-    with pytest.raises(BinlogPurgedError, match=r"ends at binlog.*, before the start position binlog\.009999:4"):
+    with pytest.raises(
+        BinlogPurgedError, match=r"ends at binlog.*, before the start position binlog\.009999:4"
+    ):
         stream.batch()
 
 
@@ -62,8 +76,15 @@ def test_start_before_a_change_of_columns_raises_an_error(source: LocalSource) -
         "INSERT INTO shifted (id, k, v) VALUES (2, 10, 20)",
     )
     place = {"scan.startup.mode": "specific-offset", "scan.startup.specific-offset.file": at.file}
-    with pytest.raises(SchemaChangedError, match=r"`test`\.`shifted` may have had other columns before .*Start there or later") as caught:
-        Stream(source.options("shifted", **place, **{"scan.startup.specific-offset.pos": str(at.pos)}))
+    with pytest.raises(
+        SchemaChangedError,
+        match=r"`test`\.`shifted` may have had other columns before .*Start there or later",
+    ) as caught:
+        Stream(
+            source.options("shifted", **place, **{"scan.startup.specific-offset.pos": str(at.pos)})
+        )
     (named,) = re.findall(r"specific-offset\.pos = ([0-9]+)", str(caught.value))
-    rows = everything(Stream(source.options("shifted", **place, **{"scan.startup.specific-offset.pos": named})))
+    rows = everything(
+        Stream(source.options("shifted", **place, **{"scan.startup.specific-offset.pos": named}))
+    )
     assert [(row["row_kind"], row["id"], row["k"], row["v"]) for row in rows] == [("+I", 2, 10, 20)]

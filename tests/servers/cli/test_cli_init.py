@@ -18,11 +18,30 @@ pytestmark = pytest.mark.kafka
 
 def test_a_job_file_from_topics(kafka: LocalKafka, tmp_path: Path) -> None:
     orders = new_topic(kafka, [maxwell("orders", "insert", {"id": 1})])
-    event = {"database": "shop", "table": "events", "type": "insert", "ts": 1, "data": {"at": 1, "body": "x"}}
+    event = {
+        "database": "shop",
+        "table": "events",
+        "type": "insert",
+        "ts": 1,
+        "data": {"at": 1, "body": "x"},
+    }
     events = new_topic(kafka, [(None, json.dumps(event).encode())])
     path = tmp_path / "job.yaml"
-    done = quick("init", orders, events, "-b", kafka.bootstrap_servers, "--lake", "/lake/shop/", "--output", path)
-    assert (done.code, done.err) == (0, f"wrote {path}: read it, then run it with `cdc run {path}`\n")
+    done = quick(
+        "init",
+        orders,
+        events,
+        "-b",
+        kafka.bootstrap_servers,
+        "--lake",
+        "/lake/shop/",
+        "--output",
+        path,
+    )
+    assert (done.code, done.err) == (
+        0,
+        f"wrote {path}: read it, then run it with `cdc run {path}`\n",
+    )
     job = read_job(path)
     assert job.arguments["topic"] == [orders, events]
     assert job.arguments["format"] == "maxwell-json"
@@ -36,9 +55,18 @@ def test_a_job_file_from_topics(kafka: LocalKafka, tmp_path: Path) -> None:
     assert f"{path} cannot be written: File exists" in done.err
 
 
-def test_a_job_file_has_the_options_that_the_sample_shows(kafka: LocalKafka, tmp_path: Path) -> None:
-    rows = [{"op": "I", "id": 1, "name": "a"}, {"op": "U", "id": 1, "name": "b"}, {"op": "D", "id": 1, "name": "b"}] * 3
-    topic, path = new_topic(kafka, [(None, json.dumps(row).encode()) for row in rows]), tmp_path / "job.yaml"
+def test_a_job_file_has_the_options_that_the_sample_shows(
+    kafka: LocalKafka, tmp_path: Path
+) -> None:
+    rows = [
+        {"op": "I", "id": 1, "name": "a"},
+        {"op": "U", "id": 1, "name": "b"},
+        {"op": "D", "id": 1, "name": "b"},
+    ] * 3
+    topic, path = (
+        new_topic(kafka, [(None, json.dumps(row).encode()) for row in rows]),
+        tmp_path / "job.yaml",
+    )
     done = quick("init", topic, "-b", kafka.bootstrap_servers, "--output", path)
     assert done.code == 0, done.err
     arguments = read_job(path).arguments
@@ -51,9 +79,18 @@ def test_topics_without_a_common_format(kafka: LocalKafka, tmp_path: Path) -> No
     plain = new_topic(kafka, [(None, b"\x00\x01 no message")])
     done = quick("init", plain, "-b", kafka.bootstrap_servers, "--output", tmp_path / "job.yaml")
     assert f"the format of {plain} is not known" in done.err
-    canal = {"type": "INSERT", "database": "shop", "table": "orders", "isDdl": False, "data": [{"id": "1"}], "old": None}
+    canal = {
+        "type": "INSERT",
+        "database": "shop",
+        "table": "orders",
+        "isDdl": False,
+        "data": [{"id": "1"}],
+        "old": None,
+    }
     canal |= {"pkNames": ["id"], "es": 1, "ts": 1}
     other = new_topic(kafka, [(None, json.dumps(canal).encode())])
-    done = quick("init", orders, other, "-b", kafka.bootstrap_servers, "--output", tmp_path / "job.yaml")
+    done = quick(
+        "init", orders, other, "-b", kafka.bootstrap_servers, "--output", tmp_path / "job.yaml"
+    )
     assert f"the topics have several ({orders}: maxwell-json, {other}: canal-json)" in done.err
     assert not (tmp_path / "job.yaml").exists()

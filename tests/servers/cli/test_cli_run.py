@@ -20,9 +20,17 @@ from tests.support.streams import new_topic
 @pytest.mark.slow
 def test_sigterm_ends_the_command(kafka: LocalKafka, tmp_path: Path) -> None:
     topic = new_topic(kafka, [maxwell("orders", "insert", {"id": 1, "name": "a"})])
-    path = job_file(kafka, tmp_path, topic, trigger={"processing_time": "1 second"}, spark={"spark.master": "local[1]"})
+    path = job_file(
+        kafka,
+        tmp_path,
+        topic,
+        trigger={"processing_time": "1 second"},
+        spark={"spark.master": "local[1]"},
+    )
     command = [sys.executable, "-m", "normalize.run", str(path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as job:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
         deadline = time.monotonic() + 120
         while not list((tmp_path / "checkpoint").glob("commits/0")):
             assert job.poll() is None

@@ -16,17 +16,30 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from confluent_kafka.admin import AdminClient
 
 from cdc_formats.topics.kafka import sample_topic
-from normalize.local_kafka import KAFKA_VERSION, LocalKafka, LocalKafkaError, ProducerRecord, broker_jars
+from normalize.local_kafka import (
+    KAFKA_VERSION,
+    LocalKafka,
+    LocalKafkaError,
+    ProducerRecord,
+    broker_jars,
+)
 from tests.support.paths import REPOSITORY
 from tests.support.servers.processes import free_port, listens
 
 pytestmark = pytest.mark.kafka
 
 
-# Details that a careless copy loses: nulls instead of empty values, bytes that are not text, past timestamps.
+# Details that a careless copy loses: nulls instead of empty values, bytes that are not text, past
+# timestamps.
 RECORDED = [
     ProducerRecord(b"1", b'{"id": 1}', 0, 1_500_000_000_000),
-    ProducerRecord(b"2", b'{"id": 2}', 2, 1_500_000_000_001, (("__op", b"c"), ("__op", b"u"), ("trace", None), ("empty", b""))),
+    ProducerRecord(
+        b"2",
+        b'{"id": 2}',
+        2,
+        1_500_000_000_001,
+        (("__op", b"c"), ("__op", b"u"), ("trace", None), ("empty", b"")),
+    ),
     ProducerRecord(b"1", None, 0, 1_499_999_999_999),
     ProducerRecord(None, b"no key", 2, 1),
     ProducerRecord(b"", b"", 0, 4_102_444_800_000),
@@ -64,7 +77,10 @@ def to_base64(data):
 def read(servers, topic):
     """Return the records of a topic, by partition and offset."""
     records = sample_topic(servers, topic, sample=20_000)
-    return by_partition(ProducerRecord(each.key, each.value, each.partition, each.timestamp, each.headers) for each in records)
+    return by_partition(
+        ProducerRecord(each.key, each.value, each.partition, each.timestamp, each.headers)
+        for each in records
+    )
 
 
 def by_partition(records):
@@ -85,16 +101,25 @@ def test_load_recording_into_another_topic_appends(kafka, recording):
 
 def test_load_recording_into_too_few_partitions_is_refused(kafka, recording):
     kafka.create_topic("narrow", partitions=2)
-    with pytest.raises(LocalKafkaError, match=r"'narrow' has 2 partition\(s\), the recording needs 3"):
+    with pytest.raises(
+        LocalKafkaError, match=r"'narrow' has 2 partition\(s\), the recording needs 3"
+    ):
         kafka.load_recording(recording, topic="narrow")
 
 
 def test_load_recording_of_several_topics_keeps_them_apart(kafka, tmp_path):
     path = tmp_path / "all.jsonl"
-    parts = [write_recording(tmp_path / f"{topic}.gz", topic, RECORDED[:1]) for topic in ("left", "right")]
+    parts = [
+        write_recording(tmp_path / f"{topic}.gz", topic, RECORDED[:1])
+        for topic in ("left", "right")
+    ]
     path.write_bytes(b"".join(gzip.decompress(part.read_bytes()) for part in parts))
     assert kafka.load_recording(path) == 2
-    assert read(kafka.bootstrap_servers, "left") == read(kafka.bootstrap_servers, "right") == RECORDED[:1]
+    assert (
+        read(kafka.bootstrap_servers, "left")
+        == read(kafka.bootstrap_servers, "right")
+        == RECORDED[:1]
+    )
     with pytest.raises(LocalKafkaError, match=r"several topics \(left, right\)"):
         kafka.load_recording(path, topic="both")
 
@@ -109,9 +134,14 @@ def test_produce_pairs_keeps_the_order_of_each_key(kafka):
     kafka.create_topic("pairs", partitions=3)
     pairs = [(f"key {i % 10}", f"value {i}") for i in range(5000)]
     assert kafka.produce("pairs", pairs) == 5000
-    found = [(record.key.decode(), record.value.decode()) for record in read(kafka.bootstrap_servers, "pairs")]
+    found = [
+        (record.key.decode(), record.value.decode())
+        for record in read(kafka.bootstrap_servers, "pairs")
+    ]
     for key in {key for key, _ in pairs}:
-        assert [pair for pair in found if pair[0] == key] == [pair for pair in pairs if pair[0] == key]
+        assert [pair for pair in found if pair[0] == key] == [
+            pair for pair in pairs if pair[0] == key
+        ]
 
 
 def test_produce_of_a_large_message_is_accepted(kafka):
@@ -122,9 +152,16 @@ def test_produce_of_a_large_message_is_accepted(kafka):
 
 
 def test_produce_to_an_unknown_topic_is_refused_and_creates_none(kafka):
-    with pytest.raises(LocalKafkaError, match=r"cannot write 1 record\(s\) to 'typo': .*[Uu]nknown topic"):
+    with pytest.raises(
+        LocalKafkaError, match=r"cannot write 1 record\(s\) to 'typo': .*[Uu]nknown topic"
+    ):
         kafka.produce("typo", [("k", "v")])
-    assert "typo" not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics
+    assert (
+        "typo"
+        not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        .list_topics(timeout=30)
+        .topics
+    )
 
 
 def test_produce_to_an_unknown_partition_is_refused(kafka):
@@ -153,10 +190,15 @@ def test_start_on_a_taken_port_is_refused(kafka):
 
 def test_broker_that_ends_at_start_shows_the_end_of_its_log(tmp_path):
     (tmp_path / "data").mkdir()
-    meta = "version=1\nnode.id=9\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\ndirectory.id=Cr2Or7-WplW0BrnPbdDbYg\n"
+    meta = (
+        "version=1\nnode.id=9\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
+        "directory.id=Cr2Or7-WplW0BrnPbdDbYg\n"
+    )
     (tmp_path / "data" / "meta.properties").write_text(meta)
     kafka = LocalKafka(data_dir=tmp_path)
-    with pytest.raises(LocalKafkaError, match=r"(?s)Kafka ended at start; the end of its log:.*node id.* 9"):
+    with pytest.raises(
+        LocalKafkaError, match=r"(?s)Kafka ended at start; the end of its log:.*node id.* 9"
+    ):
         kafka.start()
     with pytest.raises(LocalKafkaError, match="Kafka does not run"):
         kafka.wait()
@@ -180,7 +222,9 @@ sys.stdin.readline()
 """
     process = {"cwd": REPOSITORY, "env": {**os.environ, "TMPDIR": str(tmp_path)}}
     command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **process) as parent:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **process
+    ) as parent:
         port = int(parent.stdout.readline().rpartition(":")[2])
         assert listens(port)
         (home,) = tmp_path.glob("local-kafka-*")
@@ -206,16 +250,31 @@ with LocalKafka(data_dir={str(tmp_path / "data")!r}) as kafka:
 os.kill(child, 9)
 print("stopped")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, timeout=50
+    )
     address, stopped = done.stdout.splitlines()
     assert stopped == "stopped", done.stderr
     assert not listens(int(address.rpartition(":")[2]))
     port = free_port()
-    command = [sys.executable, "-m", "normalize.local_kafka", "--port", str(port), "--data-dir", str(tmp_path / "data")]
+    command = [
+        sys.executable,
+        "-m",
+        "normalize.local_kafka",
+        "--port",
+        str(port),
+        "--data-dir",
+        str(tmp_path / "data"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as terminal:
         try:
-            assert terminal.stdout.readline() == f"Kafka {KAFKA_VERSION} runs at 127.0.0.1:{port}; Ctrl-C stops it\n"
-            assert [(record.key, record.value) for record in read(f"127.0.0.1:{port}", "kept")] == [(b"1", b"x")]
+            assert (
+                terminal.stdout.readline()
+                == f"Kafka {KAFKA_VERSION} runs at 127.0.0.1:{port}; Ctrl-C stops it\n"
+            )
+            assert [(record.key, record.value) for record in read(f"127.0.0.1:{port}", "kept")] == [
+                (b"1", b"x")
+            ]
         finally:
             terminal.send_signal(signal.SIGINT)
     assert terminal.returncode == 0
@@ -233,7 +292,10 @@ def test_terminal_on_a_taken_port_prints_one_line(kafka):
 
 def test_start_without_java_names_the_command_that_installs_it(monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such/folder")
-    with pytest.raises(LocalKafkaError, match=r"Java 17 or newer, /no/such/folder/bin/java is not Java: .* install "):
+    with pytest.raises(
+        LocalKafkaError,
+        match=r"Java 17 or newer, /no/such/folder/bin/java is not Java: .* install ",
+    ):
         LocalKafka().start()
 
 
@@ -259,15 +321,25 @@ def test_a_download_is_one_line_that_a_terminal_rewrites_and_a_log_gets_at_the_e
     (artifact / "tiny-1.0.pom").write_text(
         "<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId><artifactId>tiny</artifactId><version>1.0</version></project>"
     )
-    environment = {**os.environ, "DEFAULT_ARTIFACT_REPOSITORY": (tmp_path / "repository").as_uri(), "COLUMNS": "80"}
-    run = {"cwd": REPOSITORY, "env": environment | {"XDG_CACHE_HOME": str(tmp_path / "log")}, "text": True}
+    environment = {
+        **os.environ,
+        "DEFAULT_ARTIFACT_REPOSITORY": (tmp_path / "repository").as_uri(),
+        "COLUMNS": "80",
+    }
+    run = {
+        "cwd": REPOSITORY,
+        "env": environment | {"XDG_CACHE_HOME": str(tmp_path / "log")},
+        "text": True,
+    }
     done = subprocess.run([sys.executable, "-c", TINY], capture_output=True, **run)
     assert done.stdout == "['tiny-1.0.jar']\n"
     into = tmp_path / "log" / "pyspark-kafka-changelog" / "tiny"
     assert re.fullmatch(rf"Fetched Tiny 1\.0: 1 files, 2 MB, in \d+ s, into {into}\n", done.stderr)
     screen, inner = pty.openpty()
     run["env"]["XDG_CACHE_HOME"] = str(tmp_path / "terminal")
-    subprocess.run([sys.executable, "-c", TINY], stdout=subprocess.DEVNULL, stderr=inner, check=True, **run)
+    subprocess.run(
+        [sys.executable, "-c", TINY], stdout=subprocess.DEVNULL, stderr=inner, check=True, **run
+    )
     os.close(inner)
     shown = os.read(screen, 65536).decode()
     os.close(screen)
@@ -280,7 +352,10 @@ def test_a_download_is_one_line_that_a_terminal_rewrites_and_a_log_gets_at_the_e
 def test_failed_downloads_leave_no_partial_cache(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "nothing & empty").as_uri())
-    with pytest.raises(LocalKafkaError, match=rf"(?s)^cannot fetch Kafka {KAFKA_VERSION}:\n:::: WARNINGS\n.*module not found"):
+    with pytest.raises(
+        LocalKafkaError,
+        match=rf"(?s)^cannot fetch Kafka {KAFKA_VERSION}:\n:::: WARNINGS\n.*module not found",
+    ):
         broker_jars()
     assert list((tmp_path / "pyspark-kafka-changelog").iterdir()) == []
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""Profiles, samples and inferred schemas of topics on a real broker: no side effects, progress and errors."""
+"""Profiles, samples and schemas of real topics: no side effects, progress and errors."""
 
 from __future__ import annotations
 
@@ -41,12 +41,21 @@ def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict
 
 def test_sample_format_and_options_are_used(kafka: Any, topics: dict[str, str]) -> None:
     options = {"table_include": "customers", "config": {"client.id": "me"}}
-    found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], sample=100, format="maxwell-json", progress=False, **options)
+    found = profile_topic(
+        kafka.bootstrap_servers,
+        topics[MAXWELL],
+        sample=100,
+        format="maxwell-json",
+        progress=False,
+        **options,
+    )
     assert (found.records, found.reason, found.connection) == (100, "as given", ("client.id",))
     assert {each.name for each in found.tables} <= {"inventory.customers"}
 
 
-def test_a_progress_bar_names_the_topic(kafka: Any, topics: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_names_the_topic(
+    kafka: Any, topics: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
     profile_topic(kafka.bootstrap_servers, topics[UPSERT], sample=50, progress=True)
     out, err = capfd.readouterr()
     assert out == ""
@@ -70,7 +79,10 @@ def test_offsets_without_a_record_are_counted(kafka: Any) -> None:
 
 
 def test_a_topic_that_cannot_be_sampled_is_an_error(kafka: Any) -> None:
-    with pytest.raises(UnknownTopicError, match=r"^\[UNKNOWN_TOPIC\] topic 'nowhere' does not exist, or this user may not see it"):
+    with pytest.raises(
+        UnknownTopicError,
+        match=r"^\[UNKNOWN_TOPIC\] topic 'nowhere' does not exist, or this user may not see it",
+    ):
         profile_topic(kafka.bootstrap_servers, "nowhere", progress=False)
     with pytest.raises(ArgumentError, match=r"enable\.auto\.commit"):
         profile_topic(kafka.bootstrap_servers, "nowhere", config={"enable.auto.commit": True})
@@ -78,33 +90,59 @@ def test_a_topic_that_cannot_be_sampled_is_an_error(kafka: Any) -> None:
 
 def test_hostile_bytes_of_a_real_record_are_text(kafka: Any) -> None:
     topic = new_topic(kafka, [])
-    value = b'{"type": "insert", "database": "<b>", "table": "\\u001b[31m", "data": {"</td><script>": 1}}'
-    kafka.produce(topic, [ProducerRecord(b"\xff\x1b[2J", value, 0, 1_700_000_000_000, (("<i>\u202e", b"\x1b"),))])
+    value = (
+        b'{"type": "insert", "database": "<b>", "table": "\\u001b[31m", "data": {"</td><script>": '
+        b"1}}"
+    )
+    kafka.produce(
+        topic,
+        [ProducerRecord(b"\xff\x1b[2J", value, 0, 1_700_000_000_000, (("<i>\u202e", b"\x1b"),))],
+    )
     found = profile_topic(kafka.bootstrap_servers, topic, progress=False)
     assert found.headers == {"<i>\u202e": 1}
-    assert not any(bad in found._repr_html_() for bad in ("<b>", "<script", "<i>", "\x1b", "\u202e"))
+    assert not any(
+        bad in found._repr_html_() for bad in ("<b>", "<script", "<i>", "\x1b", "\u202e")
+    )
     assert "\x1b" not in str(found)
 
 
-# ------------------------------------------------------------------------------------------------------ samples and schemas
+# --------------------------------------------------------------------------------------------------
+# samples and schemas
 
 
 def test_a_sample_is_the_beginning_and_the_end_of_each_partition(kafka) -> None:
     topic = f"{new_topic(kafka, [])}-parts"
     kafka.create_topic(topic, partitions=3)
-    kafka.produce(topic, [ProducerRecord(b"k", str(n).encode(), n % 2, 1_700_000_000_000 + n) for n in range(2000)])
+    kafka.produce(
+        topic,
+        [ProducerRecord(b"k", str(n).encode(), n % 2, 1_700_000_000_000 + n) for n in range(2000)],
+    )
     found = sample_topic(kafka.bootstrap_servers, topic, sample=40)
-    offsets = {partition: [record.offset for record in found if record.partition == partition] for partition in range(3)}
-    assert offsets == {0: [*range(10), *range(990, 1000)], 1: [*range(10), *range(990, 1000)], 2: []}
+    offsets = {
+        partition: [record.offset for record in found if record.partition == partition]
+        for partition in range(3)
+    }
+    assert offsets == {
+        0: [*range(10), *range(990, 1000)],
+        1: [*range(10), *range(990, 1000)],
+        2: [],
+    }
     assert [record.value for record in found[:3]] == [b"0", b"2", b"4"]
     assert found[0].timestamp == 1_700_000_000_000
 
 
 def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
     topic = new_topic(kafka, [(b"1", b"a"), (b"2", None), (None, b"")])
-    kafka.produce(topic, [ProducerRecord(b"3", b"c", 0, 1_500_000_000_000, (("h", b"x"), ("h", None)))])
+    kafka.produce(
+        topic, [ProducerRecord(b"3", b"c", 0, 1_500_000_000_000, (("h", b"x"), ("h", None)))]
+    )
     found = sample_topic(kafka.bootstrap_servers, topic)
-    assert [(record.key, record.value) for record in found] == [(b"1", b"a"), (b"2", None), (None, b""), (b"3", b"c")]
+    assert [(record.key, record.value) for record in found] == [
+        (b"1", b"a"),
+        (b"2", None),
+        (None, b""),
+        (b"3", b"c"),
+    ]
     assert found[3].headers == (("h", b"x"), ("h", None))
     assert (found[3].topic, found[3].partition, found[3].offset) == (topic, 0, 3)
 
@@ -112,17 +150,33 @@ def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
 def test_an_empty_topic_gives_no_records_and_no_schema(kafka) -> None:
     topic = new_topic(kafka, [])
     assert sample_topic(kafka.bootstrap_servers, topic) == []
-    with pytest.raises(InferenceError, match=r"the sample has no row of maxwell-json .* or pass schema"):
+    with pytest.raises(
+        InferenceError, match=r"the sample has no row of maxwell-json .* or pass schema"
+    ):
         infer_topic(kafka.bootstrap_servers, topic, format="maxwell-json")
 
 
 def test_a_recorded_topic_gives_the_schema_of_its_table(kafka) -> None:
     topic = f"{new_topic(kafka, [])}-recorded"
     kafka.load_recording(RECORDS / "canal-mariadb-flat.jsonl.gz", topic)
-    found = infer_topic(kafka.bootstrap_servers, topic, format="canal-json", sample=4000, table_include="customers", time_zone="UTC")
+    found = infer_topic(
+        kafka.bootstrap_servers,
+        topic,
+        format="canal-json",
+        sample=4000,
+        table_include="customers",
+        time_zone="UTC",
+    )
     assert found.ddl == (
-        "id INT NOT NULL, name STRING, email STRING, balance DECIMAL(20,4), created TIMESTAMP(3), updated TIMESTAMP_NTZ(6)"
+        "id INT NOT NULL, name STRING, email STRING, balance DECIMAL(20,4), created TIMESTAMP(3), "
+        "updated TIMESTAMP_NTZ(6)"
     )
     assert found.primary_key == ("id",)
-    with pytest.raises(InferenceError, match=r"several tables: .*inventory\.customers \(2357 changes\), .*; choose one with table_include"):
+    with pytest.raises(
+        InferenceError,
+        match=(
+            r"several tables: .*inventory\.customers \(2357 changes\), .*; choose one with "
+            r"table_include"
+        ),
+    ):
         infer_topic(kafka.bootstrap_servers, topic, format="canal-json", sample=4000)

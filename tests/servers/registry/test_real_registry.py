@@ -1,4 +1,4 @@
-"""A real registry: schemas are registered, found, refused and evolved, and written records are read back."""
+"""A real registry: schemas registered, found, refused and evolved, written records read back."""
 
 from __future__ import annotations
 
@@ -25,10 +25,15 @@ def test_written_records_are_read_back(registry: LocalRegistry, user: str) -> No
             key_subject=f"rows{len(user)}-key",
         )
         ddl = "id INT NOT NULL, price DECIMAL(6,2), at TIMESTAMP(3)"
-        encoder, decoder = format.encoder(ddl, unique_key=["id"]), format.decoder(ddl, unique_key=["id"])
+        encoder, decoder = (
+            format.encoder(ddl, unique_key=["id"]),
+            format.decoder(ddl, unique_key=["id"]),
+        )
         old, new = (1, "2.50", 1_500_000), (1, None, None)
         records = [encoder.encode(C, old), encoder.encode(U, new, old), encoder.encode(D, new)]
-        assert [[(change.kind, change.row) for change in decoder.decode(*record)] for record in records] == [
+        assert [
+            [(change.kind, change.row) for change in decoder.decode(*record)] for record in records
+        ] == [
             [(C, old)],
             [(RowKind.UPDATE_BEFORE, old), (U, new)],
             [(D, new)],
@@ -43,13 +48,20 @@ def test_a_schema_has_one_id_under_all_subjects(registry: LocalRegistry) -> None
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": "int"}]}
     number = client.number("one-value", schema, register=True)
     assert client.number("one-value", schema, register=False) == number
-    assert Registry(url=registry.url, retry_seconds=1).client.number("one-value", schema, register=True) == number
+    assert (
+        Registry(url=registry.url, retry_seconds=1).client.number(
+            "one-value", schema, register=True
+        )
+        == number
+    )
     assert client.schema(number).fields(client.schema(number).top) == {"x": {"type": "int"}}
     with pytest.raises(SchemaRegistryError, match="does not have the schema under other-value"):
         client.number("other-value", schema, register=False)
 
 
-def test_the_newest_schemas_of_a_topics_subjects_describe_its_table(registry: LocalRegistry) -> None:
+def test_the_newest_schemas_of_a_topics_subjects_describe_its_table(
+    registry: LocalRegistry,
+) -> None:
     format = get_format("debezium-avro-confluent", url=registry.url).for_topic("said")
     format.encoder("id INT NOT NULL, price DECIMAL(6,2)", unique_key=["id"]).encode(C, (1, "2.50"))
     inferred = infer_subject("said-value", format=format)
@@ -59,21 +71,36 @@ def test_the_newest_schemas_of_a_topics_subjects_describe_its_table(registry: Lo
 
 
 def test_a_schema_that_changes_is_read_by_the_id_of_each_record(registry: LocalRegistry) -> None:
-    options = {"avro_confluent_url": registry.url, "value_avro_confluent_subject": "evolving-value", "value_format": "avro-confluent"}
+    options = {
+        "avro_confluent_url": registry.url,
+        "value_avro_confluent_subject": "evolving-value",
+        "value_format": "avro-confluent",
+    }
     format = get_format("upsert-kafka", **options)
     first = format.encoder("id INT, a STRING", unique_key=["id"]).encode(U, (1, "x"))
     second = format.encoder("id INT, b INT, a STRING", unique_key=["id"]).encode(U, (1, 7, "y"))
     assert first[1][:5] != second[1][:5]
     decoder = format.decoder("id INT, a STRING, b INT", unique_key=["id"])
-    assert [decoder.decode(*record) for record in (first, second)] == [[Change(U, (1, "x", None))], [Change(U, (1, "y", 7))]]
+    assert [decoder.decode(*record) for record in (first, second)] == [
+        [Change(U, (1, "x", None))],
+        [Change(U, (1, "y", 7))],
+    ]
 
 
-def test_an_incompatible_schema_is_refused_with_the_registrys_reason(registry: LocalRegistry) -> None:
+def test_an_incompatible_schema_is_refused_with_the_registrys_reason(
+    registry: LocalRegistry,
+) -> None:
     client = Registry(url=registry.url).client
     client.confluent.set_compatibility("strict-value", "BACKWARD")
     client.number("strict-value", {"type": "record", "name": "S", "fields": []}, register=True)
-    with pytest.raises(SchemaRegistryError, match="answers 409 to registering a schema under strict-value"):
-        client.number("strict-value", {"type": "record", "name": "S", "fields": [{"name": "x", "type": "int"}]}, register=True)
+    with pytest.raises(
+        SchemaRegistryError, match="answers 409 to registering a schema under strict-value"
+    ):
+        client.number(
+            "strict-value",
+            {"type": "record", "name": "S", "fields": [{"name": "x", "type": "int"}]},
+            register=True,
+        )
 
 
 def test_an_unknown_id_is_a_record_error(registry: LocalRegistry) -> None:

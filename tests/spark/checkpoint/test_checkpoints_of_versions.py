@@ -1,4 +1,4 @@
-"""Checkpoints that another version of Spark wrote (`tests.support.jobs.checkpoint_job`) go on in this one."""
+"""Checkpoints of another Spark version (`tests.support.jobs.checkpoint_job`) go on in this one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ from pyspark.errors import PySparkException
 from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.monitoring.explain_error import explain_error
-from tests.support.jobs.checkpoint_job import FOLDER, MOVED, ORDERS, STORES, message, move_source, name, run, table_row, write_files
+from tests.support.jobs.checkpoint_job import (
+    FOLDER,
+    MOVED,
+    ORDERS,
+    STORES,
+    message,
+    move_source,
+    name,
+    run,
+    table_row,
+    write_files,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +37,21 @@ if TYPE_CHECKING:
     ("store", "order"),
     # Short: each version with each store and with each order.
     [
-        pytest.param(store, order, marks=pytest.mark.cross_section if place == ORDERS.index(order) else pytest.mark.soak)
+        pytest.param(
+            store,
+            order,
+            marks=pytest.mark.cross_section if place == ORDERS.index(order) else pytest.mark.soak,
+        )
         for place, store in enumerate(STORES)
         for order in ORDERS
     ],
 )
-@pytest.mark.parametrize("written_by", [known for known in ("4.0", "4.1", "4.2") if known <= pyspark.__version__])
-def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str, store: str, order: str) -> None:
+@pytest.mark.parametrize(
+    "written_by", [known for known in ("4.0", "4.1", "4.2") if known <= pyspark.__version__]
+)
+def test_a_query_continues(
+    spark: SparkSession, tmp_path: Path, written_by: str, store: str, order: str
+) -> None:
     checkpoint, files = tmp_path / "checkpoint", tmp_path / "files"
     shutil.unpack_archive(FOLDER / f"{name(written_by, store, order)}.zip", checkpoint)
     write_files(files)
@@ -44,7 +63,10 @@ def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str,
         message("c", 22, None, table_row(1, "third")),
     ]
     (files / "3.json").write_text("\n".join(lines))
-    changes = [(row.row_kind, row.id, row.name, row.price) for row in run(spark, files, checkpoint, store, order)]
+    changes = [
+        (row.row_kind, row.id, row.name, row.price)
+        for row in run(spark, files, checkpoint, store, order)
+    ]
     price = [Decimal(f"{number}.50") for number in range(3)]
     assert sorted(changes, key=lambda row: (row[1], "+I -U +U -D".index(row[0]))) == [
         ("-U", 0, "second", price[0]),
@@ -52,14 +74,25 @@ def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str,
         ("+I", 1, "third", price[1]),
         ("-D", 2, "first", price[2]),
     ]
-    stored = {row.id: row for row in read_state(spark, str(checkpoint)).where("name IS NOT NULL").collect()}
-    assert {number: row.name for number, row in stored.items()} == {0: "third", 1: "third", 3: "first", 4: "first", 5: "first"}
+    stored = {
+        row.id: row
+        for row in read_state(spark, str(checkpoint)).where("name IS NOT NULL").collect()
+    }
+    assert {number: row.name for number, row in stored.items()} == {
+        0: "third",
+        1: "third",
+        3: "first",
+        4: "first",
+        5: "first",
+    }
     assert stored[3].tags == ["first", None]
     assert stored[3].at == datetime.fromtimestamp(1_700_000_000.000003)
 
 
 @pytest.mark.skipif(pyspark.__version__ < "4.2", reason="Spark 4.2 wrote the checkpoint")
-def test_a_compact_checkpoint_is_refused_with_the_remedy(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_compact_checkpoint_is_refused_with_the_remedy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     checkpoint, files = tmp_path / "checkpoint", tmp_path / "files"
     shutil.unpack_archive(FOLDER / "spark-4.2-hdfs-compact.zip", checkpoint)
     write_files(files)
@@ -74,5 +107,7 @@ def test_a_compact_checkpoint_is_refused_with_the_remedy(spark: SparkSession, tm
         with pytest.raises(PySparkException) as refused:
             call()
         text = explain_error(refused.value)
-        assert text.startswith("[STATE_VERSION] the checkpoint's state is compact (state_layout='compact')")
+        assert text.startswith(
+            "[STATE_VERSION] the checkpoint's state is compact (state_layout='compact')"
+        )
         assert text.endswith("start from a new checkpoint")

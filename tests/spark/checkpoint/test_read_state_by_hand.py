@@ -27,10 +27,22 @@ def test_groups_from_before_and_after_a_schema_change(spark, tmp_path):
     }
     stored_by_hand(spark, groups, tmp_path / "checkpoint")
     state = read_state(spark, str(tmp_path / "checkpoint"))
-    types = {"id": "bigint", "name": "string", "old": "date", "price": "decimal(10,2)", "_key_group": "int", "_written": "timestamp"}
+    types = {
+        "id": "bigint",
+        "name": "string",
+        "old": "date",
+        "price": "decimal(10,2)",
+        "_key_group": "int",
+        "_written": "timestamp",
+    }
     assert dict(state.dtypes) == types
-    seconds = state.selectExpr("id", "name", "cast(old AS STRING)", "price", "unix_millis(_written)")
-    assert rows_of(seconds) == [(1, "a", "2024-10-04", None, None), (2, "b", None, Decimal("1.50"), NOON_MS)]
+    seconds = state.selectExpr(
+        "id", "name", "cast(old AS STRING)", "price", "unix_millis(_written)"
+    )
+    assert rows_of(seconds) == [
+        (1, "a", "2024-10-04", None, None),
+        (2, "b", None, Decimal("1.50"), NOON_MS),
+    ]
 
 
 def test_positions_and_remembered_deletes(spark, tmp_path):
@@ -38,11 +50,28 @@ def test_positions_and_remembered_deletes(spark, tmp_path):
     keys = [pack((number, 20_000)) for number in (1, 2, 3)]
     most = 2**64 - 1
     group = group_of(
-        layout, keys, ["a", None, "c"], [1, None, 3], [20_000, None, 20_000], [1, 2, 0], [5, most, 0], [6, 7, 0], [0, NOON_MS, 0]
+        layout,
+        keys,
+        ["a", None, "c"],
+        [1, None, 3],
+        [20_000, None, 20_000],
+        [1, 2, 0],
+        [5, most, 0],
+        [6, 7, 0],
+        [0, NOON_MS, 0],
     )
     stored_by_hand(spark, {1: group}, tmp_path / "checkpoint")
     state = read_state(spark, str(tmp_path / "checkpoint"))
-    plain = state.selectExpr("id", "name", "cast(day AS STRING)", "_key_group", "unix_millis(_deleted_at)", "_epoch", "_high", "_low")
+    plain = state.selectExpr(
+        "id",
+        "name",
+        "cast(day AS STRING)",
+        "_key_group",
+        "unix_millis(_deleted_at)",
+        "_epoch",
+        "_high",
+        "_low",
+    )
     assert rows_of(plain) == [
         (1, "a", "2024-10-04", 1, None, 1, Decimal(5), Decimal(6)),
         (2, None, "2024-10-04", 1, NOON_MS, 2, Decimal(most), Decimal(7)),
@@ -52,11 +81,19 @@ def test_positions_and_remembered_deletes(spark, tmp_path):
 
 def test_other_stateful_operators_are_distinguished(spark, tmp_path):
     ddl = "row_kind STRING, id INT, name STRING"
-    spark.createDataFrame([("+I", 1, "a"), ("+I", 2, "b")], ddl).write.parquet(str(tmp_path / "rows"))
+    spark.createDataFrame([("+I", 1, "a"), ("+I", 2, "b")], ddl).write.parquet(
+        str(tmp_path / "rows")
+    )
     stream = spark.readStream.schema(ddl).parquet(str(tmp_path / "rows")).dropDuplicates(["id"])
     run_stream(stream.transform(ChangelogNormalize("id", key_groups=2)), tmp_path / "checkpoint")
-    assert rows_of(read_state(spark, str(tmp_path / "checkpoint")), "id", "name") == [(1, "a"), (2, "b")]
-    with pytest.raises(ArgumentError, match=r"operator 1 is not a ChangelogNormalize.* 0 \(applyInPandasWithState\), 1 \(dedupe\)"):
+    assert rows_of(read_state(spark, str(tmp_path / "checkpoint")), "id", "name") == [
+        (1, "a"),
+        (2, "b"),
+    ]
+    with pytest.raises(
+        ArgumentError,
+        match=r"operator 1 is not a ChangelogNormalize.* 0 \(applyInPandasWithState\), 1 \(dedupe\)",
+    ):
         read_state(spark, str(tmp_path / "checkpoint"), operator_id=1)
     with pytest.raises(ArgumentError, match="several stateful operators"):
         rescale(spark, str(tmp_path / "checkpoint"), str(tmp_path / "new"), 4)
@@ -67,15 +104,24 @@ def test_a_folder_without_state_is_an_error_and_is_not_changed(spark, tmp_path):
         read_state(spark, str(tmp_path))
     assert not list(tmp_path.iterdir())
     spark.createDataFrame([(1,)], "id INT").write.parquet(str(tmp_path / "rows"))
-    run_stream(spark.readStream.schema("id INT").parquet(str(tmp_path / "rows")), tmp_path / "checkpoint")
+    run_stream(
+        spark.readStream.schema("id INT").parquet(str(tmp_path / "rows")), tmp_path / "checkpoint"
+    )
     with pytest.raises(ArgumentError, match="has no state"):
         read_state(spark, str(tmp_path / "checkpoint"))
 
 
 def test_a_state_without_rows_has_no_columns(spark, tmp_path):
     ddl = "row_kind STRING, id INT"
-    spark.createDataFrame([("+I", 1), ("-D", 1)], ddl).coalesce(1).write.parquet(str(tmp_path / "rows"))
-    run_stream(spark.readStream.schema(ddl).parquet(str(tmp_path / "rows")).transform(ChangelogNormalize("id")), tmp_path / "checkpoint")
+    spark.createDataFrame([("+I", 1), ("-D", 1)], ddl).coalesce(1).write.parquet(
+        str(tmp_path / "rows")
+    )
+    run_stream(
+        spark.readStream.schema(ddl)
+        .parquet(str(tmp_path / "rows"))
+        .transform(ChangelogNormalize("id")),
+        tmp_path / "checkpoint",
+    )
     with pytest.raises(ArgumentError, match="has no rows after batch 0"):
         read_state(spark, str(tmp_path / "checkpoint"))
 

@@ -1,4 +1,4 @@
-"""`read_state` of a checkpoint that has no micro-batch yet, or whose files are cut, is one sentence."""
+"""One-sentence errors of `read_state` for checkpoints with no micro-batch yet or with cut files."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def test_a_checkpoint_without_a_micro_batch_and_one_with_cut_files(spark, tmp_pa
         read_state(spark, str(begun))
     for file in (cut / "state").rglob("*.delta"):
         file.write_bytes(file.read_bytes()[:10])
-    with pytest.raises(StateDamagedError, match=f"^.STATE_DAMAGED. Spark cannot read the state in {cut}: .*EOFException") as damaged:
+    with pytest.raises(
+        StateDamagedError,
+        match=f"^.STATE_DAMAGED. Spark cannot read the state in {cut}: .*EOFException",
+    ) as damaged:
         read_state(spark, str(cut))
     assert "\n" not in str(damaged.value)

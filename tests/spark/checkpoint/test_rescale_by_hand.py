@@ -21,11 +21,27 @@ def test_positions_deletes_and_times_are_kept_when_groups_are_split(spark, tmp_p
     for number in range(20):
         key = pack((number,))
         name = None if number % 3 == 0 else f"n{number}"
-        groups[key_group_of(key, 2)].append([key, number if name else None, name, NOON_MS, 3, number, 7, 0 if name else NOON_MS + number])
-    data = {group: group_of(layout, *zip(*rows, strict=True), epochs=epochs) for group, rows in groups.items()}
+        groups[key_group_of(key, 2)].append(
+            [
+                key,
+                number if name else None,
+                name,
+                NOON_MS,
+                3,
+                number,
+                7,
+                0 if name else NOON_MS + number,
+            ]
+        )
+    data = {
+        group: group_of(layout, *zip(*rows, strict=True), epochs=epochs)
+        for group, rows in groups.items()
+    }
     stored_by_hand(spark, data, tmp_path / "old")
     rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 8)
-    before, after = (read_state(spark, str(tmp_path / name)).drop("_key_group") for name in ("old", "new"))
+    before, after = (
+        read_state(spark, str(tmp_path / name)).drop("_key_group") for name in ("old", "new")
+    )
     assert rows_of(after) == rows_of(before)
     new = find_state(spark, str(tmp_path / "new")).key_groups(spark).collect()
     assert len(new) > 2

@@ -28,7 +28,9 @@ def run(spark: SparkSession, folder: Path, lines: list[str], *, fails: bool = Fa
     try:
         (folder / "files").mkdir()
         (folder / "files" / "1.json").write_text("\n".join(lines))
-        records = spark.readStream.text(str(folder / "files")).selectExpr("CAST(NULL AS BINARY) AS key", "CAST(value AS BINARY) AS value")
+        records = spark.readStream.text(str(folder / "files")).selectExpr(
+            "CAST(NULL AS BINARY) AS key", "CAST(value AS BINARY) AS value"
+        )
         changes = decode_changelog(
             records,
             format="debezium-json",
@@ -37,13 +39,26 @@ def run(spark: SparkSession, folder: Path, lines: list[str], *, fails: bool = Fa
             metadata={"at": "source.timestamp"},
             mode="FAILFAST" if fails else "DROPMALFORMED",
         )
-        writer = apply_changes(observe_lag(changes, "at", name="orders"), DeltaTarget(str(folder / "table")), keys="id", order_by="at")
-        query = writer.queryName("of_orders").option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+        writer = apply_changes(
+            observe_lag(changes, "at", name="orders"),
+            DeltaTarget(str(folder / "table")),
+            keys="id",
+            order_by="at",
+        )
+        query = (
+            writer.queryName("of_orders")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
         try:
             query.awaitTermination()
         except StreamingQueryException:
             assert fails
-        while listener.registry.get_sample_value("changelog_query_running", {"query": "of_orders"}) != 0:
+        while (
+            listener.registry.get_sample_value("changelog_query_running", {"query": "of_orders"})
+            != 0
+        ):
             time.sleep(0.05)  # Spark calls listeners in a thread of its own
         return listener.registry
     finally:
@@ -58,25 +73,40 @@ def test_lag_and_counts_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
     after = time.time()
 
     def value(name: str, **labels: str) -> float:
-        found: float | None = registry.get_sample_value(f"changelog_{name}", {"query": "of_orders", **labels})
+        found: float | None = registry.get_sample_value(
+            f"changelog_{name}", {"query": "of_orders", **labels}
+        )
         assert found is not None, name
         return found
 
-    oldest, newest = (value("lag_seconds", observation="orders", of=which) for which in ("oldest", "newest"))
-    assert before <= COMMITTED + oldest <= after + 1  # the progress has milliseconds, and its duration is rounded
+    oldest, newest = (
+        value("lag_seconds", observation="orders", of=which) for which in ("oldest", "newest")
+    )
+    assert (
+        before <= COMMITTED + oldest <= after + 1
+    )  # the progress has milliseconds, and its duration is rounded
     assert oldest - newest == pytest.approx(2)
     assert value("records_total") == 4
     assert value("counts_total", observation="changelog_decode", count="RECORDS") == 4
-    assert value("bad_records_total", observation="changelog_decode", condition="MALFORMED_MESSAGE") == 1
+    assert (
+        value("bad_records_total", observation="changelog_decode", condition="MALFORMED_MESSAGE")
+        == 1
+    )
     assert value("batch") == 0
     assert value("state_rows", operator="0 applyInPandasWithState") >= 1
-    assert registry.get_sample_value("changelog_query_failures_total", {"query": "of_orders"}) is None
+    assert (
+        registry.get_sample_value("changelog_query_failures_total", {"query": "of_orders"}) is None
+    )
 
 
-def test_a_failed_query_is_counted_and_logged(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_query_is_counted_and_logged(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     registry = run(spark, tmp_path, ["not a message"], fails=True)
     assert registry.get_sample_value("changelog_query_failures_total", {"query": "of_orders"}) == 1
-    assert any(text.startswith("query of_orders failed: [MALFORMED_MESSAGE]") for text in caplog.messages)
+    assert any(
+        text.startswith("query of_orders failed: [MALFORMED_MESSAGE]") for text in caplog.messages
+    )
 
 
 def test_a_column_without_times_is_refused(spark: SparkSession) -> None:

@@ -28,7 +28,12 @@ def changelog(story: int, history: list) -> tuple[list, list]:
         before = table.pop(key, None)
         if row is not None:
             table[key] = row
-        kinds = {(False, True): ["+I"], (True, True): ["-U", "+U"], (True, False): ["-D"], (False, False): []}
+        kinds = {
+            (False, True): ["+I"],
+            (True, True): ["-U", "+U"],
+            (True, False): ["-D"],
+            (False, False): [],
+        }
         for kind in kinds[before is not None, row is not None]:
             changes.append((kind, story, key, *(before if kind in ("-U", "-D") else row)))
     return changes, [("+I", story, key, *row) for key, row in table.items()]
@@ -46,26 +51,42 @@ def ratios(df):
 def conditions(df):
     from pyspark.sql import functions as F
 
-    up, a = signed_count(F.when(F.col("price") > 0, 1)), signed_sum(F.when(F.col("name") == "a", F.col("weight")))
+    up, a = (
+        signed_count(F.when(F.col("price") > 0, 1)),
+        signed_sum(F.when(F.col("name") == "a", F.col("weight"))),
+    )
     return aggregate_changes(df, "story", up.alias("up"), a.alias("a"), changelog_mode="all")
 
 
 def having(df):
     from pyspark.sql import functions as F
 
-    totals = aggregate_changes(df, ["story", "name"], signed_sum("price").alias("p"), signed_count("*").alias("n"), changelog_mode="all")
+    totals = aggregate_changes(
+        df,
+        ["story", "name"],
+        signed_sum("price").alias("p"),
+        signed_count("*").alias("n"),
+        changelog_mode="all",
+    )
     return totals.where((F.col("p") > 3) | (F.col("n") >= 2))
 
 
 def everything(df):
-    columns = signed_count("*").alias("n"), signed_sum("weight").alias("weight"), signed_avg("price").alias("mean")
+    columns = (
+        signed_count("*").alias("n"),
+        signed_sum("weight").alias("weight"),
+        signed_avg("price").alias("mean"),
+    )
     return aggregate_changes(df, [], *columns, changelog_mode="all")
 
 
 QUERIES = {
     """SELECT story, COALESCE(UPPER(name), '-') AS g, ROUND(SUM(weight) / COUNT(*), 2) AS ratio FROM t WHERE price > -5
     GROUP BY story, COALESCE(UPPER(name), '-')""": ratios,
-    "SELECT story, COUNT(*) FILTER (WHERE price > 0) AS up, SUM(weight) FILTER (WHERE name = 'a') AS a FROM t GROUP BY story": conditions,
+    (
+        "SELECT story, COUNT(*) FILTER (WHERE price > 0) AS up, SUM(weight) FILTER (WHERE name = "
+        "'a') AS a FROM t GROUP BY story"
+    ): conditions,
     """SELECT story, name, SUM(price) AS p, COUNT(*) AS n FROM t GROUP BY story, name
     HAVING SUM(price) > 3 OR COUNT(*) >= 2""": having,
     "SELECT COUNT(*) AS n, SUM(weight) AS weight, AVG(price) AS mean FROM t": everything,
@@ -97,7 +118,9 @@ def test_every_aggregate_agrees_with_the_query_on_the_table(spark, histories):
         answer, expected = aggregate(of_changes), spark.sql(query)
         assert answer.columns == ["row_kind", *expected.columns], query
         assert {row[0] for row in answer.collect()} <= {"+U"}
-        assert sorted(map(repr, answer.drop("row_kind").collect())) == sorted(map(repr, expected.collect())), query
+        assert sorted(map(repr, answer.drop("row_kind").collect())) == sorted(
+            map(repr, expected.collect())
+        ), query
 
 
 def test_the_columns_agree_with_the_query(spark, histories):
@@ -109,7 +132,9 @@ def test_the_columns_agree_with_the_query(spark, histories):
         SELECT story, name, COUNT(*) AS n, SUM(weight) AS weight, COUNT(weight) AS weighed, AVG(weight) AS mean, SUM(price) AS price,
         AVG(price) AS mean_price, SUM(weight * price) AS value, COUNT(*) FILTER (WHERE price > 0) AS up,
         SUM(weight) FILTER (WHERE price > 0) AS up_weight FROM t GROUP BY story, name""")
-    total, count, mean = (partial(signed, row_kind="row_kind") for signed in (signed_sum, signed_count, signed_avg))
+    total, count, mean = (
+        partial(signed, row_kind="row_kind") for signed in (signed_sum, signed_count, signed_avg)
+    )
     groups = changes.groupBy("story", "name").agg(
         count("*").alias("n"),
         total("weight").alias("weight"),
@@ -129,7 +154,11 @@ def test_the_columns_agree_with_the_query(spark, histories):
 
 def test_the_columns_have_names_and_fail_for_a_row_that_is_not_in_the_table(spark):
     changes = spark.createDataFrame([("+I", 1), (None, None)], "row_kind STRING, n INT")
-    columns = [signed_sum("n", row_kind="row_kind"), signed_count("*", row_kind="row_kind"), signed_avg("n", row_kind="row_kind")]
+    columns = [
+        signed_sum("n", row_kind="row_kind"),
+        signed_count("*", row_kind="row_kind"),
+        signed_avg("n", row_kind="row_kind"),
+    ]
     assert changes.agg(*columns).columns == ["signed_sum(n)", "signed_count(*)", "signed_avg(n)"]
     for column in columns:
         with pytest.raises(Exception, match="filter such rows out, WHERE row_kind IS NOT NULL"):
@@ -153,5 +182,7 @@ def test_a_row_that_is_not_in_the_table_fails_the_query_unless_filtered_out(spar
     changes = spark.createDataFrame([("+I", 1), (None, None)], "row_kind STRING, n INT")
     with pytest.raises(Exception, match="filter such rows out, WHERE row_kind IS NOT NULL"):
         aggregate_changes(changes, [], signed_sum("n").alias("n"), changelog_mode="all").collect()
-    table = aggregate_changes(changes.where("row_kind IS NOT NULL"), [], signed_sum("n").alias("n"), changelog_mode="all")
+    table = aggregate_changes(
+        changes.where("row_kind IS NOT NULL"), [], signed_sum("n").alias("n"), changelog_mode="all"
+    )
     assert table.collect()[0].n == 1

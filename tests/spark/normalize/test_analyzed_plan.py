@@ -30,7 +30,10 @@ def total(changes: DataFrame, **options: Any) -> DataFrame:
 
 def _by_sql(df: DataFrame) -> DataFrame:
     df.createOrReplaceTempView("changes_of_a_view")
-    return df.sparkSession.sql("WITH c AS (SELECT * FROM changes_of_a_view) SELECT trim(row_kind) AS row_kind, n FROM c WHERE n > 0")
+    return df.sparkSession.sql(
+        "WITH c AS (SELECT * FROM changes_of_a_view) SELECT trim(row_kind) AS row_kind, n FROM c "
+        "WHERE n > 0"
+    )
 
 
 def _other(df: DataFrame) -> DataFrame:
@@ -43,7 +46,9 @@ SHOWN: dict[str, Operation] = {
     "withColumn": lambda df: df.withColumn("row_kind", df.row_kind.substr(1, 2)),
     "alias": lambda df: df.alias("c").select("c.row_kind", "c.n"),
     "join": lambda df: df.join(_other(df), "id"),
-    "left join": lambda df: df.alias("c").join(_other(df).hint("broadcast").alias("o"), "id", "left"),
+    "left join": lambda df: df.alias("c").join(
+        _other(df).hint("broadcast").alias("o"), "id", "left"
+    ),
     "union": lambda df: df.union(df).where("n > 0"),
     "sql": _by_sql,
     "mapInArrow": lambda df: df.mapInArrow(lambda batches: batches, SCHEMA),
@@ -73,19 +78,30 @@ def test_operations_that_the_plan_shows(spark: SparkSession) -> None:
         totals.append(answer.selectExpr(f"'{operation}' AS operation", "n"))
         upserts = SHOWN[operation](frame(spark, "upsert"))
         for stated in ("all", None):
-            with pytest.raises(ArgumentError, match="the changelog has no -U, which retracts the old row of an update"):
+            with pytest.raises(
+                ArgumentError,
+                match="the changelog has no -U, which retracts the old row of an update",
+            ):
                 total(upserts, changelog_mode=stated)
         with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
             upserts.agg(signed_sum("n"))
-    found = {row.operation: row.n for row in reduce(lambda one, other: one.unionByName(other), totals).collect()}
+    found = {
+        row.operation: row.n
+        for row in reduce(lambda one, other: one.unionByName(other), totals).collect()
+    }
     assert found == {operation: 6 if operation == "union" else 3 for operation in SHOWN}
 
 
 @pytest.mark.parametrize("operation", LOST)
-def test_operations_after_which_the_caller_must_declare_it(spark: SparkSession, operation: str) -> None:
+def test_operations_after_which_the_caller_must_declare_it(
+    spark: SparkSession, operation: str
+) -> None:
     changes = LOST[operation](frame(spark, "all"))
     assert changelog_mode(changes) is None
-    with pytest.raises(ArgumentError, match="if it has, pass changelog_mode='all'; if not, apply ChangelogNormalize"):
+    with pytest.raises(
+        ArgumentError,
+        match="if it has, pass changelog_mode='all'; if not, apply ChangelogNormalize",
+    ):
         total(changes)
     assert total(changes, changelog_mode="all").columns == ["row_kind", "n"]
     with pytest.raises(ArgumentError, match="changelog_mode is 'upsert': use 'all'"):
@@ -109,8 +125,13 @@ def test_the_schema_has_no_mark(spark: SparkSession) -> None:
 
 def test_the_signed_columns_find_the_row_kind(spark: SparkSession) -> None:
     operations = ("select", "join", "repartition", "cache")
-    totals = [SHOWN[operation](frame(spark, "all")).agg(signed_sum("n"), signed_count("*")) for operation in operations]
-    assert [tuple(row) for row in reduce(lambda one, other: one.union(other), totals).collect()] == [(3, 1)] * len(operations)
+    totals = [
+        SHOWN[operation](frame(spark, "all")).agg(signed_sum("n"), signed_count("*"))
+        for operation in operations
+    ]
+    assert [
+        tuple(row) for row in reduce(lambda one, other: one.union(other), totals).collect()
+    ] == [(3, 1)] * len(operations)
 
 
 def test_the_signed_columns_take_the_callers_row_kind(spark: SparkSession) -> None:
@@ -120,16 +141,21 @@ def test_the_signed_columns_take_the_callers_row_kind(spark: SparkSession) -> No
     assert changes.agg(signed_sum("n", row_kind="kind")).collect()[0][0] == 3
 
 
-# ------------------------------------------------------------------------------------------------------------- streams
+# --------------------------------------------------------------------------------------------------
+# streams
 
 
 def _stream(spark: SparkSession, folder: Path) -> DataFrame:
     folder.mkdir()
-    (folder / "changes.json").write_text("\n".join(json.dumps(dict(zip(("row_kind", "id", "n"), row, strict=True))) for row in ROWS))
+    (folder / "changes.json").write_text(
+        "\n".join(json.dumps(dict(zip(("row_kind", "id", "n"), row, strict=True))) for row in ROWS)
+    )
     return spark.readStream.schema(SCHEMA).json(str(folder))
 
 
-def _in_foreach_batch(stream: DataFrame, checkpoint: Path, function: Callable[[DataFrame], object]) -> list[object]:
+def _in_foreach_batch(
+    stream: DataFrame, checkpoint: Path, function: Callable[[DataFrame], object]
+) -> list[object]:
     """Return what a function returned or raised in ``foreachBatch``."""
     found: list[object] = []
 
@@ -139,19 +165,33 @@ def _in_foreach_batch(stream: DataFrame, checkpoint: Path, function: Callable[[D
         except ArgumentError as error:
             found.append(error)
 
-    query = stream.writeStream.foreachBatch(call).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query = (
+        stream.writeStream.foreachBatch(call)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     return found
 
 
 @pytest.mark.cross_section
-def test_a_foreach_batch_dataframe_has_the_plan_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_foreach_batch_dataframe_has_the_plan_of_its_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     def compute(batch: DataFrame) -> object:
         own = batch.sparkSession.createDataFrame(ROWS, SCHEMA)
-        return changelog_mode(batch), changelog_mode(batch.where("n > 0")), changelog_mode(own), changelog_mode(batch.union(own))
+        return (
+            changelog_mode(batch),
+            changelog_mode(batch.where("n > 0")),
+            changelog_mode(own),
+            changelog_mode(batch.union(own)),
+        )
 
     for mode in ("all", "upsert"):
-        changes = with_changelog_mode(_stream(spark, tmp_path / mode), mode).selectExpr("upper(row_kind) AS row_kind", "id", "n")  # type: ignore[arg-type]
+        changes = with_changelog_mode(_stream(spark, tmp_path / mode), mode).selectExpr(
+            "upper(row_kind) AS row_kind", "id", "n"
+        )  # type: ignore[arg-type]
         found = _in_foreach_batch(changes, tmp_path / f"checkpoint_{mode}", compute)
         assert found == [(mode, mode, None, "upsert" if mode == "upsert" else None)]
 

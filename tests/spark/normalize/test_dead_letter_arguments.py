@@ -15,13 +15,31 @@ TABLE = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "p
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        pytest.param({"mode": DeadLetter("orders")}, "'orders' is also a topic that is read", id="the topic read"),
-        pytest.param({"topic": re.compile("de.*")}, "'dead' is also a topic that is read", id="a pattern that has it"),
         pytest.param(
-            {"topic": None, "options": {"assign": '{"dead": [0]}'}}, "'dead' is also a topic that is read", id="an assignment that has it"
+            {"mode": DeadLetter("orders")},
+            "'orders' is also a topic that is read",
+            id="the topic read",
         ),
-        pytest.param({"mode": DeadLetter("dead", {"linger.sm": 5})}, "No such configuration property", id="no option of librdkafka's"),
-        pytest.param({"options": {"kafka.security.protocol": "SASL_SSL"}}, "GSSAPI has no counterpart", id="Kerberos"),
+        pytest.param(
+            {"topic": re.compile("de.*")},
+            "'dead' is also a topic that is read",
+            id="a pattern that has it",
+        ),
+        pytest.param(
+            {"topic": None, "options": {"assign": '{"dead": [0]}'}},
+            "'dead' is also a topic that is read",
+            id="an assignment that has it",
+        ),
+        pytest.param(
+            {"mode": DeadLetter("dead", {"linger.sm": 5})},
+            "No such configuration property",
+            id="no option of librdkafka's",
+        ),
+        pytest.param(
+            {"options": {"kafka.security.protocol": "SASL_SSL"}},
+            "GSSAPI has no counterpart",
+            id="Kerberos",
+        ),
     ],
 )
 def test_wrong_arguments_fail_at_the_call(spark, change, text):

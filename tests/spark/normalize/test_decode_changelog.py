@@ -1,4 +1,4 @@
-"""`decode_changelog` on DataFrames that are not Kafka's: bronze Delta tables, files with text, frames without offsets."""
+"""`decode_changelog` without Kafka: bronze Delta tables, text files, and frames without offsets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,33 @@ from normalize import ChangelogNormalize, DeadLetter, DeltaTarget, apply_changes
 from normalize.checkpoint.read_state import read_state
 from normalize.sinks.arrival import ChangeOrderError
 from tests.support.events import A0, A1, CLEAN, HISTORY, event, row
-from tests.support.frames import A0_MESSAGE, BAD, BEGIN, RECORD, frame, kafka_records, messages, values_of
+from tests.support.frames import (
+    A0_MESSAGE,
+    BAD,
+    BEGIN,
+    RECORD,
+    frame,
+    kafka_records,
+    messages,
+    values_of,
+)
 from tests.support.histories import random_history, rows_by_key
 from tests.support.strategies import by_key, fold_history, last_rows
 from tests.support.streams import debezium, run_stream, spell
 
-TABLE: dict[str, Any] = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "primary_key": ["id"]}
+TABLE: dict[str, Any] = {
+    "format": "debezium-json",
+    "schema": "id INT, name STRING, qty INT",
+    "primary_key": ["id"],
+}
 
 
 @pytest.fixture(scope="module")
 def bronze(spark, tmp_path_factory):
-    """A Delta table of records in no order, in files that each hold several partitions with gaps, and the history."""
+    """Return a history and a Delta table of its records.
+
+    The records are in no order, and each file holds several partitions with gaps.
+    """
     history = random_history(11)
     records = kafka_records(history)
     random.Random(3).shuffle(records)
@@ -35,10 +51,13 @@ def bronze(spark, tmp_path_factory):
     return history, path
 
 
-# ------------------------------------------------------------------------------------------------- records with offsets
+# -------------------------------------------------------------------------------------------------
+# records with offsets
 
 
-@pytest.mark.parametrize("normalize", [None, ChangelogNormalize(where="qty < 9")], ids=["stage", "where"])
+@pytest.mark.parametrize(
+    "normalize", [None, ChangelogNormalize(where="qty < 9")], ids=["stage", "where"]
+)
 def test_a_shuffled_bronze_table_gives_the_rows_of_the_fold(spark, bronze, normalize):
     history, path = bronze
     bounded = decode_changelog(spark.read.format("delta").load(path), **TABLE, normalize=normalize)
@@ -46,7 +65,9 @@ def test_a_shuffled_bronze_table_gives_the_rows_of_the_fold(spark, bronze, norma
 
 
 @pytest.mark.parametrize(
-    "normalize", [ChangelogNormalize(key_groups=4), ChangelogNormalize(key_groups=4, where="qty < 9")], ids=["stage", "where"]
+    "normalize",
+    [ChangelogNormalize(key_groups=4), ChangelogNormalize(key_groups=4, where="qty < 9")],
+    ids=["stage", "where"],
 )
 def test_a_bronze_table_that_grows_is_read_in_micro_batches(spark, tmp_path, normalize):
     history, path = random_history(5, changes=600), str(tmp_path / "bronze")
@@ -54,8 +75,12 @@ def test_a_bronze_table_that_grows_is_read_in_micro_batches(spark, tmp_path, nor
     seen: list = []
     for part in (records[:400], records[400:]):
         random.Random(len(part)).shuffle(part)
-        spark.createDataFrame(part, RECORD).repartition(3).write.format("delta").mode("append").save(path)
-        stream = decode_changelog(spark.readStream.format("delta").load(path), **TABLE, normalize=normalize)
+        spark.createDataFrame(part, RECORD).repartition(3).write.format("delta").mode(
+            "append"
+        ).save(path)
+        stream = decode_changelog(
+            spark.readStream.format("delta").load(path), **TABLE, normalize=normalize
+        )
         seen += run_stream(stream, tmp_path / "c").rows
     assert rows_by_key(seen) == by_key(fold_history(history))
 
@@ -64,18 +89,32 @@ def test_a_bronze_table_is_kept_equal_to_the_source_in_a_silver_table(spark, tmp
     history, path = bronze
     stream, silver = spark.readStream.format("delta").load(path), str(tmp_path / "silver")
     writer = apply_changes(decode_changelog(stream, **TABLE), DeltaTarget(silver), keys="id")
-    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
-    assert {row.id: tuple(row) for row in spark.read.format("delta").load(silver).collect()} == last_rows(history)
-    with pytest.raises(ChangelogError, match=r"add metadata=\['topic'\] .*, or drop the column topic if there is only one"):
+    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert {
+        row.id: tuple(row) for row in spark.read.format("delta").load(silver).collect()
+    } == last_rows(history)
+    with pytest.raises(
+        ChangelogError,
+        match=r"add metadata=\['topic'\] .*, or drop the column topic if there is only one",
+    ):
         decode_changelog(stream, **TABLE, normalize=False)
     # Without the stage, the order of the rows is that of the files.
     with pytest.raises(ChangeOrderError, match="does not keep the order"):
-        apply_changes(decode_changelog(stream.drop("topic"), **TABLE, normalize=False), DeltaTarget(silver), keys="id")
+        apply_changes(
+            decode_changelog(stream.drop("topic"), **TABLE, normalize=False),
+            DeltaTarget(silver),
+            keys="id",
+        )
 
 
 def test_partitions_are_merged_by_timestamps(spark, tmp_path):
     # The key moved from partition 1 to partition 0: only the timestamps give the order.
-    old, new = debezium("c", None, {"id": 1, "name": "old", "qty": 1}), debezium("c", None, {"id": 1, "name": "new", "qty": 1})
+    old, new = (
+        debezium("c", None, {"id": 1, "name": "old", "qty": 1}),
+        debezium("c", None, {"id": 1, "name": "new", "qty": 1}),
+    )
     records = [(b"1", new, "t", 0, 0, BEGIN + timedelta(seconds=1)), (b"1", old, "t", 1, 0, BEGIN)]
     spark.createDataFrame(records, RECORD).coalesce(1).write.parquet(str(tmp_path / "bronze"))
     expected = ["+I(1,old,1)", "-U(1,old,1)", "+U(1,new,1)"]
@@ -83,48 +122,75 @@ def test_partitions_are_merged_by_timestamps(spark, tmp_path):
     assert [spell(row) for row in bounded.collect()] == expected
     stream = spark.readStream.schema(RECORD).parquet(str(tmp_path / "bronze"))
     assert run_stream(decode_changelog(stream, **TABLE), tmp_path / "c").changelog == expected
-    unknown = r"\[ROW_ORDER\] two records of one key are in two Kafka partitions.*: add the column timestamp"
+    unknown = (
+        r"\[ROW_ORDER\] two records of one key are in two Kafka partitions.*: add the column "
+        r"timestamp"
+    )
     with pytest.raises(Exception, match=unknown):
-        decode_changelog(spark.read.parquet(str(tmp_path / "bronze")).drop("timestamp"), **TABLE).collect()
+        decode_changelog(
+            spark.read.parquet(str(tmp_path / "bronze")).drop("timestamp"), **TABLE
+        ).collect()
 
 
 def test_timestamps_that_go_back_do_not_change_the_order_of_a_partition(spark):
     # Two tasks read the partition.
     versions = [{"id": 1, "name": name, "qty": 1} for name in ("old", "new")]
-    records = [(b"1", debezium("c", None, row), "t", 0, at, BEGIN - timedelta(seconds=at)) for at, row in enumerate(versions)]
+    records = [
+        (b"1", debezium("c", None, row), "t", 0, at, BEGIN - timedelta(seconds=at))
+        for at, row in enumerate(versions)
+    ]
     first, second = (spark.createDataFrame([record], RECORD).coalesce(1) for record in records)
     rows = decode_changelog(first.union(second), **TABLE).collect()
     assert [spell(row) for row in rows] == ["+I(1,old,1)", "-U(1,old,1)", "+U(1,new,1)"]
 
 
 def test_a_delete_without_any_row_is_that_of_its_kafka_key(spark):
-    records = [(b'{"id": 1}', A0_MESSAGE), (b'{"id": 1}', b'{"op": "d", "before": null, "after": null}')]
+    records = [
+        (b'{"id": 1}', A0_MESSAGE),
+        (b'{"id": 1}', b'{"op": "d", "before": null, "after": null}'),
+    ]
     df = spark.createDataFrame(
-        [(key, value, 0, at) for at, (key, value) in enumerate(records)], "key BINARY, value BINARY, partition INT, offset BIGINT"
+        [(key, value, 0, at) for at, (key, value) in enumerate(records)],
+        "key BINARY, value BINARY, partition INT, offset BIGINT",
     )
     assert sorted(map(spell, decode_changelog(df, **TABLE).collect())) == ["+I(1,a,0)", "-D(1,a,0)"]
 
 
 def test_a_changed_key_whose_row_lacks_columns_leaves_the_old_row(spark):
-    moved = b'{"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": "__debezium_unavailable_value", "qty": 5}}'
-    rows = decode_changelog(frame(spark, [A0_MESSAGE, moved], "value, timestamp"), **TABLE, mode="PERMISSIVE").collect()
+    moved = (
+        b'{"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": '
+        b'"__debezium_unavailable_value", "qty": 5}}'
+    )
+    rows = decode_changelog(
+        frame(spark, [A0_MESSAGE, moved], "value, timestamp"), **TABLE, mode="PERMISSIVE"
+    ).collect()
     assert [spell(row) for row in rows if row.row_kind] == ["+I(1,a,0)"]
     (corrupt,) = [row["_corrupt_record"]["error"] for row in rows if not row.row_kind]
-    assert "[PARTIAL_IMAGE] the primary key changed, and the producer left out name (unchanged)" in corrupt
+    assert (
+        "[PARTIAL_IMAGE] the primary key changed, and the producer left out name (unchanged)"
+        in corrupt
+    )
     assert "REPLICA IDENTITY FULL" in corrupt
 
 
 def test_redeliveries_are_dropped_by_their_position(spark, tmp_path):
-    df = frame(spark, values_of([*HISTORY, *HISTORY[:3]]), "value, partition, offset").orderBy(F.col("offset").desc())
+    df = frame(spark, values_of([*HISTORY, *HISTORY[:3]]), "value, partition, offset").orderBy(
+        F.col("offset").desc()
+    )
     df.write.parquet(str(tmp_path / "bronze"))
     by_source = ChangelogNormalize(order="source", key_groups=2)
-    bounded = decode_changelog(spark.read.parquet(str(tmp_path / "bronze")), **TABLE, normalize=by_source)
+    bounded = decode_changelog(
+        spark.read.parquet(str(tmp_path / "bronze")), **TABLE, normalize=by_source
+    )
     assert sorted(map(spell, bounded.collect())) == sorted(CLEAN)
     stream = spark.readStream.schema(df.schema).parquet(str(tmp_path / "bronze"))
-    assert sorted(run_stream(decode_changelog(stream, **TABLE, normalize=by_source), tmp_path / "c").changelog) == sorted(CLEAN)
+    assert sorted(
+        run_stream(decode_changelog(stream, **TABLE, normalize=by_source), tmp_path / "c").changelog
+    ) == sorted(CLEAN)
 
 
-# ---------------------------------------------------------------------------------------------- records without offsets
+# ----------------------------------------------------------------------------------------------
+# records without offsets
 
 
 def test_files_with_text_are_read_in_the_order_of_their_lines(spark, tmp_path):
@@ -148,24 +214,39 @@ def test_a_bounded_frame_is_read_in_the_order_of_its_timestamps(spark):
 
 def test_an_unknown_order_is_an_error(spark, tmp_path):
     first, second = values_of([event("c", 1, None, A0), event("u", 2, A0, A1)])
-    tied = spark.createDataFrame([(first, BEGIN), (first, BEGIN), (second, BEGIN)], "value BINARY, timestamp TIMESTAMP")
-    with pytest.raises(Exception, match=r"\[ROW_ORDER\] two records of one key have the same timestamp.*: add the columns partition"):
+    tied = spark.createDataFrame(
+        [(first, BEGIN), (first, BEGIN), (second, BEGIN)], "value BINARY, timestamp TIMESTAMP"
+    )
+    with pytest.raises(
+        Exception,
+        match=(
+            r"\[ROW_ORDER\] two records of one key have the same timestamp.*: add the columns "
+            r"partition"
+        ),
+    ):
         decode_changelog(tied, **TABLE).collect()
     once = decode_changelog(tied.limit(2).coalesce(1), **TABLE).collect()
-    assert [spell(row) for row in once] == ["+I(1,a,0)"], "the same message twice has the same result in any order"
+    assert [spell(row) for row in once] == ["+I(1,a,0)"], (
+        "the same message twice has the same result in any order"
+    )
     for number, value in enumerate((first, second)):
         (tmp_path / f"{number}.json").write_bytes(value)
     spark.conf.set("spark.sql.files.openCostInBytes", 1 << 30)  # a task for each file
     try:
         stream = spark.readStream.format("text").load(str(tmp_path / "*.json"))
-        with pytest.raises(StreamingQueryException, match=r"\[ROW_ORDER\] two records of one key have the same timestamp, or none"):
+        with pytest.raises(
+            StreamingQueryException,
+            match=r"\[ROW_ORDER\] two records of one key have the same timestamp, or none",
+        ):
             run_stream(decode_changelog(stream, **TABLE), tmp_path / "c")
     finally:
         spark.conf.unset("spark.sql.files.openCostInBytes")
 
 
 def test_rows_without_the_stage_keep_the_order_of_the_frame(spark):
-    df = frame(spark, values_of(HISTORY), "value, partition, offset").orderBy(F.col("offset").desc())
+    df = frame(spark, values_of(HISTORY), "value, partition, offset").orderBy(
+        F.col("offset").desc()
+    )
     rows = decode_changelog(df, **TABLE, normalize=False).collect()
     assert [spell(row) for row in rows] == [
         "-U(1,a,1)", "+U(1,a,2)", "-D(2,b,0)", "+I(2,b,0)", "-U(1,a,0)", "+U(1,a,1)", "+I(1,a,0)",
@@ -176,12 +257,18 @@ def test_every_byte_of_a_value_reaches_the_decoder(spark):
     every = bytes(range(256))
     df = spark.createDataFrame([(b"1", every)], "key BINARY, value BINARY")
     raw = {"key_format": "raw", "value_format": "raw", "value_fields_include": "EXCEPT_KEY"}
-    table = {"format": "upsert-kafka", "format_options": raw, "schema": "id STRING, data BINARY", "primary_key": "id"}
+    table = {
+        "format": "upsert-kafka",
+        "format_options": raw,
+        "schema": "id STRING, data BINARY",
+        "primary_key": "id",
+    }
     (row,) = decode_changelog(df, **table, normalize=False, changelog_mode="upsert").collect()
     assert (row.id, bytes(row.data)) == ("1", every)
 
 
-# ---------------------------------------------------------------------------------------------------------- bad records
+# --------------------------------------------------------------------------------------------------
+# bad records
 
 
 def test_an_error_names_the_row_of_a_frame_without_offsets(spark):
@@ -195,22 +282,43 @@ def test_an_error_names_the_row_of_a_frame_without_offsets(spark):
 
 
 def test_a_corrupt_record_has_only_the_places_that_are_known(spark):
-    kept = decode_changelog(frame(spark, BAD, "value, timestamp"), **TABLE, mode="PERMISSIVE").where("row_kind IS NULL").first()
+    kept = (
+        decode_changelog(frame(spark, BAD, "value, timestamp"), **TABLE, mode="PERMISSIVE")
+        .where("row_kind IS NULL")
+        .first()
+    )
     assert kept._corrupt_record[1:] == (None, None, None, None, b"no json")
-    kept = decode_changelog(frame(spark, BAD, "value, partition, offset"), **TABLE, mode="PERMISSIVE").where("row_kind IS NULL").first()
+    kept = (
+        decode_changelog(frame(spark, BAD, "value, partition, offset"), **TABLE, mode="PERMISSIVE")
+        .where("row_kind IS NULL")
+        .first()
+    )
     assert kept._corrupt_record[1:] == (None, 0, 1, None, b"no json")
     truncate = frame(spark, [debezium("t")], "value")
-    mark = decode_changelog(truncate, **TABLE, normalize=False, control_events="TRUNCATE").first()._control_event
-    assert (mark.type, mark.topic, mark.partition, mark.offset, mark.timestamp) == ("TRUNCATE", None, None, None, None)
+    mark = (
+        decode_changelog(truncate, **TABLE, normalize=False, control_events="TRUNCATE")
+        .first()
+        ._control_event
+    )
+    assert (mark.type, mark.topic, mark.partition, mark.offset, mark.timestamp) == (
+        "TRUNCATE",
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_record_without_a_place_is_an_error(spark):
-    df = frame(spark, [A0_MESSAGE], "value, partition, offset").withColumn("offset", F.lit(None).cast("bigint"))
+    df = frame(spark, [A0_MESSAGE], "value, partition, offset").withColumn(
+        "offset", F.lit(None).cast("bigint")
+    )
     with pytest.raises(Exception, match="the column offset of a record is NULL"):
         decode_changelog(df, **TABLE).collect()
 
 
-# ------------------------------------------------------------------------------------------------------------- metadata
+# --------------------------------------------------------------------------------------------------
+# metadata
 
 
 def test_renamed_metadata_is_part_of_the_key_and_of_the_state(spark, tmp_path):
@@ -220,41 +328,102 @@ def test_renamed_metadata_is_part_of_the_key_and_of_the_state(spark, tmp_path):
     stream = spark.readStream.schema(RECORD).parquet(str(tmp_path / "bronze"))
     changes = decode_changelog(stream, **table)
     rows = run_stream(changes, tmp_path / "c").rows
-    assert sorted((row.row_kind, row.id, row["from"], row.at) for row in rows) == [("+I", 1, "one", 0), ("+I", 1, "two", 0)]
+    assert sorted((row.row_kind, row.id, row["from"], row.at) for row in rows) == [
+        ("+I", 1, "one", 0),
+        ("+I", 1, "two", 0),
+    ]
     assert read_state(spark, str(tmp_path / "c")).count() == 2
     renamed = {**table, "metadata": {"where": "topic"}, "primary_key": ["where", "id"]}
     other = decode_changelog(stream, **renamed)
-    spark.createDataFrame(records[:1], RECORD).coalesce(1).write.mode("append").parquet(str(tmp_path / "bronze"))
-    with pytest.raises(StreamingQueryException, match=r"\[STATE_VERSION\].*has the primary key \(id, from\)"):
+    spark.createDataFrame(records[:1], RECORD).coalesce(1).write.mode("append").parquet(
+        str(tmp_path / "bronze")
+    )
+    with pytest.raises(
+        StreamingQueryException, match=r"\[STATE_VERSION\].*has the primary key \(id, from\)"
+    ):
         run_stream(other, tmp_path / "c")
 
 
 def test_topics_of_one_frame_are_compared_as_kafkas(spark):
-    mixed = [(None, json.dumps({"op": "c", "after": row(1, "a", 0)}).encode(), name, 0, 0, BEGIN) for name in ("one", "two")]
+    mixed = [
+        (None, json.dumps({"op": "c", "after": row(1, "a", 0)}).encode(), name, 0, 0, BEGIN)
+        for name in ("one", "two")
+    ]
     df = spark.createDataFrame(mixed, RECORD)
-    with pytest.raises(Exception, match=r"\[SEVERAL_TABLES\] the records come from the topics one and two"):
+    with pytest.raises(
+        Exception, match=r"\[SEVERAL_TABLES\] the records come from the topics one and two"
+    ):
         decode_changelog(df, **TABLE).collect()
 
 
-# ------------------------------------------------------------------------------------------------------------ arguments
+# --------------------------------------------------------------------------------------------------
+# arguments
 
 
 @pytest.mark.parametrize(
     ("columns", "change", "text"),
     [
         pytest.param("offset", {}, "no column value: rename", id="no value"),
-        pytest.param("value", {}, "rows of a bounded DataFrame have no order.*partition and offset, or timestamp", id="no order"),
-        pytest.param("value, offset", {}, "only offset of the columns partition and offset", id="offset without partition"),
         pytest.param(
-            "value, timestamp", {"normalize": ChangelogNormalize(order="source")}, "requires the columns partition and offset", id="source"
+            "value",
+            {},
+            "rows of a bounded DataFrame have no order.*partition and offset, or timestamp",
+            id="no order",
         ),
-        pytest.param("value, timestamp", {"format": "upsert-kafka"}, "upsert-kafka reads the record's key: add the column key", id="key"),
-        pytest.param("value, timestamp", {"metadata": ["topic"]}, "requires the column topic in the DataFrame", id="metadata"),
-        pytest.param("value, timestamp", {"metadata": {"h": "header-list"}}, "requires the column headers", id="headers"),
-        pytest.param("value, timestamp", {"metadata": {"a": "timestamp", "b": "timestamp"}}, "'timestamp' in two columns", id="twice"),
-        pytest.param("value, timestamp", {"metadata": {"qty": "timestamp"}}, "qty would be in the result twice", id="a column's name"),
-        pytest.param("value, timestamp", {"mode": DeadLetter("dead")}, r"DeadLetter\(..., options=\{'bootstrap.servers'", id="no servers"),
-        pytest.param("value, timestamp", {"normalize": True}, r"normalize is True: use None, False or ChangelogNormalize", id="True"),
+        pytest.param(
+            "value, offset",
+            {},
+            "only offset of the columns partition and offset",
+            id="offset without partition",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"normalize": ChangelogNormalize(order="source")},
+            "requires the columns partition and offset",
+            id="source",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"format": "upsert-kafka"},
+            "upsert-kafka reads the record's key: add the column key",
+            id="key",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"metadata": ["topic"]},
+            "requires the column topic in the DataFrame",
+            id="metadata",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"metadata": {"h": "header-list"}},
+            "requires the column headers",
+            id="headers",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"metadata": {"a": "timestamp", "b": "timestamp"}},
+            "'timestamp' in two columns",
+            id="twice",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"metadata": {"qty": "timestamp"}},
+            "qty would be in the result twice",
+            id="a column's name",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"mode": DeadLetter("dead")},
+            r"DeadLetter\(..., options=\{'bootstrap.servers'",
+            id="no servers",
+        ),
+        pytest.param(
+            "value, timestamp",
+            {"normalize": True},
+            r"normalize is True: use None, False or ChangelogNormalize",
+            id="True",
+        ),
         pytest.param(
             "value, timestamp",
             {"normalize": ChangelogNormalize("name")},
@@ -262,23 +431,35 @@ def test_topics_of_one_frame_are_compared_as_kafkas(spark):
             id="keys",
         ),
         pytest.param(
-            "value, timestamp", {"normalize": ChangelogNormalize(metadata=["name"])}, "remove metadata from ChangelogNormalize", id="names"
+            "value, timestamp",
+            {"normalize": ChangelogNormalize(metadata=["name"])},
+            "remove metadata from ChangelogNormalize",
+            id="names",
         ),
         pytest.param(
             "value, timestamp",
-            {"normalize": False, "metadata": ["source.table"], "primary_key": ["source.table", "id"]},
+            {
+                "normalize": False,
+                "metadata": ["source.table"],
+                "primary_key": ["source.table", "id"],
+            },
             "primary_key has the metadata column .*normalize=False excludes it. Remove",
             id="a key without the stage",
         ),
         pytest.param(
             "value, timestamp",
             {"normalize": False, "format": "upsert-kafka"},
-            "changelog_mode='all' requires ChangelogNormalize.*remove normalize=False, or pass changelog_mode='upsert'",
+            (
+                "changelog_mode='all' requires ChangelogNormalize.*remove normalize=False, or pass "
+                "changelog_mode='upsert'"
+            ),
             id="-U without the stage",
         ),
     ],
 )
-def test_missing_columns_and_unsuitable_arguments_are_refused_at_the_call(spark, columns, change, text):
+def test_missing_columns_and_unsuitable_arguments_are_refused_at_the_call(
+    spark, columns, change, text
+):
     with pytest.raises(ChangelogError, match=text):
         decode_changelog(frame(spark, [A0_MESSAGE], columns), **{**TABLE, **change})
 
@@ -288,7 +469,10 @@ def test_missing_columns_and_unsuitable_arguments_are_refused_at_the_call(spark,
     [
         ("'x' AS partition", "column partition has the type string: cast it to an integer type"),
         ("1 AS timestamp", "column timestamp has the type int: cast it to TIMESTAMP"),
-        ("array('x') AS headers", "column headers has the type array<string>: cast it to array<struct"),
+        (
+            "array('x') AS headers",
+            "column headers has the type array<string>: cast it to array<struct",
+        ),
         ("1 AS key", "column key has the type int: cast it to BINARY or STRING"),
     ],
 )

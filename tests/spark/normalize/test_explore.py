@@ -47,7 +47,9 @@ def test_history_of_a_key_that_is_null_or_unknown_or_misspelled(changes):
 
 def test_a_hostile_row_is_shown_escaped(spark):
     hostile = "<script>alert(1)</script>\x1b[31m\u202e"
-    frame = spark.createDataFrame([("+I", 1, hostile)], f"row_kind STRING, id INT, `<b>{'x' * 3}</b>` STRING")
+    frame = spark.createDataFrame(
+        [("+I", 1, hostile)], f"row_kind STRING, id INT, `<b>{'x' * 3}</b>` STRING"
+    )
     shown = history(frame, {"id": 1})
     html, text = shown._repr_html_(), str(shown)
     assert "<script>" not in html
@@ -67,10 +69,19 @@ def test_operations_are_counted_by_kind(changes):
 
 def test_buckets_have_a_length_that_a_reader_can_name(spark):
     """Each row is in the bucket that begins at or before its time; there are at most 60 buckets."""
-    for seconds, label in ((0, "1 ms"), (29.4, "500 ms"), (30, "1 s"), (3600, "2 min"), (40 * 86400, "1 d"), (20_000 * 86400, "339 d")):
+    for seconds, label in (
+        (0, "1 ms"),
+        (29.4, "500 ms"),
+        (30, "1 s"),
+        (3600, "2 min"),
+        (40 * 86400, "1 d"),
+        (20_000 * 86400, "339 d"),
+    ):
         times = [BEGIN + timedelta(milliseconds=1), BEGIN + timedelta(seconds=seconds)]
         rows = [("+I", number, at) for number, at in enumerate(times)]
-        axes = plot_operations(spark.createDataFrame(rows, "row_kind STRING, id INT, timestamp TIMESTAMP"))
+        axes = plot_operations(
+            spark.createDataFrame(rows, "row_kind STRING, id INT, timestamp TIMESTAMP")
+        )
         assert axes.get_ylabel() == f"rows in {label}"
         bars = axes.containers[0]
         assert len(bars) <= 60
@@ -78,7 +89,11 @@ def test_buckets_have_a_length_that_a_reader_can_name(spark):
         starts = [mpl.dates.num2date(bar.get_x()) for bar in filled]
         assert sum(bar.get_height() for bar in filled) == 2
         assert starts[0] <= min(times)
-        assert starts[-1] <= max(times) < starts[-1] + timedelta(days=filled[-1].get_width(), microseconds=1)
+        assert (
+            starts[-1]
+            <= max(times)
+            < starts[-1] + timedelta(days=filled[-1].get_width(), microseconds=1)
+        )
 
 
 def test_lag_is_the_time_from_the_database_to_kafka(changes):
@@ -90,7 +105,9 @@ def test_lag_is_the_time_from_the_database_to_kafka(changes):
 
 def test_rows_per_key(changes):
     axes = plot_rows_per_key(changes, "id")
-    assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.containers[0]] == [(1, 1), (2, 1), (11, 1)]
+    assert [
+        (bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.containers[0]
+    ] == [(1, 1), (2, 1), (11, 1)]
     assert _tick_labels(axes.xaxis) == ["2", "4", "6", "8", "10"]
     assert _tick_labels(axes.yaxis) == ["0", "1"]
 
@@ -108,16 +125,30 @@ def _tick_labels(axis):
     """Return the labels of the ticks that the plot shows."""
     low, high = sorted(axis.get_view_interval())
     axis.figure.canvas.draw()
-    return [tick.get_text() for tick in axis.get_ticklabels() if low <= (tick.get_position()[axis.axis_name == "y"]) <= high]
+    return [
+        tick.get_text()
+        for tick in axis.get_ticklabels()
+        if low <= (tick.get_position()[axis.axis_name == "y"]) <= high
+    ]
 
 
 def test_plots_that_cannot_be_drawn_are_refused(spark, changes):
-    with pytest.raises(ArgumentError, match=r"no column 'ts'; it has row_kind, .*: read it with metadata=\['ts'\], or name"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"no column 'ts'; it has row_kind, .*: read it with metadata=\['ts'\], or name",
+    ):
         plot_operations(changes, time="ts")
-    with pytest.raises(ArgumentError, match=r"no column 'source.timestamp'.*metadata=\['timestamp', 'source.timestamp'\]"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"no column 'source.timestamp'.*metadata=\['timestamp', 'source.timestamp'\]",
+    ):
         plot_lag(changes.drop("source.timestamp"))
     with pytest.raises(ArgumentError, match="choose another column of times"):
         plot_operations(changes.where("FALSE"))
-    stream = spark.readStream.format("rate").load().selectExpr("'+I' AS row_kind", "timestamp", "value AS id")
+    stream = (
+        spark.readStream.format("rate")
+        .load()
+        .selectExpr("'+I' AS row_kind", "timestamp", "value AS id")
+    )
     with pytest.raises(ArgumentError, match="bounded=True"):
         plot_rows_per_key(stream, "id")

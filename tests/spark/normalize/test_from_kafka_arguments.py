@@ -20,22 +20,52 @@ NOWHERE = {"kafka.bootstrap.servers": "localhost:1"}
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        pytest.param({"format": "debezium-jsom"}, "did you mean 'debezium-json'", id="unknown format"),
-        pytest.param({"format": 5}, "identifier such as", id="no format"),
-        pytest.param({"format_options": {"schema.inclde": "true"}}, "has no option schema_inclde", id="unknown option"),
         pytest.param(
-            {"format": get_format("debezium-json"), "format_options": {"a": 1}}, "pass the options to DebeziumJson", id="options twice"
+            {"format": "debezium-jsom"}, "did you mean 'debezium-json'", id="unknown format"
+        ),
+        pytest.param({"format": 5}, "identifier such as", id="no format"),
+        pytest.param(
+            {"format_options": {"schema.inclde": "true"}},
+            "has no option schema_inclde",
+            id="unknown option",
+        ),
+        pytest.param(
+            {"format": get_format("debezium-json"), "format_options": {"a": 1}},
+            "pass the options to DebeziumJson",
+            id="options twice",
         ),
         pytest.param({"schema": "id INTT"}, "unknown type 'INTT'", id="unknown type"),
-        pytest.param({"schema": "id INT, ID INT"}, "be in the result twice", id="columns that differ in case"),
-        pytest.param({"schema": "id INT, row_kind INT"}, "row_kind would be in the result twice", id="a reserved column"),
-        pytest.param({"primary_key": ["nr"]}, "primary key column nr is not declared", id="unknown key column"),
+        pytest.param(
+            {"schema": "id INT, ID INT"}, "be in the result twice", id="columns that differ in case"
+        ),
+        pytest.param(
+            {"schema": "id INT, row_kind INT"},
+            "row_kind would be in the result twice",
+            id="a reserved column",
+        ),
+        pytest.param(
+            {"primary_key": ["nr"]},
+            "primary key column nr is not declared",
+            id="unknown key column",
+        ),
         pytest.param({"primary_key": ()}, "set normalize=False", id="no key"),
         pytest.param({"mode": "failfast"}, "FAILFAST, DROPMALFORMED, PERMISSIVE", id="mode"),
-        pytest.param({"changelog_mode": "retract"}, "changelog_mode is 'retract': use 'all' or 'upsert'", id="changelog mode"),
-        pytest.param({"metadata": ["source.tabel"]}, "no metadata column 'source.tabel'; it has .*source.table", id="metadata"),
+        pytest.param(
+            {"changelog_mode": "retract"},
+            "changelog_mode is 'retract': use 'all' or 'upsert'",
+            id="changelog mode",
+        ),
+        pytest.param(
+            {"metadata": ["source.tabel"]},
+            "no metadata column 'source.tabel'; it has .*source.table",
+            id="metadata",
+        ),
         pytest.param({"options": {}}, "kafka.bootstrap.servers", id="no servers"),
-        pytest.param({"options": {**NOWHERE, "subscribePattern": "a.*"}}, "got subscribe and subscribePattern", id="topic and pattern"),
+        pytest.param(
+            {"options": {**NOWHERE, "subscribePattern": "a.*"}},
+            "got subscribe and subscribePattern",
+            id="topic and pattern",
+        ),
         pytest.param(
             {"normalize": ChangelogNormalize(state_ttl=timedelta(hours=1)), "bounded": True},
             "a bounded read has no state",
@@ -47,10 +77,21 @@ NOWHERE = {"kafka.bootstrap.servers": "localhost:1"}
             id="mini-batch without the stage",
         ),
         pytest.param({"on_truncate": "delete"}, "'fail' or 'ignore'", id="truncate"),
-        pytest.param({"observation": "x", "bounded": True}, "pyspark.sql.Observation", id="observation"),
-        pytest.param({"format": UpsertKafka(key_format="raw"), "primary_key": ["id", "qty"]}, "holds exactly one column", id="raw key"),
         pytest.param(
-            {"schema": "id INT, at TIMESTAMP", "format_options": {"time_precision_mode": "adaptive"}}, r"TIMESTAMP\(3\)", id="no unit"
+            {"observation": "x", "bounded": True}, "pyspark.sql.Observation", id="observation"
+        ),
+        pytest.param(
+            {"format": UpsertKafka(key_format="raw"), "primary_key": ["id", "qty"]},
+            "holds exactly one column",
+            id="raw key",
+        ),
+        pytest.param(
+            {
+                "schema": "id INT, at TIMESTAMP",
+                "format_options": {"time_precision_mode": "adaptive"},
+            },
+            r"TIMESTAMP\(3\)",
+            id="no unit",
         ),
     ],
 )
@@ -64,6 +105,8 @@ def test_a_check_that_is_left_out_is_a_warning(spark, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with caplog.at_level(logging.WARNING, "normalize"):
         from_kafka_changelog(spark, "topic", **{**TABLE, "options": NOWHERE})
-    skipped = [text for text in caplog.messages if "are not checked before the query starts" in text]
+    skipped = [
+        text for text in caplog.messages if "are not checked before the query starts" in text
+    ]
     assert len(skipped) == 1
     assert "pip install" in skipped[0]

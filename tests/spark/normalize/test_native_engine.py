@@ -1,4 +1,7 @@
-"""`ChangelogNormalize(engine="native")` on Spark 4.2: the rows of the fold, for the last change of each key in a micro-batch."""
+"""`ChangelogNormalize(engine="native")` on Spark 4.2: the rows of the fold.
+
+The fold gets the last change of each key in a micro-batch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ from pyspark.errors import StreamingQueryException
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, DeltaTarget, aggregate_changes, apply_changes, decode_changelog
+from normalize import (
+    ChangelogNormalize,
+    DeltaTarget,
+    aggregate_changes,
+    apply_changes,
+    decode_changelog,
+)
 from normalize.checkpoint.read_state import find_state, read_state
 from normalize.core.arrow import spark_ddl, to_arrow
 from normalize.monitoring.explain_error import explain_error
@@ -27,10 +36,21 @@ from tests.support.canonical_values import TYPES, values_of
 from tests.support.examples import examples
 from tests.support.frames import BEGIN as BEGIN_OF_FRAMES
 from tests.support.histories import TABLE, random_history, records_of, rows_by_key
-from tests.support.strategies import DDL, KeyChange, by_key, fold_history, key_changes, last_rows, table_of, unified
+from tests.support.strategies import (
+    DDL,
+    KeyChange,
+    by_key,
+    fold_history,
+    key_changes,
+    last_rows,
+    table_of,
+    unified,
+)
 from tests.support.streams import run_stream
 
-pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows")
+pytestmark = pytest.mark.skipif(
+    installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows"
+)
 BEGIN = 1_700_000_000
 NATIVE = ChangelogNormalize(engine="native")
 
@@ -42,21 +62,31 @@ def last_of_each_key(batch: list[KeyChange]) -> list[KeyChange]:
 
 def folded(batches: list[list[KeyChange]]) -> dict:
     """The changelog by key, with `unified` rows."""
-    return by_key(fold_history([change for batch in batches for change in last_of_each_key(batch)]), unified)
+    return by_key(
+        fold_history([change for batch in batches for change in last_of_each_key(batch)]), unified
+    )
 
 
 class Changelog:
-    """A stream of typed changes, each file of which is a micro-batch. A change is a row kind and a row."""
+    """A stream of typed changes, each a row kind and a row, with one file for each micro-batch."""
 
     def __init__(self, spark: Any, folder: Path, ddl: str, stage: ChangelogNormalize) -> None:
-        self.spark, self.folder, self.columns, self.stage = spark, folder / uuid4().hex, columns(ddl), stage
+        self.spark, self.folder, self.columns, self.stage = (
+            spark,
+            folder / uuid4().hex,
+            columns(ddl),
+            stage,
+        )
         self.mode = "append" if stage.native is None else "update"
         self.files = self.folder / "files"
         self.files.mkdir(parents=True)
 
     def write(self, changes: list[tuple[str, tuple]]) -> None:
         kinds = pa.array([kind for kind, _ in changes], pa.string())
-        values = [to_arrow(column.type, [row[index] for _, row in changes]) for index, column in enumerate(self.columns)]
+        values = [
+            to_arrow(column.type, [row[index] for _, row in changes])
+            for index, column in enumerate(self.columns)
+        ]
         names = ["row_kind", *(column.name for column in self.columns)]
         number = len(list(self.files.iterdir()))
         file = self.files / f"{number}.parquet"
@@ -65,7 +95,11 @@ class Changelog:
 
     def run(self) -> list:
         schema = f"row_kind STRING, {spark_ddl(self.columns)}"
-        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.files))
+        stream = (
+            self.spark.readStream.schema(schema)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.files))
+        )
         return run_stream(stream.transform(self.stage), self.folder / "checkpoint", self.mode).rows
 
 
@@ -79,19 +113,32 @@ def typed(story: int, change: KeyChange) -> tuple[str, tuple]:
     return ("-D", (story, key, *(None,) * 4)) if row is None else ("+U", (story, *row))
 
 
-def rows_of_stories(spark: Any, folder: Path, repartition: bool, stories: list, restarts: Any) -> dict[int, dict]:
-    """Run the n-th batches of all stories as the n-th micro-batch of one query, and return the changelog of each story."""
-    changelog = Changelog(spark, folder, STORIES, ChangelogNormalize(["story", "id"], engine=NativeEngine(repartition)))
+def rows_of_stories(
+    spark: Any, folder: Path, repartition: bool, stories: list, restarts: Any
+) -> dict[int, dict]:
+    """Return each story's changelog from one query, whose n-th micro-batch has all n-th batches."""
+    changelog = Changelog(
+        spark,
+        folder,
+        STORIES,
+        ChangelogNormalize(["story", "id"], engine=NativeEngine(repartition)),
+    )
     rows: list = []
     for number in range(max(map(len, stories))):
         if number in restarts:
             rows += changelog.run()
-        of_batch = [(story, change) for story, batches in enumerate(stories) for change in (batches[number:] or [[]])[0]]
+        of_batch = [
+            (story, change)
+            for story, batches in enumerate(stories)
+            for change in (batches[number:] or [[]])[0]
+        ]
         changelog.write([typed(story, change) for story, change in of_batch])
     rows += changelog.run()
     grouped: dict[int, dict] = {}
     for row in rows:
-        grouped.setdefault(row.story, {}).setdefault(unified(row.id), []).append((row.row_kind, unified(canonical_row(row))))
+        grouped.setdefault(row.story, {}).setdefault(unified(row.id), []).append(
+            (row.row_kind, unified(canonical_row(row)))
+        )
     return grouped
 
 
@@ -108,27 +155,48 @@ def test_any_cut_into_micro_batches_gives_the_rows_of_the_fold(spark, tmp_path, 
     @given(batches=BATCHES, again=st.booleans())
     def collect(batches, again):
         # Perhaps a redelivery of the whole history.
-        stories.append([*batches, [change for batch in batches for change in batch]] if again else batches)
+        stories.append(
+            [*batches, [change for batch in batches for change in batch]] if again else batches
+        )
 
     collect()
     found = rows_of_stories(spark, tmp_path, repartition, stories, {2, 5})
-    assert {story: found.get(story, {}) for story in range(len(stories))} == dict(enumerate(map(folded, stories)))
+    assert {story: found.get(story, {}) for story in range(len(stories))} == dict(
+        enumerate(map(folded, stories))
+    )
 
 
 @pytest.mark.soak
 @settings(
     max_examples=examples(40),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # an example takes seconds: a failure is not shrunk
+    phases=[
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    ],  # an example takes seconds: a failure is not shrunk
 )
 @given(batches=BATCHES, restarts=st.sets(st.integers(1, 4)), repartition=st.booleans())
-def test_any_cut_and_any_restarts_give_the_rows_of_the_fold(spark, tmp_path, batches, restarts, repartition):
-    assert rows_of_stories(spark, tmp_path, repartition, [batches], restarts).get(0, {}) == folded(batches)
+def test_any_cut_and_any_restarts_give_the_rows_of_the_fold(
+    spark, tmp_path, batches, restarts, repartition
+):
+    assert rows_of_stories(spark, tmp_path, repartition, [batches], restarts).get(0, {}) == folded(
+        batches
+    )
 
 
-# -------------------------------------------------------------------------------------------------------- types of columns
+# --------------------------------------------------------------------------------------------------
+# types of columns
 
-ALL_TYPES = ", ".join(["id INT", *(f"c{number} {name}" for number, name in enumerate([*TYPES, "MAP<STRING, ARRAY<MAP<STRING, INT>>>"]))])
+ALL_TYPES = ", ".join(
+    [
+        "id INT",
+        *(
+            f"c{number} {name}"
+            for number, name in enumerate([*TYPES, "MAP<STRING, ARRAY<MAP<STRING, INT>>>"])
+        ),
+    ]
+)
 _VALUES = st.tuples(*(values_of(column.type) for column in columns(ALL_TYPES)[1:]))
 
 
@@ -136,7 +204,9 @@ def test_rows_of_every_type_are_compared_and_kept(spark, tmp_path):
     """Each key has a row, and then the same row, another row or a delete."""
     pairs: list[tuple[tuple, tuple]] = []
 
-    @settings(max_examples=examples(30), database=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=examples(30), database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(first=_VALUES, second=_VALUES)
     def collect(first, second):
         number = len(pairs)
@@ -145,7 +215,10 @@ def test_rows_of_every_type_are_compared_and_kept(spark, tmp_path):
 
     collect()
     rows: dict[str, dict[int, list]] = {}
-    for stage in (ChangelogNormalize("id", engine="native"), ChangelogNormalize("id", key_groups=1)):
+    for stage in (
+        ChangelogNormalize("id", engine="native"),
+        ChangelogNormalize("id", key_groups=1),
+    ):
         changelog = Changelog(spark, tmp_path, ALL_TYPES, stage)
         changelog.write([("+U", row) for row, _ in pairs])
         changelog.write([("-D" if row[0] % 3 == 2 else "+U", row) for _, row in pairs])
@@ -154,16 +227,19 @@ def test_rows_of_every_type_are_compared_and_kept(spark, tmp_path):
             of_stage.setdefault(row.id, []).append(tuple(row))
     assert rows["update"] == rows["append"]
     for number, (one, other) in enumerate(pairs):
-        again = ["-D"] if number % 3 == 2 else ["-U", "+U"] if unified(one) != unified(other) else []
+        again = (
+            ["-D"] if number % 3 == 2 else ["-U", "+U"] if unified(one) != unified(other) else []
+        )
         assert [row[0] for row in rows["update"][number]] == ["+I", *again]
     assert any(len(of_key) == 3 for of_key in rows["update"].values())
 
 
-# ---------------------------------------------------------------------------------------------------- records of a reader
+# --------------------------------------------------------------------------------------------------
+# records of a reader
 
 
 class Messages:
-    """A stream of Debezium messages, each file of which is a micro-batch, read by `decode_changelog`."""
+    """A stream of Debezium messages for `decode_changelog`, with one file for each micro-batch."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark, self.folder, self.files = spark, folder, folder / "messages"
@@ -177,7 +253,9 @@ class Messages:
 
     def stream(self, files: int = 1, **arguments: Any) -> Any:
         reader = self.spark.readStream.format("text").option("maxFilesPerTrigger", files)
-        return decode_changelog(reader.load(str(self.files)), **{**TABLE, "normalize": NATIVE, **arguments})
+        return decode_changelog(
+            reader.load(str(self.files)), **{**TABLE, "normalize": NATIVE, **arguments}
+        )
 
     def run(self, **arguments: Any) -> Any:
         return run_stream(self.stream(**arguments), self.folder / "checkpoint", "update")
@@ -197,21 +275,35 @@ def change(op: str, key: int, name: str | None = None, qty: int = 0, table: str 
 def test_a_history_gives_the_rows_of_the_fold_over_restarts(messages):
     history, rows, batches = random_history(5, changes=400), [], []
     for start, repartition in ((0, True), (200, False)):
-        for part in (history[start : start + 100], history[start + 100 : start + 200 if repartition else None]):
+        for part in (
+            history[start : start + 100],
+            history[start + 100 : start + 200 if repartition else None],
+        ):
             batches.append(part)
             messages.write(*(value for _, value in records_of(part)))
         rows += messages.run(normalize=ChangelogNormalize(engine=NativeEngine(repartition))).rows
-    assert rows_by_key(rows) == by_key(fold_history([each for batch in batches for each in last_of_each_key(batch)]))
+    assert rows_by_key(rows) == by_key(
+        fold_history([each for batch in batches for each in last_of_each_key(batch)])
+    )
     table_of((row.row_kind, tuple(row)[1:]) for row in rows)
 
 
 def test_rows_with_the_metadata_of_their_change_counts_and_state(spark, messages):
-    moved = {"before": {"id": 5, "name": "e", "qty": 0}, "after": {"id": 6, "name": "e", "qty": 0}, "op": "u", "source": {"table": "x"}}
+    moved = {
+        "before": {"id": 5, "name": "e", "qty": 0},
+        "after": {"id": 6, "name": "e", "qty": 0},
+        "op": "u",
+        "source": {"table": "x"},
+    }
     first = [change("c", key, name) for key, name in ((1, "a"), (2, "b"), (3, "c"), (5, "e"))]
     messages.write(*first, change("d", 9, "b"))
     last_equal = [change("u", 1, "b", table="u"), change("u", 1, "a", table="u")]
     messages.write(
-        *last_equal, change("u", 2, "c", table="v"), change("d", 3, table="w"), json.dumps(moved).encode(), change("c", 4, "d", table="v")
+        *last_equal,
+        change("u", 2, "c", table="v"),
+        change("d", 3, table="w"),
+        json.dumps(moved).encode(),
+        change("c", 4, "d", table="v"),
     )
     run = messages.run(metadata={"of": "source.table"}, format_options={"table_include": "."})
     assert [(row.row_kind, row.id, row.name, row.of) for row in sorted(run.rows[:4], key=lambda row: row.id)] == [
@@ -220,12 +312,20 @@ def test_rows_with_the_metadata_of_their_change_counts_and_state(spark, messages
     assert sorted((row.id, row.row_kind, row.name, row.of) for row in run.rows[4:]) == [
         (2, "+U", "c", "v"), (2, "-U", "b", "v"), (3, "-D", "c", "w"), (4, "+I", "d", "v"), (5, "-D", "e", "x"), (6, "+I", "e", "x"),
     ]  # fmt: skip
-    counts = {name: run.metric("changelog_normalize", name) for name in ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS")}
+    counts = {
+        name: run.metric("changelog_normalize", name)
+        for name in ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS")
+    }
     assert counts == {"CHANGES": 11, "SUPPRESSED_EQUAL": 1, "DELETES_OF_UNKNOWN_KEYS": 1}
     assert run.metric("changelog_decode", "RECORDS") == 11
     state = read_state(spark, str(messages.folder / "checkpoint"))
     assert state.columns == ["id", "name", "qty"]
-    assert sorted(map(tuple, state.collect())) == [(1, "a", 0), (2, "c", 0), (4, "d", 0), (6, "e", 0)]
+    assert sorted(map(tuple, state.collect())) == [
+        (1, "a", 0),
+        (2, "c", 0),
+        (4, "d", 0),
+        (6, "e", 0),
+    ]
     with pytest.raises(ArgumentError, match="none of them is a ChangelogNormalize"):
         find_state(spark, str(messages.folder / "checkpoint"))
 
@@ -244,7 +344,8 @@ def test_options_that_both_engines_have(messages):
     }
 
 
-# --------------------------------------------------------------------------------------- a key that comes from several tasks
+# --------------------------------------------------------------------------------------- a key that
+# comes from several tasks
 
 
 @pytest.fixture
@@ -274,7 +375,10 @@ def test_a_key_of_two_tasks_is_an_error_and_never_a_wrong_row(messages):
 
 @pytest.mark.usefixtures("task_per_file")
 def test_a_repartition_by_key_orders_the_changes_of_several_tasks(spark, tmp_path):
-    """By offset in one partition, whatever the timestamps are (key 1); by timestamp between two (key 2)."""
+    """Order a key's changes by offset within a partition, and by timestamp between two.
+
+    Key 1 is in one partition, where offsets decide whatever the timestamps are. Key 2 is in two.
+    """
     records = [  # by task: the key, the name, the partition, the offset, the seconds
         [(1, "c", 0, 2, 4), (2, "c", 2, 2, 7)],
         [(1, "a", 0, 0, 5), (1, "b", 0, 1, 3), (2, "a", 1, 0, 5), (2, "b", 1, 1, 6)],
@@ -282,27 +386,50 @@ def test_a_repartition_by_key_orders_the_changes_of_several_tasks(spark, tmp_pat
     (tmp_path / "files").mkdir()
     for number, of_task in enumerate(records):
         keys, names, partitions, offsets, seconds = zip(*of_task, strict=True)
-        values = [change("c" if name == "a" else "u", key, name) for key, name in zip(keys, names, strict=True)]
+        values = [
+            change("c" if name == "a" else "u", key, name)
+            for key, name in zip(keys, names, strict=True)
+        ]
         times = [BEGIN_OF_FRAMES + timedelta(seconds=each) for each in seconds]
-        columns_of_task = [pa.array(values, pa.binary()), pa.array(partitions, pa.int32()), pa.array(offsets), pa.array(times)]
+        columns_of_task = [
+            pa.array(values, pa.binary()),
+            pa.array(partitions, pa.int32()),
+            pa.array(offsets),
+            pa.array(times),
+        ]
         pq.write_table(
-            pa.table(columns_of_task, names=["value", "partition", "offset", "timestamp"]), tmp_path / "files" / f"{number}.parquet"
+            pa.table(columns_of_task, names=["value", "partition", "offset", "timestamp"]),
+            tmp_path / "files" / f"{number}.parquet",
         )
-    reader = spark.readStream.schema("value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP")
+    reader = spark.readStream.schema(
+        "value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    )
     stream = decode_changelog(reader.parquet(str(tmp_path / "files")), **TABLE, normalize=NATIVE)
-    assert sorted(run_stream(stream, tmp_path / "c", "update").changelog) == ["+I(1,c,0)", "+I(2,c,0)"]
+    assert sorted(run_stream(stream, tmp_path / "c", "update").changelog) == [
+        "+I(1,c,0)",
+        "+I(2,c,0)",
+    ]
 
 
-# ----------------------------------------------------------------------------------------------- what the engine cannot do
+# -----------------------------------------------------------------------------------------------
+# what the engine cannot do
 
 
 def test_a_row_without_all_columns_is_an_error(messages):
     source = {"connector": "postgresql", "table": "t"}
-    toast = {"before": None, "after": {"id": 1, "name": "__debezium_unavailable_value", "qty": 2}, "op": "u", "source": source}
+    toast = {
+        "before": None,
+        "after": {"id": 1, "name": "__debezium_unavailable_value", "qty": 2},
+        "op": "u",
+        "source": source,
+    }
     messages.write(change("c", 1, "a"), json.dumps(toast).encode())
     text = failure(messages.run, mode="DROPMALFORMED")
     assert text.startswith("[PARTIAL_IMAGE]")
-    assert "use engine='key_groups', or let the producer write all columns (PostgreSQL: REPLICA IDENTITY FULL" in text
+    assert (
+        "use engine='key_groups', or let the producer write all columns (PostgreSQL: REPLICA "
+        "IDENTITY FULL"
+    ) in text
 
 
 def test_facts_about_the_query_must_not_change(spark, messages):
@@ -310,15 +437,27 @@ def test_facts_about_the_query_must_not_change(spark, messages):
     messages.run()
     messages.write(change("u", 1, "b"), change("c", 2, "a"))
     text = failure(messages.run, primary_key="qty")
-    assert text.startswith("[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ: (id) and (qty).")
+    assert text.startswith(
+        "[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ: "
+        "(id) and (qty)."
+    )
     # Spark itself accepts columns of the same types.
     text = failure(messages.run, schema="qty INT, name STRING, id INT")
-    assert text.startswith("[STATE_VERSION] the columns of this query and those of its checkpoint differ: (`id` INT, `name` STRING, `qty`")
+    assert text.startswith(
+        "[STATE_VERSION] the columns of this query and those of its checkpoint differ: (`id` INT, "
+        "`name` STRING, `qty`"
+    )
     text = failure(messages.run, normalize=ChangelogNormalize(engine="native", where="id > 0"))
-    assert text.startswith("[STATE_VERSION] the conditions (where=) of this query and those of its checkpoint differ: () and ((id > 0)).")
+    assert text.startswith(
+        "[STATE_VERSION] the conditions (where=) of this query and those of its checkpoint differ: "
+        "() and ((id > 0))."
+    )
     # An added column needs a new checkpoint.
-    assert "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]" in failure(messages.run, schema="id INT, name STRING, qty INT, more STRING")
-    # After all these failures the query goes on, and the checkpoint fixes the number of shuffle partitions.
+    assert "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]" in failure(
+        messages.run, schema="id INT, name STRING, qty INT, more STRING"
+    )
+    # After all these failures the query goes on, and the checkpoint fixes the number of shuffle
+    # partitions.
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", 5)
     try:
@@ -329,8 +468,14 @@ def test_facts_about_the_query_must_not_change(spark, messages):
     assert run.progress[-1]["stateOperators"][0]["numShufflePartitions"] == int(before)
     messages.write(change("c", 3, "a", table="other"))
     text = failure(messages.run)
-    assert text.startswith("[SEVERAL_TABLES] the records belong to two tables, other and t: rows with equal keys would be merged")
-    assert "make the table part of the key: metadata=['source.database', 'source.schema', 'source.table']" in text
+    assert text.startswith(
+        "[SEVERAL_TABLES] the records belong to two tables, other and t: rows with equal keys "
+        "would be merged"
+    )
+    assert (
+        "make the table part of the key: metadata=['source.database', 'source.schema', "
+        "'source.table']"
+    ) in text
 
 
 def test_another_output_mode_is_an_error(messages, tmp_path):
@@ -338,7 +483,9 @@ def test_another_output_mode_is_an_error(messages, tmp_path):
     messages.write(change("c", 2, "a"))
     with pytest.raises(Exception, match="STREAMING_OUTPUT_MODE"):
         run_stream(messages.stream(), tmp_path / "append", "append")
-    assert "write the query with outputMode('update')" in failure(run_stream, messages.stream(), tmp_path / "complete", "complete")
+    assert "write the query with outputMode('update')" in failure(
+        run_stream, messages.stream(), tmp_path / "complete", "complete"
+    )
 
 
 @pytest.mark.parametrize(
@@ -346,13 +493,18 @@ def test_another_output_mode_is_an_error(messages, tmp_path):
     [
         ({"order": "source"}, "order='source': its state has no positions"),
         ({"state_ttl": timedelta(days=1)}, "state_ttl=.*: Spark's aggregation keeps every key"),
-        ({"ignore_columns": ["qty"]}, "ignore_columns=.*: it compares the newest row with the row before it"),
+        (
+            {"ignore_columns": ["qty"]},
+            "ignore_columns=.*: it compares the newest row with the row before it",
+        ),
         ({"mini_batch": True}, "mini_batch=True: it always keeps only the last change"),
         ({"key_groups": 8}, "key_groups=8: its state has a row for each key"),
     ],
 )
 def test_options_that_it_refuses(spark, stage, text):
-    with pytest.raises(ArgumentError, match=f"engine='native' cannot be combined with {text}.*Remove one of them"):
+    with pytest.raises(
+        ArgumentError, match=f"engine='native' cannot be combined with {text}.*Remove one of them"
+    ):
         ChangelogNormalize(engine="native", **stage)
 
 
@@ -361,8 +513,14 @@ def test_options_that_it_refuses(spark, stage, text):
     [
         ({"mode": "PERMISSIVE"}, "mode='PERMISSIVE' cannot be combined.*use DeadLetter"),
         ({"control_events": "all"}, "control_events cannot be combined.*in a second query"),
-        ({"normalize": ChangelogNormalize(engine="native", source_duplicates=False)}, "engine='native' requires ChangelogNormalize, which"),
-        ({"normalize": ChangelogNormalize(engine="native", where="nowhere > 1")}, "where is not a condition on the table's columns"),
+        (
+            {"normalize": ChangelogNormalize(engine="native", source_duplicates=False)},
+            "engine='native' requires ChangelogNormalize, which",
+        ),
+        (
+            {"normalize": ChangelogNormalize(engine="native", where="nowhere > 1")},
+            "where is not a condition on the table's columns",
+        ),
     ],
 )
 def test_arguments_of_a_reader_that_it_refuses(messages, arguments, text):
@@ -373,14 +531,20 @@ def test_arguments_of_a_reader_that_it_refuses(messages, arguments, text):
 def test_other_arguments_that_it_refuses(spark, messages):
     with pytest.raises(ArgumentError, match="engine is 'flink': use 'key_groups' or 'native'"):
         ChangelogNormalize(engine="flink")
-    rows = spark.createDataFrame([("+I", 1, None)], "row_kind STRING, id INT, _corrupt_record STRING")
+    rows = spark.createDataFrame(
+        [("+I", 1, None)], "row_kind STRING, id INT, _corrupt_record STRING"
+    )
     with pytest.raises(ArgumentError, match="requires a stream: a bounded read has no state"):
         rows.transform(ChangelogNormalize("id", engine="native"))
-    with pytest.raises(ArgumentError, match=r"no aggregation behind engine='native' in one query.*in a second query"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"no aggregation behind engine='native' in one query.*in a second query",
+    ):
         aggregate_changes(messages.stream(), "id")
 
 
-# ---------------------------------------------------------------------------------------------------------------- a sink
+# --------------------------------------------------------------------------------------------------
+# a sink
 
 
 @pytest.mark.parametrize("change_feed", [False, True])
@@ -388,11 +552,20 @@ def test_a_table_is_kept_equal_to_the_source(spark, messages, tmp_path, change_f
     changes, path = random_history(3, changes=120), str(tmp_path / "table")
     for part in (changes[:60], changes[60:]):
         messages.write(*(value for _, value in records_of(part)))
-    writer = apply_changes(messages.stream(), DeltaTarget(path), keys=() if change_feed else "id", change_feed=change_feed)
-    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+    writer = apply_changes(
+        messages.stream(),
+        DeltaTarget(path),
+        keys=() if change_feed else "id",
+        change_feed=change_feed,
+    )
+    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
     table = spark.read.format("delta").load(path)
     if change_feed:
-        table = table.where("_change_type IN ('insert', 'update_postimage', 'delete')").orderBy("_commit_version")
+        table = table.where("_change_type IN ('insert', 'update_postimage', 'delete')").orderBy(
+            "_commit_version"
+        )
         last = {row.id: row for row in table.collect()}
         rows = {key: tuple(row)[:3] for key, row in last.items() if row._change_type != "delete"}
     else:

@@ -21,9 +21,15 @@ def test_sql_finds_late_records_as_python_does(spark: SparkSession) -> None:
         for batch in (0, 1, 2)
         for partition in (0, 1, 2)
         for stamp in (0, 7, 8, 1_800_000_000_000)
-        for _, fact in facts(FirstRecord("t", partition, random.randrange(2), stamp), {"t": 2}, batch)
+        for _, fact in facts(
+            FirstRecord("t", partition, random.randrange(2), stamp), {"t": 2}, batch
+        )
     ]
     rows = [sorted(random.choices(values, k=2)) for _ in range(2_000)]
-    late = spark.createDataFrame(rows, "least STRING, greatest STRING").select(late_record(F.col("least"), F.col("greatest"))).collect()
+    late = (
+        spark.createDataFrame(rows, "least STRING, greatest STRING")
+        .select(late_record(F.col("least"), F.col("greatest")))
+        .collect()
+    )
     assert [bool(value) for (value,) in late] == [is_late(*row) for row in rows]
     assert 0 < sum(is_late(*row) for row in rows) < len(rows)

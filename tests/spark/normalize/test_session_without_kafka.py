@@ -30,23 +30,33 @@ from_kafka_changelog(spark, "t", format="debezium-json", schema="id INT", option
 
 def last_line_with(jars: str) -> str:
     """Return the last line that the script prints in a session with these jars."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, jars], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, jars],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     return done.stderr.splitlines()[-1]
 
 
 @pytest.mark.spark
 def test_a_session_without_the_kafka_source_is_one_sentence() -> None:
     assert last_line_with("") == (
-        "cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] Spark has no Kafka source: start the session with "
-        f"spark.jars.packages={spark_packages()}, or with normalize.local_session()"
+        "cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] Spark has no Kafka "
+        f"source: start the session with spark.jars.packages={spark_packages()}, or with "
+        "normalize.local_session()"
     )
 
 
-def test_a_kafka_source_of_another_version_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_kafka_source_of_another_version_is_one_sentence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     check_kafka_source(spark)
     other = tmp_path / "spark-sql-kafka-0-10_2.13-4.9.0.jar"
     shutil.copy(kafka_source(spark).removeprefix("file:"), other)
     assert last_line_with(str(other)) == (
-        f"cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] this session runs Spark {spark.version}, but its Kafka source is "
-        f"of Spark 4.9: start it with spark.jars.packages={spark_packages()}, or with normalize.local_session()"
+        "cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] this session runs Spark "
+        f"{spark.version}, but its Kafka source is of Spark 4.9: start it with "
+        f"spark.jars.packages={spark_packages()}, or with normalize.local_session()"
     )

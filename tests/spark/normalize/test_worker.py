@@ -16,10 +16,20 @@ def test_the_modules_of_a_worker_are_left_out_of_collections_once(spark) -> None
         later = [[number] for number in range(1_000)]
         prepare()
         rows = sum(batch.num_rows for batch in batches)
-        counts = {"frozen": frozen, "again": gc.get_freeze_count(), "rows": rows, "later": len(later)}
+        counts = {
+            "frozen": frozen,
+            "again": gc.get_freeze_count(),
+            "rows": rows,
+            "later": len(later),
+        }
         yield pa.RecordBatch.from_pylist([counts])
 
-    (row,) = spark.range(3).coalesce(1).mapInArrow(freeze, "frozen LONG, again LONG, rows LONG, later LONG").collect()
+    (row,) = (
+        spark.range(3)
+        .coalesce(1)
+        .mapInArrow(freeze, "frozen LONG, again LONG, rows LONG, later LONG")
+        .collect()
+    )
     assert row.rows == 3
     assert row.frozen > 10_000
     assert row.again <= row.frozen

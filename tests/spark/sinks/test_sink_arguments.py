@@ -24,28 +24,53 @@ if TYPE_CHECKING:
     [
         ({}, r"keys is missing: pass keys=\[...\]"),
         ({"keys": "no"}, "keys has 'no', which is not one of the columns to write: id, v"),
-        ({"keys": "id", "column_list": ["v"]}, "keys has 'id', which is not one of the columns to write: v"),
+        (
+            {"keys": "id", "column_list": ["v"]},
+            "keys has 'id', which is not one of the columns to write: v",
+        ),
         ({"keys": "id", "order_by": "no"}, "the DataFrame has no column 'no'; it has id, v"),
         ({"change_feed": True, "order_by": "v"}, "change_feed and order_by cannot be combined"),
         ({"keys": "id", "scd_type": 3}, "scd_type=3 is unknown: pass 1 or 2"),
         ({"keys": "id", "scd_type": 2}, "sequence_by is missing, which scd_type=2 requires"),
-        ({"keys": "id", "sequence_by": "v", "scd_type": 2, "deletes": "soft"}, "scd_type=2 and deletes='soft' cannot be combined"),
+        (
+            {"keys": "id", "sequence_by": "v", "scd_type": 2, "deletes": "soft"},
+            "scd_type=2 and deletes='soft' cannot be combined",
+        ),
         ({"keys": "id", "sequence_by": "v"}, "sequence_by requires scd_type=2: pass order_by"),
-        ({"keys": "id", "track_history": "v"}, "track_history requires scd_type=2: pass it too, or remove track_history"),
+        (
+            {"keys": "id", "track_history": "v"},
+            "track_history requires scd_type=2: pass it too, or remove track_history",
+        ),
         (
             {"keys": "id", "sequence_by": "v", "scd_type": 2, "track_history": "w"},
             "track_history has 'w', which is not one of the columns to write: ",
         ),
-        ({"keys": "id", "sequence_by": "v", "order_by": "v", "scd_type": 2}, "order_by and scd_type=2 cannot be combined"),
-        ({"change_feed": True, "scd_type": 2}, "change_feed=True and scd_type=2 cannot be combined"),
+        (
+            {"keys": "id", "sequence_by": "v", "order_by": "v", "scd_type": 2},
+            "order_by and scd_type=2 cannot be combined",
+        ),
+        (
+            {"change_feed": True, "scd_type": 2},
+            "change_feed=True and scd_type=2 cannot be combined",
+        ),
         ({"keys": "id", "deletes": "softly"}, "deletes='softly' is unknown: pass 'hard' or 'soft'"),
-        ({"keys": "id", "deleted_column": "gone"}, "deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'"),
-        ({"keys": "id", "deletes": "soft", "deleted_column": "V"}, "column v is one that apply_changes writes itself"),
+        (
+            {"keys": "id", "deleted_column": "gone"},
+            "deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'",
+        ),
+        (
+            {"keys": "id", "deletes": "soft", "deleted_column": "V"},
+            "column v is one that apply_changes writes itself",
+        ),
     ],
 )
 def test_invalid_arguments(spark: SparkSession, arguments: Any, text: str, tmp_path: Any) -> None:
     with pytest.raises(ArgumentError, match=text):
-        apply_batch(changelog(spark, "id INT, v INT", [("+I", 1, 2)]), DeltaTarget(str(tmp_path)), **arguments)
+        apply_batch(
+            changelog(spark, "id INT, v INT", [("+I", 1, 2)]),
+            DeltaTarget(str(tmp_path)),
+            **arguments,
+        )
 
 
 def test_a_dataframe_without_row_kind_is_refused(spark: SparkSession, tmp_path: Any) -> None:
@@ -53,12 +78,20 @@ def test_a_dataframe_without_row_kind_is_refused(spark: SparkSession, tmp_path: 
         apply_batch(spark.range(1), DeltaTarget(str(tmp_path)), keys="id")
 
 
-def test_each_function_refuses_the_other_kind_of_dataframe(spark: SparkSession, tmp_path: Any) -> None:
+def test_each_function_refuses_the_other_kind_of_dataframe(
+    spark: SparkSession, tmp_path: Any
+) -> None:
     stream = spark.readStream.schema("row_kind STRING, id INT").json(str(tmp_path))
-    with pytest.raises(ArgumentError, match=r"this one is a stream: call apply_changes\(stream, target, ...\)"):
+    with pytest.raises(
+        ArgumentError, match=r"this one is a stream: call apply_changes\(stream, target, ...\)"
+    ):
         apply_batch(stream, DeltaTarget(str(tmp_path / "table")), keys="id")
-    with pytest.raises(ArgumentError, match=r"this DataFrame is bounded: call apply_batch\(df, target, ...\)"):
-        apply_changes(changelog(spark, "id INT", [("+I", 1)]), DeltaTarget(str(tmp_path / "table")), keys="id")
+    with pytest.raises(
+        ArgumentError, match=r"this DataFrame is bounded: call apply_batch\(df, target, ...\)"
+    ):
+        apply_changes(
+            changelog(spark, "id INT", [("+I", 1)]), DeltaTarget(str(tmp_path / "table")), keys="id"
+        )
 
 
 def test_invalid_targets(spark: SparkSession, new_sink: Callable[[str], Sink]) -> None:

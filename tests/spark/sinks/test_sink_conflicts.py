@@ -1,4 +1,4 @@
-"""Two writers of one table: the loser applies its micro-batch again, and raises an error if it always loses."""
+"""Two writers of one table: the loser reapplies its micro-batch, and fails if it always loses."""
 
 from __future__ import annotations
 
@@ -26,15 +26,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# ------------------------------------------------------------------------------------------------------- Delta and Iceberg
+# --------------------------------------------------------------------------------------------------
+# Delta and Iceberg
 
 
-@pytest.mark.parametrize(("kind", "name"), [("delta", "ConcurrentAppendException"), ("iceberg", r"\w+Exception")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("delta", "ConcurrentAppendException"), ("iceberg", r"\w+Exception")]
+)
 def test_a_commit_between_plan_and_commit_is_a_conflict(
     spark: SparkSession, new_sink: NewSink, kind: str, name: str, tmp_path: Path
 ) -> None:
     sink, go, began = new_sink(kind), tmp_path / "go", tmp_path / "began"
-    apply_batch(changelog(spark, "id INT, v INT", [("+I", 1, 0), ("+I", 2, 0)]), sink.table, keys="id")
+    apply_batch(
+        changelog(spark, "id INT, v INT", [("+I", 1, 0), ("+I", 2, 0)]), sink.table, keys="id"
+    )
     latest = changelog(spark, "id INT, v INT", [("+U", 1, 1), ("+U", 2, 1)])
 
     slow = _waiting(latest, go, began)
@@ -47,7 +52,10 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
             apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
         finally:
             go.touch()
-        with pytest.raises(ConflictError, match=rf"^\[CONFLICT\] another writer changed .* at the same time \({name}\)$"):
+        with pytest.raises(
+            ConflictError,
+            match=rf"^\[CONFLICT\] another writer changed .* at the same time \({name}\)$",
+        ):
             merging.result()
     assert sink.rows() == [(1, 2), (2, 0)]
     sink.table.sink(spark).merge(latest, wanted)
@@ -55,11 +63,12 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
 
 
 def _waiting(df: DataFrame, go: Path, began: Path) -> DataFrame:
-    """Return the same rows, which are first computed after the file `go` exists; `began` says that this computation waits."""
+    """Return the same rows; their first computation creates `began` and waits for the file `go`."""
     go_path, began_path = str(go), str(began)
 
     def wait_for_the_other(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Iceberg computes the rows twice in parallel; if both waited, the other writer would have no core.
+        # Iceberg computes the rows twice in parallel; if both waited, the other writer would have
+        # no core.
         deadline = time.monotonic() + 120
         try:
             Path(began_path).touch(exist_ok=False)
@@ -73,12 +82,22 @@ def _waiting(df: DataFrame, go: Path, began: Path) -> DataFrame:
     return df.mapInArrow(wait_for_the_other, df.schema)
 
 
-def _conflicts_of_a_merge(spark: SparkSession, sink: Sink, folder: Path, beside: Callable[[], object]) -> list[str]:
-    """Run `beside` while a MERGE into a table with a file for each row waits, and return the conflicts for which the MERGE was repeated."""
+def _conflicts_of_a_merge(
+    spark: SparkSession, sink: Sink, folder: Path, beside: Callable[[], object]
+) -> list[str]:
+    """Return the conflicts for which a MERGE is repeated when `beside` runs while it waits.
+
+    The table of the MERGE has a file for each row.
+    """
     go, began = folder / "go", folder / "began"
-    spark.range(0, 3, 1, 3).selectExpr("CAST(id AS INT) AS id", "0 AS v").write.format("delta").save(sink.table.name)
+    spark.range(0, 3, 1, 3).selectExpr("CAST(id AS INT) AS id", "0 AS v").write.format(
+        "delta"
+    ).save(sink.table.name)
     latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
-    slow, spec = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
+    slow, spec = (
+        _waiting(latest, go, began),
+        TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail"),
+    )
     conflicts: list[str] = []
 
     def merge() -> None:
@@ -100,14 +119,20 @@ def _conflicts_of_a_merge(spark: SparkSession, sink: Sink, folder: Path, beside:
     return conflicts
 
 
-def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSession, new_sink: NewSink, tmp_path: Path) -> None:
+def test_a_merge_is_repeated_after_optimize_replaced_its_files(
+    spark: SparkSession, new_sink: NewSink, tmp_path: Path
+) -> None:
     sink = new_sink("delta")
-    conflicts = _conflicts_of_a_merge(spark, sink, tmp_path, lambda: spark.sql(f"OPTIMIZE {sink.sql_name}").collect())
+    conflicts = _conflicts_of_a_merge(
+        spark, sink, tmp_path, lambda: spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
+    )
     assert len(conflicts) == 1
     assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
 
 
-def test_a_merge_is_repeated_after_vacuum_removed_its_files(spark: SparkSession, new_sink: NewSink, tmp_path: Path) -> None:
+def test_a_merge_is_repeated_after_vacuum_removed_its_files(
+    spark: SparkSession, new_sink: NewSink, tmp_path: Path
+) -> None:
     sink = new_sink("delta")
     table = sink.table
     assert isinstance(table, DeltaTarget)
@@ -118,17 +143,23 @@ def test_a_merge_is_repeated_after_vacuum_removed_its_files(spark: SparkSession,
         maintained.remove(timedelta(0))
 
     conflicts = _conflicts_of_a_merge(spark, sink, tmp_path, rewrite_and_remove)
-    assert [f"another job removed a file of {table} at the same time: " in text for text in conflicts] == [True]
+    assert [
+        f"another job removed a file of {table} at the same time: " in text for text in conflicts
+    ] == [True]
     assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
 
 
 @pytest.mark.iceberg
-def test_a_table_that_the_session_read_before_its_files_were_removed(spark: SparkSession, new_sink: NewSink) -> None:
+def test_a_table_that_the_session_read_before_its_files_were_removed(
+    spark: SparkSession, new_sink: NewSink
+) -> None:
     # Iceberg keeps the tables that a session has read.
     sink = new_sink("iceberg")
     assert isinstance(sink.table, IcebergTarget)
     for value in range(2):
-        apply_batch(changelog(spark, "id INT, v INT", [("+U", value, value)]), sink.table, keys="id")
+        apply_batch(
+            changelog(spark, "id INT, v INT", [("+U", value, value)]), sink.table, keys="id"
+        )
     maintained = Maintained(spark, sink.table)
     apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
     maintained.rewrite()
@@ -141,7 +172,11 @@ def test_a_table_that_the_session_read_before_its_files_were_removed(spark: Spar
 @pytest.mark.soak
 def test_optimize_runs_all_the_time_beside_merges(spark: SparkSession, new_sink: NewSink) -> None:
     sink, rounds = new_sink("delta"), 6
-    apply_batch(changelog(spark, "id INT, v INT", [("+I", key, -1) for key in range(5)]), sink.table, keys="id")
+    apply_batch(
+        changelog(spark, "id INT, v INT", [("+I", key, -1) for key in range(5)]),
+        sink.table,
+        keys="id",
+    )
 
     def write() -> None:
         for number in range(rounds):
@@ -152,20 +187,27 @@ def test_optimize_runs_all_the_time_beside_merges(spark: SparkSession, new_sink:
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
         while not writing.done():
-            # OPTIMIZE may lose too. It commits only if there is a new file, and so a MERGE does not always lose.
+            # OPTIMIZE may lose too. It commits only if there is a new file, and so a MERGE does not
+            # always lose.
             with suppress(ConflictError), sink.table.sink(spark).conflicts():
                 spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
         writing.result()
     commits = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {sink.sql_name}").collect()]
     assert "OPTIMIZE" in commits
     updated = [(key, rounds) for key in range(9, 9 + rounds)]
-    assert sorted(sink.rows()) == [*((key, -1) for key in range(5)), *updated, (9 + rounds, rounds - 1)]
+    assert sorted(sink.rows()) == [
+        *((key, -1) for key in range(5)),
+        *updated,
+        (9 + rounds, rounds - 1),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("change_feed", [False, True])
 @pytest.mark.parametrize("writers", [2, pytest.param(3, marks=pytest.mark.soak)])
-def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, kind: str, change_feed: bool, writers: int) -> None:
+def test_concurrent_writers_all_finish(
+    spark: SparkSession, new_sink: NewSink, kind: str, change_feed: bool, writers: int
+) -> None:
     # The writers of a feed compete for its creation alone.
     sink, rounds = new_sink(kind), 1 if change_feed else 2
     options: dict[str, Any] = {"change_feed": True} if change_feed else {"keys": "id"}
@@ -179,7 +221,9 @@ def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, k
         finish_all(pool.submit(write, writer) for writer in range(writers))
     rows = sink.rows("id", "v")
     if change_feed:
-        assert rows == sorted(((key, v) for key in range(5) for v in range(writers * rounds)), key=repr)
+        assert rows == sorted(
+            ((key, v) for key in range(5) for v in range(writers * rounds)), key=repr
+        )
     else:
         assert [key for key, _ in rows] == list(range(5))
         # Each micro-batch is one commit: the last one has all rows and is the last of a writer.
@@ -188,7 +232,9 @@ def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, k
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_writers_that_add_columns_side_by_side(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_writers_that_add_columns_side_by_side(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     sink = new_sink(kind)
     apply_batch(changelog(spark, "id INT", [("+I", 0)]), sink.table, keys="id")
 

@@ -16,7 +16,10 @@ from tests.support.sinking import apply_stream, changelog, lake_sink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VIOLATED = "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (qty > 0) violated by row with values:"
+VIOLATED = (
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (qty > 0) violated by row "
+    "with values:"
+)
 
 
 def a_stream(spark: SparkSession, folder: Path) -> DataFrame:
@@ -35,7 +38,13 @@ def test_a_check_that_a_row_violates(spark: SparkSession, tmp_path: Path) -> Non
     assert "- qty : -5" in str(refused.value)
     assert "\n" not in str(refused.value)
     with pytest.raises(StreamingQueryException) as failed:
-        apply_stream(a_stream(spark, tmp_path / "in"), sink.table, tmp_path / "checkpoint", keys="id", order_by="qty")
+        apply_stream(
+            a_stream(spark, tmp_path / "in"),
+            sink.table,
+            tmp_path / "checkpoint",
+            keys="id",
+            order_by="qty",
+        )
     assert VIOLATED in explain_error(failed.value)
     assert sink.rows() == [(1, 1)]
 
@@ -47,7 +56,11 @@ def test_a_folder_that_cannot_be_written(spark: SparkSession, tmp_path: Path) ->
         batch.write.parquet(str(tmp_path / "file" / "table"))
 
     writer = a_stream(spark, tmp_path / "in").writeStream.foreachBatch(write)
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
     with pytest.raises(StreamingQueryException) as failed:
         query.awaitTermination()
     sentence = explain_error(failed.value)

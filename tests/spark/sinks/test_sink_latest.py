@@ -1,4 +1,4 @@
-"""The last change of a key in a micro-batch: by arrival, by columns, or an error when the order is unknown."""
+"""A key's last change in a micro-batch: by arrival, by columns, or an error if order is unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS, KEY = ["example", "id", "value"], ["example", "id"]
 
 
 def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
-    """Many random changelogs, distinguished by a key column, and the final value of each key, or None."""
+    """Return many random changelogs, marked by a key column, and each key's final value or None."""
     rows, last = [], {}
     for example in range(EXAMPLES):
         place = 0
@@ -36,7 +36,10 @@ def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
 
 def outcome(latest: DataFrame) -> dict[tuple[int, int], Any]:
     """The final value of each key."""
-    return {(row.example, row.id): row.value if row.row_kind in ("+I", "+U") else None for row in latest.select("row.*").collect()}
+    return {
+        (row.example, row.id): row.value if row.row_kind in ("+I", "+U") else None
+        for row in latest.select("row.*").collect()
+    }
 
 
 def test_the_last_change_by_arrival_agrees_with_a_dict(spark: SparkSession) -> None:
@@ -47,14 +50,24 @@ def test_the_last_change_by_arrival_agrees_with_a_dict(spark: SparkSession) -> N
 def test_the_last_change_by_columns_does_not_need_an_order(spark: SparkSession) -> None:
     rows, last = examples()
     random.Random(0).shuffle(rows)
-    latest = last_changes(spark.createDataFrame(rows, f"row_kind STRING, {SCHEMA}"), COLUMNS, KEY, ["at"])
+    latest = last_changes(
+        spark.createDataFrame(rows, f"row_kind STRING, {SCHEMA}"), COLUMNS, KEY, ["at"]
+    )
     assert check(latest, KEY, ["at"]) == len(last)
     assert outcome(latest) == last
 
 
 def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
-    df = changelog(spark, "`a.b` INT, last STRING, kind STRING, `c``d` INT, row INT, flags INT", [("+I", 1, "x", "y", 2, 3, 4)])
-    rows = last_changes(df, ["a.b", "last", "kind", "c`d", "row", "flags"], ["a.b"], ["c`d"]).select("row.*").collect()
+    df = changelog(
+        spark,
+        "`a.b` INT, last STRING, kind STRING, `c``d` INT, row INT, flags INT",
+        [("+I", 1, "x", "y", 2, 3, 4)],
+    )
+    rows = (
+        last_changes(df, ["a.b", "last", "kind", "c`d", "row", "flags"], ["a.b"], ["c`d"])
+        .select("row.*")
+        .collect()
+    )
     assert [tuple(row) for row in rows] == [("+I", 1, "x", "y", 2, 3, 4)]
 
 
@@ -73,20 +86,28 @@ def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
         ([("+I", 1, None)], ["at"], ChangeOrderError, "is NULL in a row"),
     ],
 )
-def test_an_unknown_order_is_an_error(spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str) -> None:
+def test_an_unknown_order_is_an_error(
+    spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str
+) -> None:
     latest = last_changes(changelog(spark, "id INT, at INT", rows), ["id", "at"], ["id"], order_by)
     with pytest.raises(error, match=text):
         check(latest, ["id"], order_by)
 
 
 def test_a_key_in_several_partitions_is_an_error(spark: SparkSession) -> None:
-    df = spark.createDataFrame(spark.sparkContext.parallelize([("+I", 1), ("-D", 1)], 2), "row_kind STRING, id INT")
+    df = spark.createDataFrame(
+        spark.sparkContext.parallelize([("+I", 1), ("-D", 1)], 2), "row_kind STRING, id INT"
+    )
     with pytest.raises(ChangeOrderError, match="in several partitions"):
         check(last_changes(df, ["id"], ["id"], []), ["id"], [])
 
 
 def test_a_retraction_comes_before_an_addition_at_the_same_position(spark: SparkSession) -> None:
-    df = changelog(spark, "id INT, v STRING, at INT", [("+U", 1, "b", 1), ("-U", 1, "a", 1), ("-D", 2, "a", 3), ("-U", 2, "a", 3)])
+    df = changelog(
+        spark,
+        "id INT, v STRING, at INT",
+        [("+U", 1, "b", 1), ("-U", 1, "a", 1), ("-D", 2, "a", 3), ("-U", 2, "a", 3)],
+    )
     latest = last_changes(df, ["id", "v"], ["id"], ["at"])
     assert check(latest, ["id"], ["at"]) == 2
     last = {row.id: row.row_kind for row in latest.select("row.*").collect()}
@@ -94,18 +115,26 @@ def test_a_retraction_comes_before_an_addition_at_the_same_position(spark: Spark
     assert last[2] in ("-U", "-D")
 
 
-# ------------------------------------------------------------------------------------------------------------ the plan
+# --------------------------------------------------------------------------------------------------
+# the plan
 
 
 def test_narrow_operations_keep_the_order(spark: SparkSession) -> None:
     df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
-    require_arrival_order(df.where("id > 0").withColumn("w", df.v).mapInArrow(lambda batches: batches, "row_kind STRING, id INT"), ["id"])
+    require_arrival_order(
+        df.where("id > 0")
+        .withColumn("w", df.v)
+        .mapInArrow(lambda batches: batches, "row_kind STRING, id INT"),
+        ["id"],
+    )
     require_arrival_order(df.union(df).repartition("id").sortWithinPartitions("v"), ["id"])
 
 
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("normalize", [False, None])
-def test_kafka_reads_are_in_order(spark: SparkSession, bounded: bool, normalize: Literal[False] | None) -> None:
+def test_kafka_reads_are_in_order(
+    spark: SparkSession, bounded: bool, normalize: Literal[False] | None
+) -> None:
     df = from_kafka_changelog(
         spark,
         "t",
@@ -120,7 +149,17 @@ def test_kafka_reads_are_in_order(spark: SparkSession, bounded: bool, normalize:
     require_arrival_order(df.where("row_kind IS NOT NULL"), ["id"])
 
 
-SHUFFLED = ["join", "subquery", "repartition", "coalesce", "distinct", "file", "table", "localCheckpoint", "rdd"]
+SHUFFLED = [
+    "join",
+    "subquery",
+    "repartition",
+    "coalesce",
+    "distinct",
+    "file",
+    "table",
+    "localCheckpoint",
+    "rdd",
+]
 
 
 @pytest.mark.parametrize("shuffled", SHUFFLED)
@@ -156,25 +195,35 @@ def test_a_row_for_each_group_needs_no_order(spark: SparkSession, case: str) -> 
 
     groups, keys = GROUPED[case]
     changes = spark.createDataFrame([("+I", 1, "bike")], "row_kind STRING, id INT, name STRING")
-    totals = aggregate_changes(changes, list(map(F.expr, groups)), signed_count("*").alias("n"), changelog_mode="all")
-    require_arrival_order(totals.where("n > 0").withColumn("row_kind", totals.row_kind.substr(1, 2)), keys)
+    totals = aggregate_changes(
+        changes, list(map(F.expr, groups)), signed_count("*").alias("n"), changelog_mode="all"
+    )
+    require_arrival_order(
+        totals.where("n > 0").withColumn("row_kind", totals.row_kind.substr(1, 2)), keys
+    )
 
 
 def test_a_group_by_of_signed_columns_needs_no_order(spark: SparkSession) -> None:
     changes = spark.createDataFrame([("+I", 1, "bike")], "row_kind STRING, id INT, name STRING")
     groups = changes.groupBy("name").agg(signed_count("*", row_kind="row_kind").alias("n"))
-    require_arrival_order(groups.selectExpr("IF(n > 0, '+U', '-D') AS row_kind", "name AS product", "n"), ["product"])
+    require_arrival_order(
+        groups.selectExpr("IF(n > 0, '+U', '-D') AS row_kind", "name AS product", "n"), ["product"]
+    )
 
 
 @pytest.mark.parametrize("spoiled", ["another key", "a computed key", "union", "explode"])
 def test_several_rows_for_each_key_need_an_order(spark: SparkSession, spoiled: str) -> None:
     changes = spark.createDataFrame([("+I", 1, "bike")], "row_kind STRING, id INT, name STRING")
-    totals = aggregate_changes(changes, ["name", "id"], signed_count("*").alias("n"), changelog_mode="all")
+    totals = aggregate_changes(
+        changes, ["name", "id"], signed_count("*").alias("n"), changelog_mode="all"
+    )
     frames = {
         "another key": totals.drop("id"),
         "a computed key": totals.selectExpr("row_kind", "upper(name) AS name", "id", "n"),
         "union": totals.union(totals),
         "explode": totals.selectExpr("row_kind", "name", "id", "explode(array(n, n)) AS n"),
     }
-    with pytest.raises(ChangeOrderError, match=r"the plan contains Aggregate.* pass its columns as keys instead"):
+    with pytest.raises(
+        ChangeOrderError, match=r"the plan contains Aggregate.* pass its columns as keys instead"
+    ):
         require_arrival_order(frames[spoiled], ["name", "id"])

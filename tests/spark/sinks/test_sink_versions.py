@@ -1,4 +1,4 @@
-"""Histories of versions (SCD type 2): equal to a plain Python reference however changes arrive, and what they refuse."""
+"""SCD type 2 histories: equal to a Python reference however changes arrive; what they refuse."""
 
 from __future__ import annotations
 
@@ -52,9 +52,19 @@ class Event(NamedTuple):
 
 
 def random_events(random: Random, example: int, notes: int) -> list[Event]:
-    """Changes of three keys at different places, with few values, so that some change nothing, and deletes of what is not there."""
+    """Return changes of three keys at different places.
+
+    The values are few, so that some changes change nothing, and some deletes are of rows that do
+    not exist.
+    """
     return [
-        Event(example, random.randrange(3), None if random.random() < 0.3 else random.randrange(2), random.randrange(notes), at)
+        Event(
+            example,
+            random.randrange(3),
+            None if random.random() < 0.3 else random.randrange(2),
+            random.randrange(notes),
+            at,
+        )
         for at in sorted(random.sample(range(100), 12))
     ]
 
@@ -76,7 +86,8 @@ def versions(events: Iterable[Event], track_history: list[str]) -> list[tuple[An
         if value is None and before is None:
             rows.append([example, key, None, None, None, at])
         elif before is not None and before[2] == value and (track_history or before[3] == note):
-            # The row of the update has the values before it, and the version those of its last update.
+            # The row of the update has the values before it, and the version those of its last
+            # update.
             rows.append([example, key, value, before[3], at, at])
             before[3] = note
         else:
@@ -91,13 +102,18 @@ def versions(events: Iterable[Event], track_history: list[str]) -> list[tuple[An
 
 @pytest.mark.cross_section
 @pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.soak)])
-@pytest.mark.parametrize(("kind", "track_history"), [("delta", []), ("iceberg", []), ("delta", ["value"])])
+@pytest.mark.parametrize(
+    ("kind", "track_history"), [("delta", []), ("iceberg", []), ("delta", ["value"])]
+)
 def test_a_history_does_not_depend_on_how_changes_arrive(
     spark: SparkSession, new_sink: NewSink, kind: str, track_history: list[str], count: int
 ) -> None:
     random, sink = Random(kind), new_sink(kind)
     # Unique notes with track_history, so that each value is at its place.
-    stories = [random_events(random, example, 1000 if track_history else 2) for example in range(examples(200))]
+    stories = [
+        random_events(random, example, 1000 if track_history else 2)
+        for example in range(examples(200))
+    ]
     batches = list(zip(*(batches_of(random, events, count) for events in stories), strict=True))
     applied = list[Event]()
     for number, batch in enumerate(batches):
@@ -107,18 +123,33 @@ def test_a_history_does_not_depend_on_how_changes_arrive(
             rows = [row for events in batches[repeated] for event in events for row in event.rows()]
             random.shuffle(rows)
             changes = changelog(spark, "example INT, id INT, value INT, note INT, at INT", rows)
-            options: dict[str, Any] = {"column_list": ["example", "id", "value", "note"], "track_history": track_history}
-            apply_batch(changes, sink.table, keys=["example", "id"], sequence_by="at", scd_type=2, **options)
-        assert sink.rows("example", "id", "value", "note", "__START_AT", "__END_AT") == versions(applied, track_history)
+            options: dict[str, Any] = {
+                "column_list": ["example", "id", "value", "note"],
+                "track_history": track_history,
+            }
+            apply_batch(
+                changes, sink.table, keys=["example", "id"], sequence_by="at", scd_type=2, **options
+            )
+        assert sink.rows("example", "id", "value", "note", "__START_AT", "__END_AT") == versions(
+            applied, track_history
+        )
     valid = sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect()
     for at in range(0, 100, 7):
-        found = {(row.example, row.id): row.value for row in valid if row["__START_AT"] <= at and (row["__END_AT"] or 100) > at}
+        found = {
+            (row.example, row.id): row.value
+            for row in valid
+            if row["__START_AT"] <= at and (row["__END_AT"] or 100) > at
+        }
         assert found == table_at(applied, at)
 
 
 def table_at(events: Iterable[Event], at: int) -> dict[tuple[int, int], int]:
     """The rows of the source at a time, by key."""
-    last = {(event.example, event.key): event.value for event in sorted(events, key=lambda event: event.at) if event.at <= at}
+    last = {
+        (event.example, event.key): event.value
+        for event in sorted(events, key=lambda event: event.at)
+        if event.at <= at
+    }
     return {key: value for key, value in last.items() if value is not None}
 
 
@@ -127,18 +158,36 @@ def test_only_tracked_columns_make_versions(spark: SparkSession, new_sink: NewSi
 
     def apply(*rows: Any, track_history: Any = "name") -> list[tuple[Any, ...]]:
         changes = changelog(spark, "id INT, name STRING, weight INT, at INT", rows)
-        options: dict[str, Any] = {"column_list": ["id", "name", "weight"], "track_history": track_history}
+        options: dict[str, Any] = {
+            "column_list": ["id", "name", "weight"],
+            "track_history": track_history,
+        }
         apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, **options)
-        return sorted(map(tuple, sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect()))
+        return sorted(
+            map(tuple, sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect())
+        )
 
     assert apply(("+I", 1, "a", 1, 1)) == [(1, "a", 1, 1, None)]
     assert apply(("+U", 1, "a", 2, 5), ("+U", 1, "a", 4, 9)) == [(1, "a", 4, 1, None)]
     # A late change divides the version: each part has the values of its last update.
-    assert apply(("+U", 1, "b", 0, 7)) == [(1, "a", 2, 1, 7), (1, "a", 4, 9, None), (1, "b", 0, 7, 9)]
-    assert apply(("+U", 1, "b", 3, 8)) == [(1, "a", 2, 1, 7), (1, "a", 4, 9, None), (1, "b", 3, 7, 9)]
+    assert apply(("+U", 1, "b", 0, 7)) == [
+        (1, "a", 2, 1, 7),
+        (1, "a", 4, 9, None),
+        (1, "b", 0, 7, 9),
+    ]
+    assert apply(("+U", 1, "b", 3, 8)) == [
+        (1, "a", 2, 1, 7),
+        (1, "a", 4, 9, None),
+        (1, "b", 3, 7, 9),
+    ]
     # After a delete, equal values are a new version.
     deleted = apply(("-D", 1, "a", 4, 10), ("+I", 1, "a", 4, 11))
-    assert deleted == [(1, "a", 2, 1, 7), (1, "a", 4, 9, 10), (1, "a", 4, 11, None), (1, "b", 3, 7, 9)]
+    assert deleted == [
+        (1, "a", 2, 1, 7),
+        (1, "a", 4, 9, 10),
+        (1, "a", 4, 11, None),
+        (1, "b", 3, 7, 9),
+    ]
     # The values of each change are stored, also for another track_history.
     divided = apply(("-D", 1, "a", 0, 3), track_history=[])
     assert divided == [
@@ -152,27 +201,54 @@ def test_only_tracked_columns_make_versions(spark: SparkSession, new_sink: NewSi
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_repeated_micro_batch_makes_no_commit(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_repeated_micro_batch_makes_no_commit(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     sink = new_sink(kind)
     changes = changelog(
-        spark, "id INT, v INT, at INT", [("+I", 1, 1, 5), ("+U", 1, 2, 6), ("+U", 1, 2, 7), ("-D", 1, 2, 8), ("-D", 2, 0, 9)]
+        spark,
+        "id INT, v INT, at INT",
+        [("+I", 1, 1, 5), ("+U", 1, 2, 6), ("+U", 1, 2, 7), ("-D", 1, 2, 8), ("-D", 2, 0, 9)],
     )
-    commits = f"DESCRIBE HISTORY {sink.sql_name}" if kind == "delta" else f"SELECT * FROM {sink.sql_name}.snapshots"
+    commits = (
+        f"DESCRIBE HISTORY {sink.sql_name}"
+        if kind == "delta"
+        else f"SELECT * FROM {sink.sql_name}.snapshots"
+    )
     counts = set()
     for _ in range(2):
-        apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"])
+        apply_batch(
+            changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"]
+        )
         counts.add(spark.sql(commits).count())
     assert len(counts) == 1
     assert sink.rows() == [(1, 1, 5, 6), (1, 2, 6, 8), (1, 2, 7, 7), (2, None, None, 9)]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_history_ignores_a_column_in_its_comparison_too(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_history_ignores_a_column_in_its_comparison_too(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     sink = new_sink(kind)
     arguments: dict[str, Any] = {"keys": "id", "sequence_by": "at", "scd_type": 2}
-    apply_batch(changelog(spark, "id INT, name STRING, at INT", [("+I", 1, "a", 1)]), sink.table, column_list=["id", "name"], **arguments)
-    changes = changelog(spark, "id INT, name STRING, weight INT, at INT", [("+U", 1, "a", 7, 2), ("+U", 1, "b", 7, 3)])
-    apply_batch(changes, sink.table, column_list=["id", "name", "weight"], on_new_column="ignore", **arguments)
+    apply_batch(
+        changelog(spark, "id INT, name STRING, at INT", [("+I", 1, "a", 1)]),
+        sink.table,
+        column_list=["id", "name"],
+        **arguments,
+    )
+    changes = changelog(
+        spark,
+        "id INT, name STRING, weight INT, at INT",
+        [("+U", 1, "a", 7, 2), ("+U", 1, "b", 7, 3)],
+    )
+    apply_batch(
+        changes,
+        sink.table,
+        column_list=["id", "name", "weight"],
+        on_new_column="ignore",
+        **arguments,
+    )
     # The update of the ignored column alone is no version.
     assert sink.rows() == [(1, "a", 1, 3), (1, "a", 2, 2), (1, "b", 3, None)]
 
@@ -181,7 +257,10 @@ def test_a_history_ignores_a_column_in_its_comparison_too(spark: SparkSession, n
 def test_columns_of_any_type_and_name(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink, start = new_sink(kind), datetime(2024, 1, 1)
     hours = [start + timedelta(hours=hour) for hour in range(3)]
-    schema = "`a.b` STRING, k0 MAP<STRING, INT>, row ARRAY<STRUCT<c0: DOUBLE>>, at TIMESTAMP_NTZ, `no` BIGINT"
+    schema = (
+        "`a.b` STRING, k0 MAP<STRING, INT>, row ARRAY<STRUCT<c0: DOUBLE>>, at TIMESTAMP_NTZ, `no` "
+        "BIGINT"
+    )
     rows = [
         ("+I", "x", {"m": 1}, [(float("nan"),)], hours[0], 1),
         ("+U", "x", {"m": 1}, [(float("nan"),)], hours[0], 2),
@@ -190,7 +269,13 @@ def test_columns_of_any_type_and_name(spark: SparkSession, new_sink: NewSink, ki
     ]
     for some in (rows[:1], rows[2:], rows[1:2]):
         columns: dict[str, Any] = {"keys": "a.b", "column_list": ["a.b", "k0", "row"]}
-        apply_batch(changelog(spark, schema, some), sink.table, sequence_by=["at", "no"], scd_type=2, **columns)
+        apply_batch(
+            changelog(spark, schema, some),
+            sink.table,
+            sequence_by=["at", "no"],
+            scd_type=2,
+            **columns,
+        )
     found = sink.read().selectExpr("k0", "size(row)", "__START_AT", "__END_AT").collect()
     assert sorted(map(tuple, found), key=lambda row: row[2]) == [
         ({"m": 1}, 1, (hours[0], 1), (hours[1], 1)),
@@ -205,49 +290,94 @@ def test_equal_sequence_values(spark: SparkSession, new_sink: NewSink) -> None:
 
     def apply(*rows: Any) -> list[tuple[Any, ...]]:
         apply_batch(
-            changelog(spark, "id INT, v INT, at INT", rows), sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"]
+            changelog(spark, "id INT, v INT, at INT", rows),
+            sink.table,
+            keys="id",
+            sequence_by="at",
+            scd_type=2,
+            column_list=["id", "v"],
         )
         return sink.rows()
 
-    with pytest.raises(ChangeOrderError, match=r"two rows of one key have the same values in \['at'\], which order its changes"):
+    with pytest.raises(
+        ChangeOrderError,
+        match=r"two rows of one key have the same values in \['at'\], which order its changes",
+    ):
         apply(("+I", 1, 1, 5), ("+U", 1, 2, 5), ("+U", 1, 3, 6))
     ended = [("+I", 1, 5), ("-D", 1, 5), ("-D", 1, 9)]
     changes = [(kind, key, value, at) for key in (1, 2) for kind, value, at in ended]
     assert apply(*changes, ("-D", 3, 0, 4)) == [(1, 1, 5, 9), (2, 1, 5, 9), (3, None, None, 4)]
-    # An upsert at the place of a delete, and, of key 1, a delete at the place of a version, of key 2 another row.
+    # An upsert at the place of a delete, and, of key 1, a delete at the place of a version, of key
+    # 2 another row.
     changed = [("+I", 1, 3, 9), ("-D", 1, 1, 5), ("+I", 2, 2, 5), ("+I", 2, 3, 9), ("+I", 3, 0, 4)]
-    assert apply(*changed) == [(1, 1, 5, 9), (1, 3, 9, None), (2, 2, 5, 9), (2, 3, 9, None), (3, 0, 4, None)]
+    assert apply(*changed) == [
+        (1, 1, 5, 9),
+        (1, 3, 9, None),
+        (2, 2, 5, 9),
+        (2, 3, 9, None),
+        (3, 0, 4, None),
+    ]
 
 
 def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: NewSink) -> None:
     sink = new_sink("delta")
     changes = changelog(spark, "id INT, v INT", [("+I", 1, 1), ("+U", 1, 2)])
     apply_batch(changes, sink.table, keys="id", sequence_by="v", scd_type=2)
-    with pytest.raises(SchemaError, match="is a history, with the column __START_AT: pass scd_type=2, or name another table"):
+    with pytest.raises(
+        SchemaError,
+        match="is a history, with the column __START_AT: pass scd_type=2, or name another table",
+    ):
         apply_batch(changes, sink.table, keys="id", order_by="v")
     assert sink.rows("v", "__START_AT", "__END_AT") == [(1, 1, 2), (2, 2, None)]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_of_rows_becomes_a_history(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_table_of_rows_becomes_a_history(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
     sink = new_sink(kind)
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT, v INT) USING {kind}")
     sink.execute(f"INSERT INTO {sink.sql_name} VALUES (1, 1), (2, 1)")
 
     def apply() -> None:
         changes = changelog(spark, "id INT, v INT, w INT, at BIGINT", [("+U", 1, 2, 3, 7)])
-        apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, on_new_column="add", column_list=["id", "v", "w"])
+        apply_batch(
+            changes,
+            sink.table,
+            keys="id",
+            sequence_by="at",
+            scd_type=2,
+            on_new_column="add",
+            column_list=["id", "v", "w"],
+        )
 
     with pytest.raises(SchemaError) as missing:
         apply()
-    statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`__START_AT` bigint, `__END_AT` bigint)"
-    assert f"has no column __START_AT, __END_AT, which scd_type=2 requires: run {statement}, and then set __START_AT" in str(missing.value)
+    statement = (
+        f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`__START_AT` bigint, `__END_AT` bigint)"
+    )
+    assert (
+        f"has no column __START_AT, __END_AT, which scd_type=2 requires: run {statement}, and then "
+        "set __START_AT"
+    ) in str(missing.value)
     sink.execute(statement)
-    with pytest.raises(TargetError, match="has rows without __START_AT, which are at no place of the history: set it to a value before"):
+    with pytest.raises(
+        TargetError,
+        match=(
+            "has rows without __START_AT, which are at no place of the history: set it to a value "
+            "before"
+        ),
+    ):
         apply()
-    sink.execute(f"UPDATE {sink.sql_name} SET __START_AT = 0 WHERE __START_AT IS NULL AND __END_AT IS NULL")
+    sink.execute(
+        f"UPDATE {sink.sql_name} SET __START_AT = 0 WHERE __START_AT IS NULL AND __END_AT IS NULL"
+    )
     apply()
-    assert sink.rows("id", "v", "w", "__START_AT", "__END_AT") == [(1, 1, None, 0, 7), (1, 2, 3, 7, None), (2, 1, None, 0, None)]
+    assert sink.rows("id", "v", "w", "__START_AT", "__END_AT") == [
+        (1, 1, None, 0, 7),
+        (1, 2, 3, 7, None),
+        (2, 1, None, 0, None),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -256,10 +386,18 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT) USING {kind}")
     changes = changelog(spark, "id INT, at TIMESTAMP", [("-D", 1, datetime(2024, 1, 1))])
     statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`gone` timestamp)"
-    arguments: dict[str, Any] = {"keys": "id", "deletes": "soft", "deleted_column": "gone", "column_list": ["id"], "order_by": "at"}
+    arguments: dict[str, Any] = {
+        "keys": "id",
+        "deletes": "soft",
+        "deleted_column": "gone",
+        "column_list": ["id"],
+        "order_by": "at",
+    }
     with pytest.raises(SchemaError) as missing:
         apply_batch(changes, sink.table, **arguments)
-    assert str(missing.value).endswith(f"has no column gone, which deletes='soft' requires: run {statement}")
+    assert str(missing.value).endswith(
+        f"has no column gone, which deletes='soft' requires: run {statement}"
+    )
     sink.execute(statement)
     sink.execute(f"INSERT INTO {sink.sql_name} VALUES (1, NULL)")
     apply_batch(changes, sink.table, **arguments)
@@ -270,20 +408,34 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("writers", [2, pytest.param(3, marks=pytest.mark.soak)])
-def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: NewSink, kind: str, writers: int) -> None:
+def test_concurrent_writers_of_different_keys(
+    spark: SparkSession, new_sink: NewSink, kind: str, writers: int
+) -> None:
     sink = new_sink(kind)
 
     def write(writer: int) -> None:
         for at in range(2):
             changes = changelog(spark, "id INT, v INT, at INT", [("+U", writer, at, at)])
-            apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"])
+            apply_batch(
+                changes,
+                sink.table,
+                keys="id",
+                sequence_by="at",
+                scd_type=2,
+                column_list=["id", "v"],
+            )
 
     with ThreadPoolExecutor(writers) as pool:
         finish_all(pool.submit(write, writer) for writer in range(writers))
-    assert sink.rows() == sorted(((writer, at, at, end) for writer in range(writers) for at, end in [(0, 1), (1, None)]), key=repr)
+    assert sink.rows() == sorted(
+        ((writer, at, at, end) for writer in range(writers) for at, end in [(0, 1), (1, None)]),
+        key=repr,
+    )
 
 
-def test_a_table_that_another_writer_is_creating_is_tried_again(spark: SparkSession, new_sink: NewSink, monkeypatch: Any) -> None:
+def test_a_table_that_another_writer_is_creating_is_tried_again(
+    spark: SparkSession, new_sink: NewSink, monkeypatch: Any
+) -> None:
     sink, prepare, calls = new_sink("delta"), LakeSink.prepare, list[str]()
 
     def late(*arguments: Any) -> Any:
@@ -300,5 +452,14 @@ def test_a_table_that_another_writer_is_creating_is_tried_again(spark: SparkSess
 
 def test_only_lakes_have_histories(spark: SparkSession) -> None:
     table = JdbcTarget("jdbc:postgresql://unused/shop", "products")
-    with pytest.raises(ArgumentError, match="scd_type=2 is not supported for JdbcTarget: write the history to a DeltaTarget"):
-        apply_batch(changelog(spark, "id INT, at INT", [("+I", 1, 5)]), table, keys="id", sequence_by="at", scd_type=2)
+    with pytest.raises(
+        ArgumentError,
+        match="scd_type=2 is not supported for JdbcTarget: write the history to a DeltaTarget",
+    ):
+        apply_batch(
+            changelog(spark, "id INT, at INT", [("+I", 1, 5)]),
+            table,
+            keys="id",
+            sequence_by="at",
+            scd_type=2,
+        )

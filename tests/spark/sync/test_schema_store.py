@@ -35,8 +35,12 @@ def test_a_written_schema_is_read(store: SchemaStore, tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [f"{TABLE}.json"]
 
 
-@pytest.mark.parametrize("length", [0, 1, 40, 10_000], ids=lambda length: f"{length} characters written")
-def test_a_write_that_was_killed_leaves_a_whole_schema(store: SchemaStore, tmp_path: Path, length: int) -> None:
+@pytest.mark.parametrize(
+    "length", [0, 1, 40, 10_000], ids=lambda length: f"{length} characters written"
+)
+def test_a_write_that_was_killed_leaves_a_whole_schema(
+    store: SchemaStore, tmp_path: Path, length: int
+) -> None:
     text = NEW.to_json()
     unfinished = tmp_path / f"{TABLE}.json.new"
     unfinished.write_text(text[:length])
@@ -47,7 +51,9 @@ def test_a_write_that_was_killed_leaves_a_whole_schema(store: SchemaStore, tmp_p
     assert not unfinished.exists()
 
 
-def test_a_reader_sees_a_whole_file_or_none_while_it_is_replaced(store: SchemaStore, tmp_path: Path) -> None:
+def test_a_reader_sees_a_whole_file_or_none_while_it_is_replaced(
+    store: SchemaStore, tmp_path: Path
+) -> None:
     done, file = threading.Event(), tmp_path / f"{TABLE}.json"
 
     def write() -> None:
@@ -70,5 +76,8 @@ def test_a_reader_sees_a_whole_file_or_none_while_it_is_replaced(store: SchemaSt
 
 def test_a_file_that_a_user_damaged_is_an_error(store: SchemaStore, tmp_path: Path) -> None:
     (tmp_path / f"{TABLE}.json").write_text('{"table": ')
-    with pytest.raises(SyncError, match=r"shop\.orders\.json is not the file of a table \(.*\): correct it, or delete it"):
+    with pytest.raises(
+        SyncError,
+        match=r"shop\.orders\.json is not the file of a table \(.*\): correct it, or delete it",
+    ):
         store.read(TABLE)

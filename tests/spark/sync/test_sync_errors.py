@@ -1,4 +1,7 @@
-"""Errors of tables, which are cases of one query: each names its table, the others are written, and its remedy works."""
+"""Errors of tables: each names its table, the others are written, and its remedy works.
+
+The tables are cases of one query.
+"""
 
 from __future__ import annotations
 
@@ -39,31 +42,60 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
             "softly": [("insert", ORDER | {"Deleted_At": "-"})],
             **{table: [("insert", {"id": 1, name: "x"})] for table, name in names.items()},
             "started": [("insert", {"id": 1, "__start_at": 1})],
-            "sharded": [("insert", {"id": 1, "name": "a"}, None, "shop_1"), ("insert", {"id": 2, "name": 5}, None, "shop_2")],
+            "sharded": [
+                ("insert", {"id": 1, "name": "a"}, None, "shop_1"),
+                ("insert", {"id": 2, "name": 5}, None, "shop_2"),
+            ],
             "twice": [("insert", ORDER, None, "a"), ("insert", OTHER, None, "b")],
             "lost": [("delete", ORDER)],
         },
     )
     text = sync.error(tables=tables)
-    reserved = "has the name of a column of sync_database: pass tables={{'shop.{}': TableOptions(exclude_columns=...)}}"
+    reserved = (
+        "has the name of a column of sync_database: pass tables={{'shop.{}': "
+        "TableOptions(exclude_columns=...)}}"
+    )
     expected = {
         "shop.typed": "[TYPE_CONVERSION] expected `BIGINT`, got `str` 'x' - at `$.data.id`",
-        "shop.softly": "its column Deleted_At has the name of deleted_column: pass tables={'shop.softly': TableOptions(deleted_column=",
-        **{f"shop.{table}": f"its column {name} {reserved.format(table)}" for table, name in names.items()},
-        "shop.started": "its column __start_at has the name of a column of a history: pass tables={'shop.started': TableOptions(excl",
-        "shop.sharded": "its shards shop_1.sharded and shop_2.sharded have the column name as STRING and as BIGINT: pass its type",
+        "shop.softly": (
+            "its column Deleted_At has the name of deleted_column: pass tables={'shop.softly': "
+            "TableOptions(deleted_column="
+        ),
+        **{
+            f"shop.{table}": f"its column {name} {reserved.format(table)}"
+            for table, name in names.items()
+        },
+        "shop.started": (
+            "its column __start_at has the name of a column of a history: pass "
+            "tables={'shop.started': TableOptions(excl"
+        ),
+        "shop.sharded": (
+            "its shards shop_1.sharded and shop_2.sharded have the column name as STRING and as "
+            "BIGINT: pass its type"
+        ),
         "a.twice": "the target 'twice' is that of a.twice and of b.twice: pass another template of names",
         "b.twice": "the target 'twice' is that of a.twice and of b.twice: pass another template of names",
         "shop.lost": "its first records are deletes, from which no schema can be inferred, and ",
         "shop.rows": "[SCHEMA] ",
     }
-    assert [f"{table}: {sentence}" for table, sentence in expected.items() if f"{table}: {sentence}" not in text] == []
+    assert [
+        f"{table}: {sentence}"
+        for table, sentence in expected.items()
+        if f"{table}: {sentence}" not in text
+    ] == []
     assert "has no column __START_AT, __END_AT, which scd_type=2 requires: run ALTER TABLE" in text
     assert text.startswith("[SYNC] a.twice: ")
     assert text.endswith(". The other tables of the micro-batch are written")
     assert "shop.fine" not in text
-    assert sorted(path.name for path in (sync.folder / "lake").iterdir()) == ["fine", "lost", "rows", "typed"]
-    assert rows_of(sync, ["fine", "typed", "rows"]) == {table: [ORDER] for table in ("fine", "typed", "rows")}
+    assert sorted(path.name for path in (sync.folder / "lake").iterdir()) == [
+        "fine",
+        "lost",
+        "rows",
+        "typed",
+    ]
+    assert rows_of(sync, ["fine", "typed", "rows"]) == {
+        table: [ORDER] for table in ("fine", "typed", "rows")
+    }
     remedies = {
         "shop.softly": TableOptions(deletes="soft", deleted_column="gone_at"),
         **{f"shop.{table}": TableOptions(exclude_columns=name) for table, name in names.items()},
@@ -73,7 +105,9 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "shop.lost": TableOptions(schema="id BIGINT", primary_key="id"),
     }
     sync.run(tables=remedies, exclude="shop[.]typed")
-    assert rows_of(sync, ["fine", "rows", "softly", *names, "sharded", "once", "twice", "lost"]) == {
+    assert rows_of(
+        sync, ["fine", "rows", "softly", *names, "sharded", "once", "twice", "lost"]
+    ) == {
         "fine": [ORDER],
         "rows": [ORDER, {"id": 2}],
         "softly": [ORDER | {"Deleted_At": "-"}],
@@ -86,7 +120,9 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
     assert [row["id"] for row in sync.rows("started")] == [1]
 
 
-def test_stopped_table_stays_stopped_and_the_others_go_on(sync: BoundedSync, caplog: pytest.LogCaptureFixture) -> None:
+def test_stopped_table_stays_stopped_and_the_others_go_on(
+    sync: BoundedSync, caplog: pytest.LogCaptureFixture
+) -> None:
     write(sync, {"orders": [("insert", ORDER)], "items": [("insert", {"id": 1})]})
     sync.run(on_table_error="stop_table")
     write(sync, {"orders": [("insert", {"id": "x"})], "items": [("insert", {"id": 2})]})
@@ -96,37 +132,63 @@ def test_stopped_table_stays_stopped_and_the_others_go_on(sync: BoundedSync, cap
     write(sync, {"orders": [("insert", {"id": 3})], "items": [("insert", {"id": 3})]})
     sync.run(on_table_error="stop_table")
     assert "shop.orders is stopped and misses 1 records: [TYPE_CONVERSION]" in caplog.text
-    assert rows_of(sync, ["orders", "items"]) == {"orders": [ORDER], "items": [{"id": 1}, {"id": 2}, {"id": 3}]}
+    assert rows_of(sync, ["orders", "items"]) == {
+        "orders": [ORDER],
+        "items": [{"id": 1}, {"id": 2}, {"id": 3}],
+    }
 
 
 def test_target_of_a_table_without_records_since_the_restart_is_taken(sync: BoundedSync) -> None:
     sync.produce("shop", [maxwell("orders", "insert", ORDER)])
     sync.run()
     sync.produce("shop2", [maxwell("orders", "insert", OTHER | {"note": "n"}, database="shop2")])
-    assert "shop2.orders: the target 'orders' is that of shop.orders and of shop2.orders: pass another template" in sync.error()
+    assert (
+        "shop2.orders: the target 'orders' is that of shop.orders and of shop2.orders: pass "
+        "another template"
+    ) in sync.error()
     assert sync.rows("orders") == [ORDER]
     sync.run(tables={"shop2.orders": TableOptions(name="others")})
-    assert rows_of(sync, ["orders", "others"]) == {"orders": [ORDER], "others": [OTHER | {"note": "n"}]}
+    assert rows_of(sync, ["orders", "others"]) == {
+        "orders": [ORDER],
+        "others": [OTHER | {"note": "n"}],
+    }
     sync.produce("shop", [maxwell("orders", "insert", OTHER)])
-    renamed = {"shop.orders": TableOptions(name="others_too"), "shop2.orders": TableOptions(name="others")}
-    assert "shop.orders: its rows are in the target 'orders', and its target is now 'others_too'" in sync.error(tables=renamed)
+    renamed = {
+        "shop.orders": TableOptions(name="others_too"),
+        "shop2.orders": TableOptions(name="others"),
+    }
+    assert (
+        "shop.orders: its rows are in the target 'orders', and its target is now 'others_too'"
+        in sync.error(tables=renamed)
+    )
     assert not (sync.folder / "lake" / "others_too").exists()
 
 
 def test_table_without_a_part_of_the_template_stops_alone(sync: BoundedSync) -> None:
     message = b'{"table": "lost", "type": "insert", "ts": 1, "data": {"id": 1}}'
     sync.produce("all", [maxwell("fine", "insert", ORDER), (None, message)])
-    sync.run(target=replace(sync.tables.database, table="{database}_{table}"), on_table_error="stop_table")
-    assert "the source table 'lost' has no database for the template '{database}_{table}': remove it" in sync.file("lost")["stopped"]
+    sync.run(
+        target=replace(sync.tables.database, table="{database}_{table}"),
+        on_table_error="stop_table",
+    )
+    assert (
+        "the source table 'lost' has no database for the template '{database}_{table}': remove it"
+        in sync.file("lost")["stopped"]
+    )
     assert sync.rows("shop_fine") == [ORDER]
 
 
-def test_record_that_names_none_of_the_tables_of_its_topic_fails_the_query(sync: BoundedSync) -> None:
+def test_record_that_names_none_of_the_tables_of_its_topic_fails_the_query(
+    sync: BoundedSync,
+) -> None:
     messages = [maxwell(table, "insert", ORDER) for table in ("orders", "items")]
     sync.produce("all", [*messages, (None, b"not JSON")])
     text = sync.error(on_table_error="stop_table")
     assert text.startswith("[SYNC] [MALFORMED_MESSAGE]")
-    assert "Its topic has the tables shop.items, shop.orders, and the record names none of them: pass mode=DeadLetter(...)" in text
+    assert (
+        "Its topic has the tables shop.items, shop.orders, and the record names none of them: pass "
+        "mode=DeadLetter(...)"
+    ) in text
     assert not (sync.folder / "schemas" / "shop.orders.json").exists()
     sync.run(on_table_error="stop_table", mode="DROPMALFORMED")
     assert rows_of(sync, ["orders", "items"]) == {"orders": [ORDER], "items": [ORDER]}
@@ -143,9 +205,14 @@ def test_partial_rows_that_nothing_completes(sync: BoundedSync) -> None:
         },
     }
     write(sync, {table: [("insert", row) for row in rows] for table in ("filtered", "unread")})
-    sync.produce("parts", [(None, maxwell("parts", "insert", {"id": 1, "a": 0, "b": 0, "c": 0})[1])])
+    sync.produce(
+        "parts", [(None, maxwell("parts", "insert", {"id": 1, "a": 0, "b": 0, "c": 0})[1])]
+    )
     sync.run(**options)
-    updates = [("update", {"id": 1, "qty": 5}, {"qty": 1}), ("update", {"id": 2, "qty": 9}, {"qty": 1})]
+    updates = [
+        ("update", {"id": 1, "qty": 5}, {"qty": 1}),
+        ("update", {"id": 2, "qty": 9}, {"qty": 1}),
+    ]
     write(sync, {table: updates for table in ("filtered", "unread")})
     for number, name in enumerate("abacb", 1):
         # Each has its own timestamp, and the partitions take turns.
@@ -175,21 +242,36 @@ def test_partial_rows_that_nothing_completes(sync: BoundedSync) -> None:
         "history": "and a history cannot complete it: pass scd_type=1",
         "deleted": "and the change of its key before it is a delete",
     }
-    sentences = [f"shop.{table}: [PARTIAL_IMAGE] the row lacks unchanged columns, {sentence}" for table, sentence in expected.items()]
+    sentences = [
+        f"shop.{table}: [PARTIAL_IMAGE] the row lacks unchanged columns, {sentence}"
+        for table, sentence in expected.items()
+    ]
     assert [sentence for sentence in sentences if sentence not in text] == []
     assert rows_of(sync, ["filtered", "unread"]) == {"filtered": filtered, "unread": filtered}
 
 
-def test_unchanged_values_and_truncates_of_debezium(sync: BoundedSync, caplog: pytest.LogCaptureFixture) -> None:
+def test_unchanged_values_and_truncates_of_debezium(
+    sync: BoundedSync, caplog: pytest.LogCaptureFixture
+) -> None:
     order, source = ORDER | {"photo": "AAEC/w=="}, {"connector": "postgresql", "db": "shop"}
 
     def toasted(quantity: int) -> Message:
         # Of a text and of bytes.
-        unchanged = {"name": "__debezium_unavailable_value", "photo": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
-        event = {"before": None, "after": {"id": 1, "qty": quantity, **unchanged}, "op": "u", "source": source | {"table": "orders"}}
+        unchanged = {
+            "name": "__debezium_unavailable_value",
+            "photo": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+        }
+        event = {
+            "before": None,
+            "after": {"id": 1, "qty": quantity, **unchanged},
+            "op": "u",
+            "source": source | {"table": "orders"},
+        }
         return b'{"id": 1}', json.dumps(event).encode()
 
-    truncate = json.dumps({"before": None, "after": None, "op": "t", "source": source | {"table": "emptied"}}).encode()
+    truncate = json.dumps(
+        {"before": None, "after": None, "op": "t", "source": source | {"table": "emptied"}}
+    ).encode()
     sync.produce("orders", [debezium("orders", "c", None, order | {"qty": 1})])
     sync.run(format="debezium-json")
     sync.produce("orders", [toasted(2)])
@@ -200,7 +282,10 @@ def test_unchanged_values_and_truncates_of_debezium(sync: BoundedSync, caplog: p
     sync.produce("orders", [toasted(3)])
     sync.produce("emptied", [debezium("emptied", "c", None, ORDER), (None, truncate)])
     text = sync.error(format="debezium-json")
-    assert "shop.orders: the type of its new column 'name' is unknown, because no record has a value" in text
+    assert (
+        "shop.orders: the type of its new column 'name' is unknown, because no record has a value"
+        in text
+    )
     assert "shop.emptied: [TRUNCATE] the source table was truncated" in text
     assert sync.rows("orders") == [order | {"qty": 2}]
     sync.run(
@@ -208,19 +293,36 @@ def test_unchanged_values_and_truncates_of_debezium(sync: BoundedSync, caplog: p
         tables={"shop.orders": TableOptions(types={"name": "STRING", "photo": "STRING"})},
         on_truncate="ignore",
     )
-    assert rows_of(sync, ["orders", "emptied"]) == {"orders": [order | {"qty": 3}], "emptied": [ORDER]}
+    assert rows_of(sync, ["orders", "emptied"]) == {
+        "orders": [order | {"qty": 3}],
+        "emptied": [ORDER],
+    }
     assert "shop.emptied: 1 records not applied (TRUNCATE)" in caplog.text
 
 
 def test_options_without_effect(sync: BoundedSync) -> None:
     soft = replace(sync.tables.database, deletes="soft")
     for options, database, text in (
-        ({"deleted_column": "gone_at"}, sync.tables.database, "deleted_column has no effect with hard deletes"),
-        ({"scd_type": 2}, JdbcDatabase("jdbc:postgresql://db/shop"), "scd_type=2 is not supported for JdbcTarget"),
-        ({"scd_type": 2, "deletes": "soft"}, sync.tables.database, "scd_type=2 and deletes='soft' cannot be combined"),
+        (
+            {"deleted_column": "gone_at"},
+            sync.tables.database,
+            "deleted_column has no effect with hard deletes",
+        ),
+        (
+            {"scd_type": 2},
+            JdbcDatabase("jdbc:postgresql://db/shop"),
+            "scd_type=2 is not supported for JdbcTarget",
+        ),
+        (
+            {"scd_type": 2, "deletes": "soft"},
+            sync.tables.database,
+            "scd_type=2 and deletes='soft' cannot be combined",
+        ),
         ({"scd_type": 2}, soft, "scd_type=2 and deletes='soft' cannot be combined"),
     ):
-        with pytest.raises(ArgumentError, match=f"tables has wrong options for 'shop.orders': {text}"):
+        with pytest.raises(
+            ArgumentError, match=f"tables has wrong options for 'shop.orders': {text}"
+        ):
             sync.job(target=database, tables={"shop.orders": TableOptions(**options)})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="deletes='sft' is unknown"):
         replace(sync.tables.database, deletes="sft")  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""Facts and completed rows are kept beside the schemas, and rows whose key changed have the values of the earlier key's row."""
+"""Facts and completed rows that are kept beside the schemas, and rows whose key changed.
+
+A row whose key changed has the values of the earlier key's row.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,12 @@ def test_tables_with_a_file(spark: SparkSession, tmp_path: Path) -> None:
     assert store.tables() == [*names, "shop.unfinished"]
 
 
-@pytest.mark.parametrize("length", [0, 9, 10_000], ids=lambda length: f"{length} characters written")
-def test_killed_write_of_the_query_leaves_whole_facts(spark: SparkSession, tmp_path: Path, length: int) -> None:
+@pytest.mark.parametrize(
+    "length", [0, 9, 10_000], ids=lambda length: f"{length} characters written"
+)
+def test_killed_write_of_the_query_leaves_whole_facts(
+    spark: SparkSession, tmp_path: Path, length: int
+) -> None:
     store = SchemaStore(spark, str(tmp_path))
     assert store.read_query() == QueryFacts()
     store.write_query(FACTS)
@@ -54,7 +61,9 @@ def test_killed_write_of_the_query_leaves_whole_facts(spark: SparkSession, tmp_p
         store.read_query()
 
 
-def test_rows_of_a_micro_batch_are_kept_as_they_were_first(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_a_micro_batch_are_kept_as_they_were_first(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     store = SchemaStore(spark, str(tmp_path))
 
     def kept(number: int, value: int) -> list[tuple[Any, ...]]:
@@ -70,7 +79,16 @@ def test_rows_of_a_micro_batch_are_kept_as_they_were_first(spark: SparkSession, 
         [(1, 7)],
     ]
     # Only the last micro-batch can be repeated.
-    assert len([path for path in (tmp_path / "query" / "rows" / "shop.orders").iterdir() if path.is_dir()]) == 1
+    assert (
+        len(
+            [
+                path
+                for path in (tmp_path / "query" / "rows" / "shop.orders").iterdir()
+                if path.is_dir()
+            ]
+        )
+        == 1
+    )
 
 
 def records() -> pa.Table:
@@ -119,7 +137,9 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     computed = one.rows.cache()
     computed.count()
     rows, of_one = one.found(computed)
-    assert sorted(map(str, here.rows.toArrow().to_pylist())) == sorted(map(str, rows.toArrow().to_pylist()))
+    assert sorted(map(str, here.rows.toArrow().to_pylist())) == sorted(
+        map(str, rows.toArrow().to_pylist())
+    )
     assert (of_one.moved, of_one.rows) == (0, 5)
 
     table = DeltaTarget(str(tmp_path / "orders"))
@@ -134,7 +154,9 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
         partial_rows=True,
     )
     whole = table.sink(spark).with_values_of_bases(moved, spec)
-    assert [row.asDict() for row in whole.collect()] == [{"row_kind": "+U", "id": 3, "name": "one", "qty": 5}]
+    assert [row.asDict() for row in whole.collect()] == [
+        {"row_kind": "+U", "id": 3, "name": "one", "qty": 5}
+    ]
     spark.sql(f"DELETE FROM {table.sql_name} WHERE id = 1")
     with pytest.raises(
         Exception,

@@ -17,14 +17,26 @@ from tests.support.syncing import ORDER, BoundedSync, NewBoundedSync, Story, ver
 @pytest.mark.parametrize(("kind", "by_spark"), [("delta", False), ("iceberg", True)])
 def test_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
     sync = new_sync(kind)
-    tables = {"shop.tags": TableOptions(scd_type=1), "shop.users": TableOptions(where="name <> 'hidden'")}
-    options = {"target": replace(sync.tables.database, scd_type=2), "tables": tables, "by_spark": by_spark}
+    tables = {
+        "shop.tags": TableOptions(scd_type=1),
+        "shop.users": TableOptions(where="name <> 'hidden'"),
+    }
+    options = {
+        "target": replace(sync.tables.database, scd_type=2),
+        "tables": tables,
+        "by_spark": by_spark,
+    }
 
     def versions(table: str) -> list[tuple[Any, ...]]:
         rows = sync.rows(table)
         places = ((row.get("__START_AT"), row.get("__END_AT")) for row in rows)
-        offsets = ([None if place is None else place["offset"] for place in each] for each in places)
-        return sorted(((row["id"], row.get("name"), *each) for row, each in zip(rows, offsets, strict=True)), key=repr)
+        offsets = (
+            [None if place is None else place["offset"] for place in each] for each in places
+        )
+        return sorted(
+            ((row["id"], row.get("name"), *each) for row, each in zip(rows, offsets, strict=True)),
+            key=repr,
+        )
 
     changes = [
         ("insert", ORDER),
@@ -45,7 +57,10 @@ def test_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
                 ("update", {"id": 2, "name": "d"}, {"id": 1}),  # the key changes
             ],
             "tags": [("update", {"id": 1, "name": "b"}, {"name": "a"})],
-            "users": [("update", {"id": 1, "name": "hidden"}, {"name": "a"}), ("update", {"id": 1, "name": "z"}, {"name": "hidden"})],
+            "users": [
+                ("update", {"id": 1, "name": "hidden"}, {"name": "a"}),
+                ("update", {"id": 1, "name": "z"}, {"name": "hidden"}),
+            ],
         },
     )
     sync.run(**options)
@@ -64,8 +79,11 @@ def test_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
 
 
 def assert_random_history(sync: BoundedSync, seed: str, *, rounds: int, by_spark: bool) -> None:
-    """Apply random changes in so many micro-batches, of which all but the first are repeated, and compare the histories."""
-    story, options = Story(Random(seed)), {"target": replace(sync.tables.database, scd_type=2), "by_spark": by_spark}
+    """Compare histories of random changes in `rounds` micro-batches, all repeated but the first."""
+    story, options = (
+        Story(Random(seed)),
+        {"target": replace(sync.tables.database, scd_type=2), "by_spark": by_spark},
+    )
     for number in range(rounds):
         sync.produce("all", story.messages(80), partitions=5)
         sync.run(**options)
@@ -78,14 +96,20 @@ def assert_random_history(sync: BoundedSync, seed: str, *, rounds: int, by_spark
 
 
 @pytest.mark.parametrize(("kind", "by_spark"), [("delta", True), ("iceberg", False)])
-def test_random_histories_of_keys_in_several_partitions(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
+def test_random_histories_of_keys_in_several_partitions(
+    new_sync: NewBoundedSync, kind: str, by_spark: bool
+) -> None:
     assert_random_history(new_sync(kind), kind, rounds=2, by_spark=by_spark)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("kind", "by_spark"), [("delta", False), ("delta", True), ("iceberg", True)])
-def test_long_random_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "by_spark"), [("delta", False), ("delta", True), ("iceberg", True)]
+)
+def test_long_random_histories(
+    new_sync: NewBoundedSync, kind: str, by_spark: bool, seed: int
+) -> None:
     assert_random_history(new_sync(kind), f"{kind} {seed}", rounds=20, by_spark=by_spark)
 
 
@@ -97,15 +121,27 @@ def test_changes_of_a_key_in_two_partitions_are_an_error(sync: BoundedSync) -> N
     def of_shard(shard: int, kind: str, key: int, name: str) -> list[Message]:
         return [maxwell("sharded", kind, {"id": key, "name": name}, database=f"shop_{shard}")]
 
-    cases = {f"{before}_{when}": BEFORE[before] for before in BEFORE for when in ("together", "alone")}
-    tables = {f"shop.{case}": TableOptions(scd_type=2, schema="id BIGINT, name STRING", primary_key="id") for case in cases}
+    cases = {
+        f"{before}_{when}": BEFORE[before] for before in BEFORE for when in ("together", "alone")
+    }
+    tables = {
+        f"shop.{case}": TableOptions(scd_type=2, schema="id BIGINT, name STRING", primary_key="id")
+        for case in cases
+    }
     tables["shop.sharded"] = TableOptions(shards="shop_[0-9]+[.]sharded", scd_type=2)
 
     def first(when: str) -> None:
         for case, kinds in cases.items():
             if case.endswith(when):
-                # In the order of places, versions of the first partition ended before the new change.
-                sync.produce(case, [ProducerRecord(None, maxwell(case, kind, ORDER)[1], partition=0) for kind in kinds])
+                # In the order of places, versions of the first partition ended before the new
+                # change.
+                sync.produce(
+                    case,
+                    [
+                        ProducerRecord(None, maxwell(case, kind, ORDER)[1], partition=0)
+                        for kind in kinds
+                    ],
+                )
 
     first("alone")
     for shard in (1, 2):
@@ -114,18 +150,38 @@ def test_changes_of_a_key_in_two_partitions_are_an_error(sync: BoundedSync) -> N
     for shard in (1, 2):
         sync.produce(f"shard_{shard}", of_shard(shard, "update", shard, "b"))
     sync.run(tables=tables)
-    places = [{"partition": f"shard_{shard}[0]", "offset": offset} for shard in (1, 2) for offset in (0, 1)]
-    sharded = sorted((row["id"], row["name"], row["__START_AT"].asDict()) for row in sync.rows("sharded"))
-    assert sharded == [(1, "a", places[0]), (1, "b", places[1]), (2, "a", places[2]), (2, "b", places[3])]
-    before = {table: sync.rows(table) for table in (*(case for case in cases if case.endswith("alone")), "sharded")}
+    places = [
+        {"partition": f"shard_{shard}[0]", "offset": offset}
+        for shard in (1, 2)
+        for offset in (0, 1)
+    ]
+    sharded = sorted(
+        (row["id"], row["name"], row["__START_AT"].asDict()) for row in sync.rows("sharded")
+    )
+    assert sharded == [
+        (1, "a", places[0]),
+        (1, "b", places[1]),
+        (2, "a", places[2]),
+        (2, "b", places[3]),
+    ]
+    before = {
+        table: sync.rows(table)
+        for table in (*(case for case in cases if case.endswith("alone")), "sharded")
+    }
     assert [len(rows) for rows in before.values()] == [1, 1, 1, 4]
     first("together")
     for case in cases:
-        records = [ProducerRecord(None, maxwell(case, "insert", {"id": key, "name": "b"})[1], partition=1) for key in (5, 1)]
+        records = [
+            ProducerRecord(None, maxwell(case, "insert", {"id": key, "name": "b"})[1], partition=1)
+            for key in (5, 1)
+        ]
         sync.produce(case, records)
     sync.produce("shard_2", of_shard(2, "insert", 1, "c"))  # a row that moves
     text = sync.error(tables=tables)
-    reason = "[CHANGE_ORDER] the changes of a key are in the Kafka partitions {} and {}, and so their order is unknown"
+    reason = (
+        "[CHANGE_ORDER] the changes of a key are in the Kafka partitions {} and {}, and so their "
+        "order is unknown"
+    )
     expected = [f"shop.{case}: {reason.format(f'{case}[0]', f'{case}[1]')}" for case in cases]
     expected.append(f"shop.sharded: {reason.format('shard_1[0]', 'shard_2[0]')}")
     assert [sentence for sentence in expected if sentence not in text] == []

@@ -1,4 +1,7 @@
-"""`position_column` on bounded micro-batches: an event that is delivered again never replaces a newer row."""
+"""`position_column` on bounded micro-batches.
+
+An event that is delivered again never replaces a newer row.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,20 @@ from tests.support.databases import Message, canal
 from tests.support.positions import Log, event, live_rows, postgresql_event
 from tests.support.syncing import BoundedSync, NewBoundedSync
 
-TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id", "format": "debezium-json"}
+TABLE: dict[str, Any] = {
+    "schema": "id INT, name STRING",
+    "primary_key": "id",
+    "format": "debezium-json",
+}
 WITH = TableOptions(deletes="soft", position_column="position")
 WITHOUT = TableOptions(deletes="soft")
 LOG = Log(60)
 
 
-def apply(sync: BoundedSync, messages: list[Message], *, partitions: int = 1, **options: Any) -> dict[int, str]:
-    """Apply a micro-batch in a query that starts again, and return the rows that are not deleted."""
+def apply(
+    sync: BoundedSync, messages: list[Message], *, partitions: int = 1, **options: Any
+) -> dict[int, str]:
+    """Apply a micro-batch in a restarted query, and return the rows that are not deleted."""
     sync.produce("t", messages, partitions=partitions)
     sync.apply(sync.table_job(**{**TABLE, "table": WITH, **options}))
     return live_rows(sync.rows("orders"))
@@ -30,14 +39,18 @@ def apply(sync: BoundedSync, messages: list[Message], *, partitions: int = 1, **
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_slice_that_is_delivered_again_leaves_the_table_equal_to_the_source(new_sync: NewBoundedSync, kind: str, partitions: int) -> None:
+def test_slice_that_is_delivered_again_leaves_the_table_equal_to_the_source(
+    new_sync: NewBoundedSync, kind: str, partitions: int
+) -> None:
     sync = new_sync(kind)
     assert apply(sync, LOG.events[:40], partitions=partitions) == LOG.rows(40)
     for again in (LOG.events[10:25], LOG.events[:40], LOG.events[20:39]):
         assert apply(sync, again, partitions=partitions) == LOG.rows(40)
     # Old and new events in one micro-batch, which then is repeated.
     for _ in range(2):
-        assert apply(sync, [*LOG.events[30:60], *LOG.events[:50]], partitions=partitions) == LOG.rows(60)
+        assert apply(
+            sync, [*LOG.events[30:60], *LOG.events[:50]], partitions=partitions
+        ) == LOG.rows(60)
         rows = sync.rows("orders")
         sync.forget_last_commit()
         sync.apply(sync.table_job(**TABLE, table=WITH))
@@ -59,7 +72,9 @@ def test_tables_of_a_database_have_the_option(sync: BoundedSync, by_spark: bool)
 
 
 @pytest.mark.parametrize("first", [[["c"], ["d"]], [["c", "d"]], [["d"]]])
-def test_insert_that_is_delivered_after_its_delete_stays_deleted(sync: BoundedSync, first: list[list[str]]) -> None:
+def test_insert_that_is_delivered_after_its_delete_stays_deleted(
+    sync: BoundedSync, first: list[list[str]]
+) -> None:
     messages = {"c": event("c", 1, "a", 1), "d": event("d", 1, "a", 2)}
     for ops in first:
         apply(sync, [messages[op] for op in ops])
@@ -80,7 +95,9 @@ def test_positions_of_another_log_are_not_compared(sync: BoundedSync) -> None:
 def test_partial_rows_complete_only_the_row_before_them(sync: BoundedSync) -> None:
     def applied(*messages: Message) -> list[tuple[str, str]]:
         apply(sync, list(messages), schema="id INT, name STRING, note STRING")
-        return [(row["name"], row["note"]) for row in sync.rows("orders") if "deleted_at" not in row]
+        return [
+            (row["name"], row["note"]) for row in sync.rows("orders") if "deleted_at" not in row
+        ]
 
     update = postgresql_event("u", 1, "b", 2)
     assert applied(postgresql_event("c", 1, "a", 1, "long")) == [("a", "long")]
@@ -91,7 +108,10 @@ def test_partial_rows_complete_only_the_row_before_them(sync: BoundedSync) -> No
     assert applied(update) == []
     with pytest.raises((ChangelogError, PySparkException)) as failed:
         applied(postgresql_event("u", 1, "d", 5))
-    assert "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in explain_error(failed.value)
+    assert (
+        "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its "
+        "key"
+    ) in explain_error(failed.value)
 
 
 def test_rows_of_a_table_that_gets_the_column_are_replaced(sync: BoundedSync) -> None:
@@ -127,7 +147,9 @@ def test_format_without_positions_compares_offsets(sync: BoundedSync) -> None:
         ({"deleted_column": "Position"}, "deleted_column and position_column are both 'position'"),
     ],
 )
-def test_options_that_would_lose_positions_are_refused(sync: BoundedSync, options: dict[str, Any], text: str) -> None:
+def test_options_that_would_lose_positions_are_refused(
+    sync: BoundedSync, options: dict[str, Any], text: str
+) -> None:
     table = TableOptions(**{"deletes": "soft", "position_column": "position", **options})
     with pytest.raises(ArgumentError, match=text):
         sync.table_job(**TABLE, table=table)
@@ -136,7 +158,15 @@ def test_options_that_would_lose_positions_are_refused(sync: BoundedSync, option
 
 
 def test_event_without_its_position_is_an_error(sync: BoundedSync) -> None:
-    sync.produce("t", [(b'{"id": 1}', b'{"op": "c", "after": {"id": 1, "name": "a"}, "source": {"connector": "mysql"}}')])
+    sync.produce(
+        "t",
+        [
+            (
+                b'{"id": 1}',
+                b'{"op": "c", "after": {"id": 1, "name": "a"}, "source": {"connector": "mysql"}}',
+            )
+        ],
+    )
     with pytest.raises((ChangelogError, PySparkException)) as failed:
         sync.apply(sync.table_job(**TABLE, table=WITH))
     assert "the message has no position in the source's log" in explain_error(failed.value)

@@ -1,4 +1,4 @@
-"""The columns and options of tables, which are cases of one query: on bounded micro-batches, into Delta."""
+"""Columns and options of tables as cases of one query, on bounded micro-batches, into Delta."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def test_columns_and_options_of_tables(sync: BoundedSync, caplog: pytest.LogCapt
     options = {
         "tables": {
             "shop.chosen": TableOptions(
-                name="renamed", columns=["id", "name", "price"], types={"price": "DECIMAL(8,2)"}, where="name <> 'hidden'"
+                name="renamed",
+                columns=["id", "name", "price"],
+                types={"price": "DECIMAL(8,2)"},
+                where="name <> 'hidden'",
             ),
             "shop.pinnd": TableOptions(name="misspelt"),
             "shop.in_another_year": TableOptions(),
@@ -41,12 +44,24 @@ def test_columns_and_options_of_tables(sync: BoundedSync, caplog: pytest.LogCapt
     )
     sync.run(**options)
     assert [text for text in caplog.messages if text.startswith("tables=")] == [
-        "tables= has 'shop.pinnd', which no message names so far: if it is misspelt, correct it to 'shop.pinned'"
+        (
+            "tables= has 'shop.pinnd', which no message names so far: if it is misspelt, correct "
+            "it to 'shop.pinned'"
+        )
     ]
     assert sync.file("shop.waiting")["schema"] == ["id BIGINT NOT NULL"]
-    assert sync.file("shop.chosen")["schema"] == ["id BIGINT NOT NULL", "name STRING", "price DECIMAL(8,2)"]
+    assert sync.file("shop.chosen")["schema"] == [
+        "id BIGINT NOT NULL",
+        "name STRING",
+        "price DECIMAL(8,2)",
+    ]
     assert [(row["id"], str(row["price"])) for row in sync.rows("renamed")] == [(1, "1.50")]
-    assert sorted(path.name for path in (sync.folder / "lake").iterdir()) == ["pinned", "renamed", "updated", "waiting"]
+    assert sorted(path.name for path in (sync.folder / "lake").iterdir()) == [
+        "pinned",
+        "renamed",
+        "updated",
+        "waiting",
+    ]
     assert not sync.path("shop.deleted").exists()
     sync.edit("shop.pinned", '"name STRING"', '"name STRING", "age SMALLINT"')
     write(
@@ -82,21 +97,32 @@ def test_new_column_that_is_not_added(sync: BoundedSync, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_new_columns_in_micro_batches_of_one_query_that_the_driver_and_spark_decode(new_sync: NewBoundedSync, kind: str) -> None:
+def test_new_columns_in_micro_batches_of_one_query_that_the_driver_and_spark_decode(
+    new_sync: NewBoundedSync, kind: str
+) -> None:
     sync = new_sync(kind)
     job = sync.job()
-    for number, (by_spark, names) in enumerate([(True, "a"), (False, "ab"), (True, "ab"), (False, "abc"), (True, "abc")]):
+    for number, (by_spark, names) in enumerate(
+        [(True, "a"), (False, "ab"), (True, "ab"), (False, "abc"), (True, "abc")]
+    ):
         # A new row, and an update of the one before it.
         rows = [{"id": key} | dict.fromkeys(names, number) for key in (number, number + 1)]
         write(sync, {"orders": [("insert", row) for row in rows]})
         sync.apply(job, by_spark=by_spark)
     names = ["a", "ab", "ab", "abc", "abc", "abc"]
-    assert sync.rows("orders") == [{"id": key} | dict.fromkeys(names[key], min(key, 4)) for key in range(6)]
+    assert sync.rows("orders") == [
+        {"id": key} | dict.fromkeys(names[key], min(key, 4)) for key in range(6)
+    ]
 
 
-def test_large_micro_batch_with_the_changes_of_a_key_in_several_partitions(sync: BoundedSync) -> None:
+def test_large_micro_batch_with_the_changes_of_a_key_in_several_partitions(
+    sync: BoundedSync,
+) -> None:
     options = {"tables": {"shop.orders": TableOptions(primary_key="id", where="id <> 7")}}
-    messages = [maxwell("orders", "insert", {"id": number % 20, "name": str(number)}) for number in range(400)]
+    messages = [
+        maxwell("orders", "insert", {"id": number % 20, "name": str(number)})
+        for number in range(400)
+    ]
     # Without keys, so that a row's messages are in all partitions.
     sync.produce("all", [(None, value) for _, value in messages], partitions=3)
     sync.run(by_spark=True, **options)
@@ -123,14 +149,26 @@ def test_spark_decodes_large_micro_batches(sync: BoundedSync) -> None:
 
 @pytest.mark.parametrize("by_spark", [False, True])
 def test_tables_of_canal(sync: BoundedSync, by_spark: bool) -> None:
-    def several(kind: str, *rows: tuple[int, str], old: tuple[dict[str, str], ...] = ()) -> tuple[None, bytes]:
+    def several(
+        kind: str, *rows: tuple[int, str], old: tuple[dict[str, str], ...] = ()
+    ) -> tuple[None, bytes]:
         """A message with several rows."""
         data = [{"id": str(number), "name": name} for number, name in rows]
-        value = json.loads(canal("moved", kind, {}, NARROW)[1] or b"") | {"data": data} | ({"old": list(old)} if old else {})
+        value = (
+            json.loads(canal("moved", kind, {}, NARROW)[1] or b"")
+            | {"data": data}
+            | ({"old": list(old)} if old else {})
+        )
         return None, json.dumps(value).encode()
 
-    options = {"format": "canal-json", "tables": {"shop.moved": TableOptions(scd_type=2)}, "by_spark": by_spark}
-    sync.produce("orders", [canal("orders", "INSERT", {"id": 1, "name": "a", "price": "9.50"}, TYPES)])
+    options = {
+        "format": "canal-json",
+        "tables": {"shop.moved": TableOptions(scd_type=2)},
+        "by_spark": by_spark,
+    }
+    sync.produce(
+        "orders", [canal("orders", "INSERT", {"id": 1, "name": "a", "price": "9.50"}, TYPES)]
+    )
     sync.produce("items", [canal("items", "INSERT", ORDER, TYPES)])
     sync.produce(
         "moved",
@@ -142,14 +180,27 @@ def test_tables_of_canal(sync: BoundedSync, by_spark: bool) -> None:
         ],
     )
     sync.run(**options)
-    assert sync.file("shop.orders")["schema"] == ["id INT NOT NULL", "name STRING", "price DECIMAL(10,2)"]
+    assert sync.file("shop.orders")["schema"] == [
+        "id INT NOT NULL",
+        "name STRING",
+        "price DECIMAL(10,2)",
+    ]
     assert [str(row["price"]) for row in sync.rows("orders")] == ["9.50"]
     assert sync.rows("items") == [ORDER]
     versions = [
-        [row["id"], row.get("name"), *(row.get(name, {"offset": None})["offset"] for name in ("__START_AT", "__END_AT"))]
+        [
+            row["id"],
+            row.get("name"),
+            *(row.get(name, {"offset": None})["offset"] for name in ("__START_AT", "__END_AT")),
+        ]
         for row in sync.rows("moved")
     ]
-    assert sorted(versions) == [[1, "a", 0, 1], [1, "c", 1, 2], [2, None, None, 2], [3, "c", 2, None]]
+    assert sorted(versions) == [
+        [1, "a", 0, 1],
+        [1, "c", 1, 2],
+        [2, None, None, 2],
+        [3, "c", 2, None],
+    ]
     sync.produce("items", [canal("items", "DELETE", ORDER, TYPES)])
     sync.run(**options)
     assert sync.rows("items") == []
@@ -158,8 +209,16 @@ def test_tables_of_canal(sync: BoundedSync, by_spark: bool) -> None:
 def test_shards_by_topic(sync: BoundedSync) -> None:
     key = json.dumps({"id": 1}).encode()
     for number in (1, 2):
-        sync.produce(f"x.shop_{number}.orders", [(key, json.dumps({"id": 1, "name": f"n{number}"}).encode())])
-    options = {"tables": {"orders": TableOptions(shards=".*[.]shop_[0-9][.]orders", shard_column="shard", primary_key="id")}}
+        sync.produce(
+            f"x.shop_{number}.orders", [(key, json.dumps({"id": 1, "name": f"n{number}"}).encode())]
+        )
+    options = {
+        "tables": {
+            "orders": TableOptions(
+                shards=".*[.]shop_[0-9][.]orders", shard_column="shard", primary_key="id"
+            )
+        }
+    }
     sync.run(format="debezium-flat-json", **options)
     assert [row["name"] for row in sync.rows("orders")] == ["n1", "n2"]
     sync.produce("x.shop_1.orders", [(key, None)])

@@ -1,4 +1,8 @@
-"""`sync_table` on bounded micro-batches: the rows of the source, whatever comes in one micro-batch, and errors instead of wrong rows."""
+"""`sync_table` on bounded micro-batches.
+
+It gives the rows of the source, whatever comes in one micro-batch, and errors instead of wrong
+rows.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +44,26 @@ def error_of(sync: BoundedSync, **options: Any) -> str:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one(new_sync: NewBoundedSync, kind: str, partitions: int) -> None:
+def test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one(
+    new_sync: NewBoundedSync, kind: str, partitions: int
+) -> None:
     sync = new_sync(kind)
     changes = [orders("insert", {"id": key, "name": "a", "qty": 1}) for key in range(4)]
-    changes += [orders("delete", {"id": 1, "name": "a", "qty": 1}), orders("insert", {"id": 1, "name": "b", "qty": 2})]
-    changes += [orders("update", {"id": 2, "name": "c", "qty": 1}, {"name": "a"}), orders("delete", {"id": 2, "name": "c", "qty": 1})]
+    changes += [
+        orders("delete", {"id": 1, "name": "a", "qty": 1}),
+        orders("insert", {"id": 1, "name": "b", "qty": 2}),
+    ]
+    changes += [
+        orders("update", {"id": 2, "name": "c", "qty": 1}, {"name": "a"}),
+        orders("delete", {"id": 2, "name": "c", "qty": 1}),
+    ]
     sync.produce("t", changes, partitions=partitions)
     sync.apply(sync.table_job(**TABLE))
-    rows = [{"id": 0, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 2}, {"id": 3, "name": "a", "qty": 1}]
+    rows = [
+        {"id": 0, "name": "a", "qty": 1},
+        {"id": 1, "name": "b", "qty": 2},
+        {"id": 3, "name": "a", "qty": 1},
+    ]
     assert sync.rows("orders") == rows
     # A kill between the table's commit and Spark's.
     sync.forget_last_commit()
@@ -60,24 +76,46 @@ def test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one(new_sync: NewB
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_row_whose_key_changed_is_completed_from_its_earlier_row(sync: BoundedSync, partitions: int) -> None:
-    sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1}), orders("insert", {"id": 2, "name": "b", "qty": 2})])
+def test_row_whose_key_changed_is_completed_from_its_earlier_row(
+    sync: BoundedSync, partitions: int
+) -> None:
+    sync.produce(
+        "t",
+        [
+            orders("insert", {"id": 1, "name": "a", "qty": 1}),
+            orders("insert", {"id": 2, "name": "b", "qty": 2}),
+        ],
+    )
     sync.apply(sync.table_job(**TABLE, **MINIMAL))
-    moved = [orders("update", {"id": 3}, {"id": 1}), orders("update", {"id": 3, "qty": 9}, {"qty": 1})]
-    sync.produce("t", [*moved, orders("update", {"id": 2, "qty": 7}, {"qty": 2})], partitions=partitions)
+    moved = [
+        orders("update", {"id": 3}, {"id": 1}),
+        orders("update", {"id": 3, "qty": 9}, {"qty": 1}),
+    ]
+    sync.produce(
+        "t", [*moved, orders("update", {"id": 2, "qty": 7}, {"qty": 2})], partitions=partitions
+    )
     sync.apply(sync.table_job(**TABLE, **MINIMAL))
-    assert sync.rows("orders") == [{"id": 2, "name": "b", "qty": 7}, {"id": 3, "name": "a", "qty": 9}]
+    assert sync.rows("orders") == [
+        {"id": 2, "name": "b", "qty": 7},
+        {"id": 3, "name": "a", "qty": 9},
+    ]
 
 
 def test_partial_row_of_an_unknown_key_is_an_error(sync: BoundedSync) -> None:
     sync.produce("t", [orders("update", {"id": 1, "qty": 7}, {"qty": 2})])
-    assert "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in error_of(sync, **MINIMAL)
+    assert (
+        "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its "
+        "key"
+    ) in error_of(sync, **MINIMAL)
 
 
 def test_record_of_a_second_table_is_an_error_before_anything_is_written(sync: BoundedSync) -> None:
     sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1})])
     sync.apply(sync.table_job(**TABLE))
-    both = [orders("insert", {"id": 2, "name": "b", "qty": 1}), maxwell("items", "insert", {"id": 1, "name": "x", "qty": 1})]
+    both = [
+        orders("insert", {"id": 2, "name": "b", "qty": 1}),
+        maxwell("items", "insert", {"id": 1, "name": "x", "qty": 1}),
+    ]
     sync.produce("t", both, partitions=2)
     assert error_of(sync).startswith("[SEVERAL_TABLES] the records belong to two tables, ")
     assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 1}]
@@ -88,7 +126,10 @@ def test_source_whose_primary_key_is_another_one_is_an_error(sync: BoundedSync) 
     sync.apply(sync.table_job(**TABLE))
     wide = b'{"database": "shop", "table": "orders", "pk.id": 1, "pk.name": "b"}'
     sync.produce("t", [(wide, orders("insert", {"id": 1, "name": "b", "qty": 1})[1])])
-    assert "the primary key of its source was (id), and its records now name (id, name)" in error_of(sync)
+    assert (
+        "the primary key of its source was (id), and its records now name (id, name)"
+        in error_of(sync)
+    )
     assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 1}]
 
 
@@ -124,28 +165,49 @@ def test_soft_deletes_a_condition_and_a_history(new_sync: NewBoundedSync) -> Non
     sync.apply(sync.table_job(**TABLE, table=table))
     sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
     sync.apply(sync.table_job(**TABLE, table=table))
-    assert [(row["id"], "deleted_at" in row) for row in sync.rows("orders")] == [(1, True), (2, False)]
+    assert [(row["id"], "deleted_at" in row) for row in sync.rows("orders")] == [
+        (1, True),
+        (2, False),
+    ]
 
 
 def test_history_has_every_version(sync: BoundedSync) -> None:
     story = Story(Random(3))
     for _ in range(3):
-        sync.produce("t", [message for message in story.messages(40) if b'"table": "orders"' in message[1]], partitions=2)  # type: ignore[operator]
-        sync.apply(sync.table_job(schema="id INT, name STRING", primary_key="id", table=TableOptions(scd_type=2)))
+        sync.produce(
+            "t",
+            [message for message in story.messages(40) if b'"table": "orders"' in message[1]],
+            partitions=2,
+        )  # type: ignore[operator]
+        sync.apply(
+            sync.table_job(
+                schema="id INT, name STRING", primary_key="id", table=TableOptions(scd_type=2)
+            )
+        )
     assert versions(sync, "orders") == story.history("orders")
 
 
 @pytest.mark.parametrize(("tasks", "shuffles"), [(1, 0), (3, 1)])
-def test_changes_are_shuffled_only_where_several_tasks_may_have_a_key(spark: SparkSession, tasks: int, shuffles: int) -> None:
+def test_changes_are_shuffled_only_where_several_tasks_may_have_a_key(
+    spark: SparkSession, tasks: int, shuffles: int
+) -> None:
     source = DecodePlan(
-        format=get_format("maxwell-json"), columns=columns("id INT NOT NULL"), unique_key=("id",), record_columns=ROUTED_COLUMNS
+        format=get_format("maxwell-json"),
+        columns=columns("id INT NOT NULL"),
+        unique_key=("id",),
+        record_columns=ROUTED_COLUMNS,
     )
     records = spark.createDataFrame(spark.sparkContext.parallelize([], tasks), RECORD_DDL)
     plan: Any = changes_on_spark(records, source, ChangeOptions()).rows
-    assert plan._jdf.queryExecution().executedPlan().toString().count("Exchange hashpartitioning") == shuffles
+    assert (
+        plan._jdf.queryExecution().executedPlan().toString().count("Exchange hashpartitioning")
+        == shuffles
+    )
 
 
-def test_few_stored_changes_are_broadcast_and_the_table_is_not_shuffled(spark: SparkSession) -> None:
+def test_few_stored_changes_are_broadcast_and_the_table_is_not_shuffled(
+    spark: SparkSession,
+) -> None:
     # The size of these rows is not known before they are stored.
     changes = spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id BIGINT")
     with computed(changes) as stored:
@@ -156,7 +218,9 @@ def test_few_stored_changes_are_broadcast_and_the_table_is_not_shuffled(spark: S
 
 
 @pytest.mark.parametrize(("kind", "setting"), [("delta", "none"), ("iceberg", "auto")])
-def test_delta_does_not_store_the_changes_again(new_sync: NewBoundedSync, kind: str, setting: str) -> None:
+def test_delta_does_not_store_the_changes_again(
+    new_sync: NewBoundedSync, kind: str, setting: str
+) -> None:
     sync, name = new_sync(kind), "spark.databricks.delta.merge.materializeSource"
     jobs = sync.table_job(**TABLE), sync.job()
     assert [job.spark.conf.get(name, "auto") for job in jobs] == [setting, setting]
@@ -167,7 +231,9 @@ def test_delta_does_not_store_the_changes_again(new_sync: NewBoundedSync, kind: 
 def test_arguments_that_cannot_be_used(sync: BoundedSync) -> None:
     with pytest.raises(ArgumentError, match="primary_key is missing"):
         sync.table_job(schema="id INT")
-    with pytest.raises(ArgumentError, match="primary_key has 'no', which is not one of the columns: id"):
+    with pytest.raises(
+        ArgumentError, match="primary_key has 'no', which is not one of the columns: id"
+    ):
         sync.table_job(schema="id INT", primary_key="no")
     with pytest.raises(ArgumentError, match="mode is 'PERMISSIVE'"):
         sync.table_job(**TABLE, mode="PERMISSIVE")

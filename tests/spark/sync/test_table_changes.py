@@ -14,7 +14,13 @@ from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.source import DecodePlan
 from normalize.sinks.partial_rows import ABSENT_COLUMN
 from normalize.sync.route import RECORD_DDL
-from normalize.sync.table_changes import PLACE, ChangeOptions, changes_here, changes_on_spark, without_absent_column
+from normalize.sync.table_changes import (
+    PLACE,
+    ChangeOptions,
+    changes_here,
+    changes_on_spark,
+    without_absent_column,
+)
 from normalize.sync.table_sync import ROUTED_COLUMNS
 from tests.support.databases import RECORDS, maxwell
 
@@ -22,8 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = (
-    "k DECIMAL(9,2) NOT NULL, day DATE NOT NULL, at TIMESTAMP, local TIMESTAMP_NTZ, flag BOOLEAN, raw BINARY, list ARRAY<INT>, "
-    "map MAP<STRING, INT>, doc STRUCT<a: INT, b: STRING>, took INTERVAL DAY TO SECOND, `row.kind` STRING"
+    "k DECIMAL(9,2) NOT NULL, day DATE NOT NULL, at TIMESTAMP, local TIMESTAMP_NTZ, flag BOOLEAN, "
+    "raw BINARY, list ARRAY<INT>, map MAP<STRING, INT>, doc STRUCT<a: INT, b: STRING>, took "
+    "INTERVAL DAY TO SECOND, `row.kind` STRING"
 )
 ROW = {
     "k": 1.5,
@@ -42,7 +49,9 @@ ROW = {
 
 def records(*changes: tuple[str, dict[str, Any]], partitions: int = 1) -> pa.Table:
     """Messages of changelog-json in the order of their offsets and times."""
-    return records_of([json.dumps({"op": op, "data": row}).encode() for op, row in changes], partitions=partitions)
+    return records_of(
+        [json.dumps({"op": op, "data": row}).encode() for op, row in changes], partitions=partitions
+    )
 
 
 def records_of(values: Sequence[bytes | None], *, partitions: int = 1) -> pa.Table:
@@ -65,7 +74,10 @@ def records_of(values: Sequence[bytes | None], *, partitions: int = 1) -> pa.Tab
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession, zone: str) -> None:
     source = DecodePlan(
-        format=get_format("changelog-json"), columns=columns(SCHEMA), unique_key=("day", "k"), record_columns=ROUTED_COLUMNS
+        format=get_format("changelog-json"),
+        columns=columns(SCHEMA),
+        unique_key=("day", "k"),
+        record_columns=ROUTED_COLUMNS,
     )
     nothing = {"k": 2, "day": "2026-01-02"}
     given = records(
@@ -82,18 +94,37 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession, zone:
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         here = changes_here(spark, given, source, ChangeOptions())
-        by_spark = changes_on_spark(spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions())
-        rows = [without_absent_column(changes.found(changes.rows.cache())[0]) for changes in (here, by_spark)]
+        by_spark = changes_on_spark(
+            spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions()
+        )
+        rows = [
+            without_absent_column(changes.found(changes.rows.cache())[0])
+            for changes in (here, by_spark)
+        ]
         found = [sorted(map(str, each.orderBy("k").toArrow().to_pylist())) for each in rows]
-        instant = rows[0].where("k = 1.5").selectExpr("unix_seconds(at) AS seconds", "CAST(local AS STRING) AS local", "took").collect()
+        instant = (
+            rows[0]
+            .where("k = 1.5")
+            .selectExpr("unix_seconds(at) AS seconds", "CAST(local AS STRING) AS local", "took")
+            .collect()
+        )
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert found[0] == found[1]
     assert rows[0].dtypes == rows[1].dtypes
-    assert [row.asDict() for row in instant] == [{"seconds": 1772955000, "local": "2026-03-08 02:30:00", "took": 90_000_000_000}]
-    kinds = {(str(row["k"]), row["row_kind"], row["flag"], str(row["day"])) for row in rows[0].collect()}
+    assert [row.asDict() for row in instant] == [
+        {"seconds": 1772955000, "local": "2026-03-08 02:30:00", "took": 90_000_000_000}
+    ]
+    kinds = {
+        (str(row["k"]), row["row_kind"], row["flag"], str(row["day"])) for row in rows[0].collect()
+    }
     day = "2026-01-02"
-    assert kinds == {("1.50", "+U", False, day), ("2.00", "+U", None, day), ("3.00", "-D", None, day), ("4.00", "+U", True, day)}
+    assert kinds == {
+        ("1.50", "+U", False, day),
+        ("2.00", "+U", None, day),
+        ("3.00", "-D", None, day),
+        ("4.00", "+U", True, day),
+    }
 
 
 def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> None:
@@ -104,47 +135,82 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
         mode="DROPMALFORMED",
         record_columns=ROUTED_COLUMNS,
     )
-    given = records(("+I", {"k": 1}), ("+I", {"k": "x"}), ("+I", {"k": 2}), ("-D", {"k": 1}), ("+I", {"k": "y"}), partitions=3)
+    given = records(
+        ("+I", {"k": 1}),
+        ("+I", {"k": "x"}),
+        ("+I", {"k": 2}),
+        ("-D", {"k": 1}),
+        ("+I", {"k": "y"}),
+        partitions=3,
+    )
     found = []
     for changes in (
         changes_here(spark, given, source, ChangeOptions()),
-        changes_on_spark(spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions()),
+        changes_on_spark(
+            spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions()
+        ),
     ):
         computed = changes.rows.cache()
         computed.count()
         rows, result = changes.found(computed)
-        assert sorted((row["row_kind"], row["k"]) for row in rows.collect()) == [("+U", 2), ("-D", 1)]
+        assert sorted((row["row_kind"], row["k"]) for row in rows.collect()) == [
+            ("+U", 2),
+            ("-D", 1),
+        ]
         found.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
     assert found == [(2, 2, (1_000, 1_004))] * 2
 
 
-def both(spark: SparkSession, given: pa.Table, source: DecodePlan, options: ChangeOptions) -> list[list[dict[str, Any]]]:
+def both(
+    spark: SparkSession, given: pa.Table, source: DecodePlan, options: ChangeOptions
+) -> list[list[dict[str, Any]]]:
     """Return the changes that are decoded on the driver, and by Spark in several tasks."""
     tasks = spark.createDataFrame(given, RECORD_DDL).repartition(3)
     found = []
-    for changes in (changes_here(spark, given, source, options), changes_on_spark(tasks, source, options)):
+    for changes in (
+        changes_here(spark, given, source, options),
+        changes_on_spark(tasks, source, options),
+    ):
         computed = changes.rows.cache()
         computed.count()
         rows = [row.asDict(recursive=True) for row in changes.found(computed)[0].collect()]
-        found.append(sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0]))))
+        found.append(
+            sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
+        )
     return found
 
 
 def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSession) -> None:
     changes = [maxwell("t", "insert", {"id": 1, "a": 0, "b": 0, "c": 0})]
-    changes += [maxwell("t", "update", {"id": 1, name: number}, {name: 0}) for number, name in enumerate("abacb", 1)]
-    changes += [maxwell("t", "update", {"id": 2, "b": None}, {"b": 1}), maxwell("t", "update", {"id": 2, "c": 5}, {"c": 1})]
+    changes += [
+        maxwell("t", "update", {"id": 1, name: number}, {name: 0})
+        for number, name in enumerate("abacb", 1)
+    ]
+    changes += [
+        maxwell("t", "update", {"id": 2, "b": None}, {"b": 1}),
+        maxwell("t", "update", {"id": 2, "c": 5}, {"c": 1}),
+    ]
     format = get_format("maxwell-json", binlog_row_image="MINIMAL")
     source = DecodePlan(
-        format=format, columns=columns("id INT NOT NULL, a INT, b INT, c INT"), unique_key=("id",), record_columns=ROUTED_COLUMNS
+        format=format,
+        columns=columns("id INT NOT NULL, a INT, b INT, c INT"),
+        unique_key=("id",),
+        record_columns=ROUTED_COLUMNS,
     )
-    for rows in both(spark, records_of([value for _, value in changes], partitions=3), source, ChangeOptions()):
-        found = sorted((row["id"], row["a"], row["b"], row["c"], row[ABSENT_COLUMN] is None) for row in rows)
+    for rows in both(
+        spark, records_of([value for _, value in changes], partitions=3), source, ChangeOptions()
+    ):
+        found = sorted(
+            (row["id"], row["a"], row["b"], row["c"], row[ABSENT_COLUMN] is None) for row in rows
+        )
         assert found == [(1, 3, 5, 4, True), (2, None, None, 5, False)]
 
 
 def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
-    changes = [maxwell("t", "insert", {"id": 1, "name": "a"}, database=database) for database in ("x", "y", "z")]
+    changes = [
+        maxwell("t", "insert", {"id": 1, "name": "a"}, database=database)
+        for database in ("x", "y", "z")
+    ]
     changes += [
         maxwell("t", "update", {"id": 1, "name": "b"}, {"name": "a"}, database="y"),
         maxwell("t", "delete", {"id": 1, "name": "a"}, database="z"),
@@ -159,7 +225,9 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
         record_columns=ROUTED_COLUMNS,
     )
     options = ChangeOptions(shard_column=Column("shard", SqlType("STRING"), nullable=False))
-    for rows in both(spark, records_of([value for _, value in changes], partitions=2), source, options):
+    for rows in both(
+        spark, records_of([value for _, value in changes], partitions=2), source, options
+    ):
         found = sorted((row["shard"], row["row_kind"], row["id"], row["name"]) for row in rows)
         assert found == [("x.t", "+U", 1, "a"), ("y.t", "+U", 1, "b"), ("z.t", "-D", 1, None)]
 
@@ -171,7 +239,20 @@ def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:
         unique_key=("k",),
         record_columns=ROUTED_COLUMNS,
     )
-    changes = [("+I", {"k": 1, "name": "a"}), ("+I", {"k": 2, "name": "b"}), ("+U", {"k": 1, "name": "c"}), ("-D", {"k": 1, "name": "c"})]
+    changes = [
+        ("+I", {"k": 1, "name": "a"}),
+        ("+I", {"k": 2, "name": "b"}),
+        ("+U", {"k": 1, "name": "c"}),
+        ("-D", {"k": 1, "name": "c"}),
+    ]
     for rows in both(spark, records(*changes, partitions=2), source, ChangeOptions(every=True)):
-        places = sorted((row[PLACE]["partition"], row[PLACE]["offset"], row["row_kind"], row["k"], row["name"]) for row in rows)
-        assert places == [("t[0]", 0, "+U", 1, "a"), ("t[0]", 2, "+U", 1, "c"), ("t[1]", 1, "+U", 2, "b"), ("t[1]", 3, "-D", 1, None)]
+        places = sorted(
+            (row[PLACE]["partition"], row[PLACE]["offset"], row["row_kind"], row["k"], row["name"])
+            for row in rows
+        )
+        assert places == [
+            ("t[0]", 0, "+U", 1, "a"),
+            ("t[0]", 2, "+U", 1, "c"),
+            ("t[1]", 1, "+U", 2, "b"),
+            ("t[1]", 3, "-D", 1, None),
+        ]

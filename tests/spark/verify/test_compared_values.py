@@ -60,13 +60,26 @@ DIFFERENT = [
 
 
 def are_equal(spark: SparkSession, source: str, target: str, *, is_json: bool = False) -> bool:
-    rows = spark.sql(f"SELECT 1 AS id, {source} AS `a.b`"), spark.sql(f"SELECT 1L AS ID, {target} AS `A.b`")
+    rows = (
+        spark.sql(f"SELECT 1 AS id, {source} AS `a.b`"),
+        spark.sql(f"SELECT 1L AS ID, {target} AS `A.b`"),
+    )
     kinds = [{field.name.lower(): field.dataType for field in side.schema.fields} for side in rows]
     columns = [
-        compared_column(*(part for side, kind in zip(names, kinds, strict=True) for part in (side, kind[side.lower()])), is_json=is_json)
+        compared_column(
+            *(
+                part
+                for side, kind in zip(names, kinds, strict=True)
+                for part in (side, kind[side.lower()])
+            ),
+            is_json=is_json,
+        )
         for names in (("id", "ID"), ("a.b", "A.b"))
     ]
-    sides = [hashed(side, columns, ["id"], of_target=bool(number), detailed=True) for number, side in enumerate(rows)]
+    sides = [
+        hashed(side, columns, ["id"], of_target=bool(number), detailed=True)
+        for number, side in enumerate(rows)
+    ]
     # Python has no timestamps after the year 9999, which a row may have.
     hashes = [side.drop(ROW).first() for side in sides]
     assert hashes[0].key_hash == hashes[1].key_hash
@@ -80,21 +93,29 @@ def are_equal(spark: SparkSession, source: str, target: str, *, is_json: bool = 
 def test_values_that_mean_the_same_are_equal(spark: SparkSession, zone: str) -> None:
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        assert [(source, target) for source, target in SAME if not are_equal(spark, source, target)] == []
+        assert [
+            (source, target) for source, target in SAME if not are_equal(spark, source, target)
+        ] == []
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_values_that_differ_are_not_equal(spark: SparkSession) -> None:
-    assert [(source, target) for source, target in DIFFERENT if are_equal(spark, source, target)] == []
+    assert [
+        (source, target) for source, target in DIFFERENT if are_equal(spark, source, target)
+    ] == []
 
 
 def test_the_settings_of_ansi_do_not_matter(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", str(before != "true").lower())
     try:
-        assert [(source, target) for source, target in SAME if not are_equal(spark, source, target)] == []
-        assert [(source, target) for source, target in DIFFERENT if are_equal(spark, source, target)] == []
+        assert [
+            (source, target) for source, target in SAME if not are_equal(spark, source, target)
+        ] == []
+        assert [
+            (source, target) for source, target in DIFFERENT if are_equal(spark, source, target)
+        ] == []
     finally:
         spark.conf.set("spark.sql.ansi.enabled", before)
 

@@ -1,4 +1,6 @@
-"""A job that writes a table's changelog to one file per batch: ``python -m tests.support.jobs.capture_job OPTIONS CHECKPOINT FOLDER``.
+"""A job that writes a table's changelog to one file per batch.
+
+The command is ``python -m tests.support.jobs.capture_job OPTIONS CHECKPOINT FOLDER``.
 
 It prints a line for each batch, and ends when its output is closed.
 """
@@ -29,13 +31,21 @@ def main(options: str, checkpoint: str, folder: str) -> None:
 
     def keep(batch: DataFrame, number: int) -> None:
         lines = [json.dumps(row.asDict(recursive=True), default=str) for row in batch.collect()]
-        whole, part = Path(folder, f"{number:06d}.json"), Path(folder, f"{number:06d}.{os.getpid()}")
+        whole, part = (
+            Path(folder, f"{number:06d}.json"),
+            Path(folder, f"{number:06d}.{os.getpid()}"),
+        )
         part.write_text("\n".join(lines))
         part.rename(whole)
         print(number, len(lines), flush=True)
 
     changes = spark.readStream.format("mysql-changelog").options(**json.loads(options)).load()
-    query = changes.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
+    query = (
+        changes.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
     query.awaitTermination()
 
 

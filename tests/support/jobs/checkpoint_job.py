@@ -1,4 +1,6 @@
-"""Write the checkpoints of `test_checkpoints_of_versions` for the installed Spark: ``python -m tests.support.jobs.checkpoint_job``.
+"""Write the checkpoints of `test_checkpoints_of_versions` for the installed Spark.
+
+The command is ``python -m tests.support.jobs.checkpoint_job``.
 
 Run it once for each version of Spark, in the environment that ``make fetch SPARK=4.0`` creates.
 """
@@ -37,7 +39,9 @@ def name(spark_version: str, store: str, order: str) -> str:
     return f"spark-{'.'.join(spark_version.split('.')[:2])}-{store}-{order}"
 
 
-def message(op: str, number: int, before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+def message(
+    op: str, number: int, before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> str:
     """A Debezium message with its position in a binary log."""
     source = {
         "connector": "mysql",
@@ -53,18 +57,31 @@ def message(op: str, number: int, before: dict[str, Any] | None, after: dict[str
 
 def table_row(number: int, name: str) -> dict[str, Any]:
     """A row of the table."""
-    return {"id": number, "name": name, "price": f"{number}.50", "at": 1_700_000_000_000_000 + number, "tags": [name, None]}
+    return {
+        "id": number,
+        "name": name,
+        "price": f"{number}.50",
+        "at": 1_700_000_000_000_000 + number,
+        "tags": [name, None],
+    }
 
 
 def changes(spark: SparkSession, files: Path, order: str) -> DataFrame:
     """The changelog of a folder of text files with messages."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(files))
     # All lines are records of one Kafka partition, in the order of their files.
-    position = ["'t' AS topic", "0 AS partition", "CAST(get_json_object(value, '$.source.pos') AS BIGINT) AS offset"]
+    position = [
+        "'t' AS topic",
+        "0 AS partition",
+        "CAST(get_json_object(value, '$.source.pos') AS BIGINT) AS offset",
+    ]
     return decode_changelog(
         lines.selectExpr("value", *position),
         format="debezium-json",
-        format_options={"decimal_handling_mode": "string", "time_precision_mode": "adaptive_time_microseconds"},
+        format_options={
+            "decimal_handling_mode": "string",
+            "time_precision_mode": "adaptive_time_microseconds",
+        },
         schema=SCHEMA,
         primary_key="id",
         normalize=ChangelogNormalize(key_groups=4, order=order),  # type: ignore[arg-type]
@@ -84,13 +101,16 @@ def write_files(files: Path) -> None:
     """Write the messages of the checkpoints' two micro-batches."""
     files.mkdir()
     created = [message("c", number, None, table_row(number, "first")) for number in range(6)]
-    changed = [message("u", 10, table_row(0, "first"), table_row(0, "second")), message("d", 11, table_row(1, "first"), None)]
+    changed = [
+        message("u", 10, table_row(0, "first"), table_row(0, "second")),
+        message("d", 11, table_row(1, "first"), None),
+    ]
     (files / "1.json").write_text("\n".join(created))
     (files / "2.json").write_text("\n".join(changed))
 
 
 def move_source(checkpoint: Path, files: str, new_files: str) -> None:
-    """Change the folder in the log of Spark's file source, without the checksums of the changed files."""
+    """Change the folder in the log of Spark's file source, and delete the files' checksums."""
     for log in sorted((checkpoint / "sources" / "0").iterdir()):
         if log.suffix == ".crc":
             log.unlink()
@@ -103,7 +123,11 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     FOLDER.mkdir(exist_ok=True)
     for store in STORES:
@@ -113,7 +137,9 @@ def main() -> None:
                 write_files(files)
                 run(spark, files, checkpoint, store, order)
                 move_source(checkpoint, str(files), MOVED)
-                shutil.make_archive(str(FOLDER / name(spark.version, store, order)), "zip", checkpoint)
+                shutil.make_archive(
+                    str(FOLDER / name(spark.version, store, order)), "zip", checkpoint
+                )
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""Starts `local_session` with another SPARK_HOME, reads a topic, and prints what it found as JSON."""
+"""Start `local_session` with another SPARK_HOME, read a topic, and print the findings as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ def main(servers: str, topic: str) -> None:
     spark = local_session(**{"spark.ui.enabled": "false", "spark.master": "local[1]"})
     again = local_session()
     options = {"kafka.bootstrap.servers": servers}
-    changes = from_kafka_changelog(spark, topic, format="debezium-json", schema="id INT", primary_key="id", options=options, bounded=True)
+    changes = from_kafka_changelog(
+        spark,
+        topic,
+        format="debezium-json",
+        schema="id INT",
+        primary_key="id",
+        options=options,
+        bounded=True,
+    )
     results = {
         "rows": [list(row) for row in changes.collect()],
         "same": again is spark,

@@ -1,7 +1,9 @@
-"""A user's job for a cluster: tables that stay equal to their source, by `apply_changes` and by `sync_database`. Arguments are JSON.
+"""A user's cluster job that keeps tables equal to their source.
 
-It prints the files from which executors import the package, ``stored`` and the way when executors hold the rows of a micro-batch that are
-then written, and at the end the rows of each table as JSON.
+It uses `apply_changes` and `sync_database`. Its arguments are JSON.
+
+It prints the files from which executors import the package, ``stored`` and the way when executors
+hold the rows of a micro-batch that are then written, and at the end the rows of each table as JSON.
 """
 
 import json
@@ -27,7 +29,7 @@ SCHEMA, KEY = "id INT, name STRING, qty INT", "id"
 
 
 def loaded(_: int) -> tuple[str, bool]:
-    """Return the file from which a worker imports the package, and whether the package's data is included."""
+    """Return the file from which a worker imports the package, and whether its data is included."""
     import normalize
     from cdc_formats.decoding.validation import packaged_schema
 
@@ -38,7 +40,8 @@ def watch(spark, query, way: str) -> None:
     """Print when rows are stored."""
     stored, context = set[int](), spark.sparkContext._jsc.sc()
     while query.isActive:
-        # Spark forgets rows a moment after they are released, when those of the next micro-batch are already there.
+        # Spark forgets rows a moment after they are released, when those of the next micro-batch
+        # are already there.
         now = {each.id() for each in context.getRDDStorageInfo() if each.isCached()}
         if now - stored:
             print("stored", way, flush=True)
@@ -67,10 +70,17 @@ def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, 
         )
     else:
         validated = {"format": "debezium-json", "format_options": {"validate": True}}
-        changes = from_kafka_changelog(spark, topic, **validated, schema=SCHEMA, primary_key=KEY, options=options)
+        changes = from_kafka_changelog(
+            spark, topic, **validated, schema=SCHEMA, primary_key=KEY, options=options
+        )
         writer = apply_changes(changes, table, keys=KEY)
     if isinstance(table, JdbcTarget):
-        source = {"url": table.url, "user": table.user, "password": table.password, "dbtable": table.table}
+        source = {
+            "url": table.url,
+            "user": table.user,
+            "password": table.password,
+            "dbtable": table.table,
+        }
         source["driver"] = "org.postgresql.Driver"
         return writer, lambda: spark.read.format("jdbc").options(**source).load()
     assert isinstance(table, DeltaTarget | IcebergTarget)
@@ -80,7 +90,11 @@ def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, 
 def copied(spark, way: str, folder: str, **arguments) -> list:
     """Read the topic until its end, and return the table's rows."""
     writer, read = written(spark, way, folder=folder, **arguments)
-    query = writer.option("checkpointLocation", f"{folder}/checkpoint-{way}").trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", f"{folder}/checkpoint-{way}")
+        .trigger(availableNow=True)
+        .start()
+    )
     watching = threading.Thread(target=watch, args=(spark, query, way), daemon=True)
     watching.start()
     query.awaitTermination()
@@ -95,7 +109,11 @@ def main(text: str) -> None:
     arguments = json.loads(text)
     spark = SparkSession.builder.getOrCreate()
     print(json.dumps(spark.sparkContext.parallelize(range(4), 4).map(loaded).collect()), flush=True)
-    print(json.dumps({way: copied(spark, way, **arguments) for way in ("apply_changes", "sync_database")}))
+    print(
+        json.dumps(
+            {way: copied(spark, way, **arguments) for way in ("apply_changes", "sync_database")}
+        )
+    )
     spark.stop()
 
 

@@ -1,7 +1,9 @@
-"""Run `sync_database` until it has read all records: ``python -m tests.support.jobs.sync_job SERVERS TOPIC DEAD FOLDER TABLES``.
+"""Run `sync_database` until it has read all records.
 
-The target is the pickled database in the file ``target`` of FOLDER. TABLES is the folder of the session's catalogs. It prints a line for
-each table of a micro-batch that is merged.
+Usage: ``python -m tests.support.jobs.sync_job SERVERS TOPIC DEAD FOLDER TABLES``.
+
+The target is the pickled database in the file ``target`` of FOLDER. TABLES is the folder of the
+session's catalogs. It prints a line for each table of a micro-batch that is merged.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def main() -> None:
         mode=DeadLetter(dead),
         parallel=2,
     )
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(
+        availableNow=True
+    )
     try:
         writer.start().awaitTermination()
     except StreamingQueryException as error:

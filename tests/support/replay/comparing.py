@@ -1,4 +1,4 @@
-"""Compares a replay with the truth: unexplained differences fail, and so do explanations that match no difference."""
+"""Comparison of a replay with the truth: unexplained differences and unused explanations fail."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.replay.differences import CORRUPT, ROW_MISSING, ROW_TOO_MANY, Difference, Evidence, Found
-from tests.support.replay.replaying import Final, Recorded, Replay, as_text, bag_of, spelled, table_of
+from tests.support.replay.differences import (
+    CORRUPT,
+    ROW_MISSING,
+    ROW_TOO_MANY,
+    Difference,
+    Evidence,
+    Found,
+)
+from tests.support.replay.replaying import (
+    Final,
+    Recorded,
+    Replay,
+    as_text,
+    bag_of,
+    spelled,
+    table_of,
+)
 from tests.support.replay.topics import Topic
 
 
@@ -23,12 +38,18 @@ class Verdict:
 
 def judge(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
     """Compare the result of a replay with the truth."""
-    evidence = Evidence({record.place: record for record in records}, replay.corrupt, topic.primary_key)
-    changelog = spelled(replay.changelog, {name: column.back for name, column in topic.columns.items()})
+    evidence = Evidence(
+        {record.place: record for record in records}, replay.corrupt, topic.primary_key
+    )
+    changelog = spelled(
+        replay.changelog, {name: column.back for name, column in topic.columns.items()}
+    )
     if topic.primary_key:
         verdict = _compare(topic, evidence, table_of(changelog, topic.primary_key), _by_key(topic))
     else:
-        verdict = _compare(topic, evidence, _numbered(topic, evidence, bag_of(changelog)), _numbered_truth(topic))
+        verdict = _compare(
+            topic, evidence, _numbered(topic, evidence, bag_of(changelog)), _numbered_truth(topic)
+        )
     for place in replay.corrupt:
         _explain(topic, Found(CORRUPT, record=evidence.records[place]), evidence, verdict)
     return verdict
@@ -52,7 +73,14 @@ def _numbered(topic: Topic, evidence: Evidence, rows: Sequence[Final]) -> dict[A
     """Number equal rows of the result; those that may be surplus come last."""
 
     def may_be_too_many(final: Final) -> bool:
-        return _reason(topic, Found(ROW_TOO_MANY, row=final, record=evidence.records[final.place]), evidence) is not None
+        return (
+            _reason(
+                topic,
+                Found(ROW_TOO_MANY, row=final, record=evidence.records[final.place]),
+                evidence,
+            )
+            is not None
+        )
 
     seen: Counter[str] = Counter()
     numbered = {}
@@ -62,7 +90,12 @@ def _numbered(topic: Topic, evidence: Evidence, rows: Sequence[Final]) -> dict[A
     return numbered
 
 
-def _compare(topic: Topic, evidence: Evidence, actual: Mapping[Any, Final], expected: Mapping[Any, Mapping[str, Any]]) -> Verdict:
+def _compare(
+    topic: Topic,
+    evidence: Evidence,
+    actual: Mapping[Any, Final],
+    expected: Mapping[Any, Mapping[str, Any]],
+) -> Verdict:
     verdict = Verdict(len(expected))
     for key in {**expected, **actual}:
         for mismatch in _found(actual.get(key), expected.get(key), evidence):
@@ -70,7 +103,9 @@ def _compare(topic: Topic, evidence: Evidence, actual: Mapping[Any, Final], expe
     return verdict
 
 
-def _found(actual: Final | None, expected: Mapping[str, Any] | None, evidence: Evidence) -> Iterator[Found]:
+def _found(
+    actual: Final | None, expected: Mapping[str, Any] | None, evidence: Evidence
+) -> Iterator[Found]:
     record = evidence.records[actual.place] if actual else None
     if actual is None:
         yield Found(ROW_MISSING, truth=expected)
@@ -88,8 +123,12 @@ def _same(actual: Any, truth: Any) -> bool:
 
 
 def _reason(topic: Topic, mismatch: Found, evidence: Evidence) -> Difference | None:
-    candidates = (difference for difference in topic.differences if mismatch.what in difference.what)
-    return next((difference for difference in candidates if difference.explains(mismatch, evidence)), None)
+    candidates = (
+        difference for difference in topic.differences if mismatch.what in difference.what
+    )
+    return next(
+        (difference for difference in candidates if difference.explains(mismatch, evidence)), None
+    )
 
 
 def _explain(topic: Topic, mismatch: Found, evidence: Evidence, verdict: Verdict) -> None:
@@ -101,24 +140,30 @@ def _explain(topic: Topic, mismatch: Found, evidence: Evidence, verdict: Verdict
 
 
 def assert_truth(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
-    """Require that a replay ends in the truth except for the topic's differences, each of which must occur."""
+    """Require a replay to end in the truth but for the topic's differences, which all occur."""
     verdict = judge(topic, replay, records)
     shown = "\n".join(str(mismatch)[:600] for mismatch in verdict.unexplained[:5])
-    assert not verdict.unexplained, f"{len(verdict.unexplained)} differences from the truth, the first:\n{shown}"
+    assert not verdict.unexplained, (
+        f"{len(verdict.unexplained)} differences from the truth, the first:\n{shown}"
+    )
     for difference in topic.differences:
         times = verdict.explained[difference]
-        assert times == (difference.times or times or 1), f"occurs {times} times: {', '.join(difference.what)}: {difference.reason}"
+        assert times == (difference.times or times or 1), (
+            f"occurs {times} times: {', '.join(difference.what)}: {difference.reason}"
+        )
     return verdict
 
 
 def assert_before_images(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> None:
-    """Require that every decoded ``-U`` and ``-D`` has the previous row, except for the differences.
+    """Require that every decoded ``-U`` and ``-D`` has the previous row, but for the differences.
 
     A row may be inserted again: by a snapshot in mid-stream, or after a TRUNCATE.
     """
     evidence = Evidence({record.place: record for record in records}, {}, topic.primary_key)
     verdict, rows = Verdict(0), {}
-    for kind, final in spelled(replay.changelog, {name: column.back for name, column in topic.columns.items()}):
+    for kind, final in spelled(
+        replay.changelog, {name: column.back for name, column in topic.columns.items()}
+    ):
         key = tuple(final.row[name] for name in topic.primary_key)
         if kind in ("+I", "+U"):
             rows[key] = final

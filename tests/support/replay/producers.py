@@ -1,4 +1,4 @@
-"""The declared type of each source type per producer, and the conversion to the truth's encoding."""
+"""Declared types of source types per producer, and conversions to the truth's encoding."""
 
 from __future__ import annotations
 
@@ -20,11 +20,25 @@ class As(NamedTuple):
 
 Producer = Callable[[Column], As]
 
-# ---------------------------------------------------------------------------------------------------- MySQL and MariaDB
+# --------------------------------------------------------------------------------------------------
+# MySQL and MariaDB
 
 _MYSQL = re.compile(r"(\w+)(?:\((.*)\))?( unsigned)?")
-_SIGNED = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT", "year": "INT"}
-_UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT", "bigint": "DECIMAL(20,0)"}
+_SIGNED = {
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "mediumint": "INT",
+    "int": "INT",
+    "bigint": "BIGINT",
+    "year": "INT",
+}
+_UNSIGNED = {
+    "tinyint": "SMALLINT",
+    "smallint": "INT",
+    "mediumint": "INT",
+    "int": "BIGINT",
+    "bigint": "DECIMAL(20,0)",
+}
 _TEXT = ("char", "varchar", "text", "longtext", "json", "enum", "set")
 _BINARY = ("binary", "varbinary", "blob")
 
@@ -81,12 +95,18 @@ def canal(column: Column) -> As:
     if kind == "enum":
         return As("INT", lambda value: labels[value - 1])
     if kind == "set":
-        return As("BIGINT", lambda value: ",".join(label for bit, label in enumerate(labels) if value >> bit & 1))
+        return As(
+            "BIGINT",
+            lambda value: ",".join(label for bit, label in enumerate(labels) if value >> bit & 1),
+        )
     return _mysql(column)
 
 
 def flattened_mysql(column: Column) -> As:
-    """Debezium's rows without the envelope, as upsert-kafka reads them: decimals are bytes and times numbers."""
+    """Return a column's `As` in Debezium's rows without the envelope, as upsert-kafka reads it.
+
+    Decimals are bytes, and times are numbers.
+    """
     kind, _, unsigned = _parts(column)
     digits = column.fraction or 0
     if kind == "decimal":
@@ -107,12 +127,16 @@ def _unscaled(scale: int) -> Callable[[bytes], str]:
 
 
 def _of_epoch(digits: int) -> Callable[[int], str]:
-    """Return the function from Debezium's adaptive number: milliseconds for up to 3 digits, else microseconds."""
+    """Return the function from Debezium's adaptive number to text.
+
+    The number is in milliseconds for up to 3 digits, else in microseconds.
+    """
     unit = timedelta(milliseconds=1) if digits <= 3 else timedelta(microseconds=1)
     return lambda value: truth.mysql_stamp(digits)(truth.EPOCH + value * unit)
 
 
-# ----------------------------------------------------------------------------------------------------------- PostgreSQL
+# --------------------------------------------------------------------------------------------------
+# PostgreSQL
 
 _POSTGRES: Mapping[str, As] = {
     "boolean": As("BOOLEAN"),
@@ -147,6 +171,8 @@ def debezium_postgres(column: Column) -> As:
     return {
         **_POSTGRES,
         "time without time zone": As(f"TIME({column.fraction})", truth.postgres_time),
-        "timestamp without time zone": As(f"TIMESTAMP_NTZ({column.fraction})", truth.postgres_stamp),
+        "timestamp without time zone": As(
+            f"TIMESTAMP_NTZ({column.fraction})", truth.postgres_stamp
+        ),
         "timestamp with time zone": As(f"TIMESTAMP({column.fraction})", truth.postgres_stamp),
     }.get(column.type, As("STRING"))

@@ -1,4 +1,7 @@
-"""Replays a recorded topic: decodes it to a changelog without Spark, applies it to a table, compares it with the truth."""
+"""Replay of a recorded topic, and a comparison with the truth.
+
+The replay decodes the topic to a changelog without Spark and applies it to a table.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Recorded(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A changelog row: its kind, its Python values in column order, and the record that caused it."""
+    """A changelog row: its kind, Python values in column order, and the record that caused it."""
 
     kind: str
     values: tuple[Any, ...]
@@ -40,7 +43,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Replay:
-    """The result of a topic: its changelog, ignored records by reason, and records that could not be decoded."""
+    """The result of a topic: its changelog, ignored records by reason, and undecodable records."""
 
     changelog: list[Row] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
@@ -53,16 +56,21 @@ def read_recording(path: Path) -> tuple[Recorded, ...]:
     partitions: dict[int, list[Recorded]] = {}
     for record in recording(path):
         records = partitions.setdefault(record.partition, [])
-        records.append(Recorded((record.partition, len(records)), record.timestamp, record.key, record.value))
+        records.append(
+            Recorded((record.partition, len(records)), record.timestamp, record.key, record.value)
+        )
     stamped = [
         (stamp, record)
         for _, records in sorted(partitions.items())
-        for stamp, record in zip(accumulate((record.timestamp for record in records), max), records, strict=True)
+        for stamp, record in zip(
+            accumulate((record.timestamp for record in records), max), records, strict=True
+        )
     ]
     return tuple(record for _, record in sorted(stamped, key=lambda pair: pair[0]))
 
 
-# ---------------------------------------------------------------------------------------------------------- without Spark
+# --------------------------------------------------------------------------------------------------
+# without Spark
 
 
 def normalized(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
@@ -104,7 +112,9 @@ def _fold(
         stored.pop(key, None)
     else:
         stored[key] = after
-    replay.changelog += [Row(kind.short_string, to_python(decoder.columns, values), place) for kind, values in output]
+    replay.changelog += [
+        Row(kind.short_string, to_python(decoder.columns, values), place) for kind, values in output
+    ]
 
 
 def decoded(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
@@ -121,7 +131,8 @@ def decoded(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
     return replay
 
 
-# ------------------------------------------------------------------------------------------------- changelogs and tables
+# -------------------------------------------------------------------------------------------------
+# changelogs and tables
 
 
 class Final(NamedTuple):
@@ -131,7 +142,9 @@ class Final(NamedTuple):
     place: Place
 
 
-def spelled(rows: Iterable[Row], back: Mapping[str, Callable[[Any], Any]]) -> Iterator[tuple[str, Final]]:
+def spelled(
+    rows: Iterable[Row], back: Mapping[str, Callable[[Any], Any]]
+) -> Iterator[tuple[str, Final]]:
     """Return changelog rows in the truth's encoding.
 
     Parameters
@@ -142,7 +155,13 @@ def spelled(rows: Iterable[Row], back: Mapping[str, Callable[[Any], Any]]) -> It
     """
     for kind, values, place in rows:
         row = zip(back.items(), values, strict=True)
-        yield kind, Final({name: None if value is None else write(value) for (name, write), value in row}, place)
+        yield (
+            kind,
+            Final(
+                {name: None if value is None else write(value) for (name, write), value in row},
+                place,
+            ),
+        )
 
 
 def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict[Any, Final]:
@@ -151,13 +170,16 @@ def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict
     Raises
     ------
     AssertionError
-        When the changelog does not fit the table: ``-U`` and ``-D`` must have the full previous row, and ``+I`` a new key.
+        When the changelog does not fit the table: ``-U`` and ``-D`` must have the full previous
+        row, and ``+I`` a new key.
     """
     rows: dict[Any, Final] = {}
     for kind, final in changelog:
         at = tuple(final.row[name] for name in key)
         if kind in ("-U", "-D"):
-            assert rows.pop(at).row == final.row, f"{kind} of another row than the table's at {final.place}"
+            assert rows.pop(at).row == final.row, (
+                f"{kind} of another row than the table's at {final.place}"
+            )
         else:
             assert at not in rows, f"{kind} of a key that is there at {final.place}"
             rows[at] = final
@@ -165,7 +187,7 @@ def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict
 
 
 def bag_of(changelog: Iterable[tuple[str, Final]]) -> list[Final]:
-    """Apply the changelog of a table without a primary key; of equal rows the oldest is retracted first.
+    """Apply the changelog of a table without a primary key, retracting the oldest equal row first.
 
     Raises
     ------

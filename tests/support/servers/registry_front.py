@@ -1,4 +1,4 @@
-"""An HTTP server in front of a schema registry, with TLS, users and failures; or with its own schemas.
+"""An HTTP server in front of a schema registry, with TLS, users and failures, or its own schemas.
 
 ::
 
@@ -37,7 +37,8 @@ class RegistryFront:
     answers : sequence of (int, bytes)
         Status and body of the first answers, for any request.
     certificate : Path or None
-        The folder with ``server.pem``, a certificate and its key, and ``authority.pem``, which signs clients; enables TLS.
+        The folder with ``server.pem``, a certificate and its key, and ``authority.pem``, which
+        signs clients; enables TLS.
     client_certificate : bool
         Whether to require a client certificate.
     schema_type : str
@@ -57,7 +58,9 @@ class RegistryFront:
         schema_type: str = "",
     ) -> None:
         self.behind, self.schemas, self.answers = behind, dict(schemas or {}), list(answers)
-        self.wanted = None if basic is None else "Basic " + base64.b64encode(basic.encode()).decode()
+        self.wanted = (
+            None if basic is None else "Basic " + base64.b64encode(basic.encode()).decode()
+        )
         self.wanted = self.wanted if bearer is None else f"Bearer {bearer}"
         self.certificate, self.client_certificate = certificate, client_certificate
         self.schema_type = {"schemaType": schema_type} if schema_type else {}
@@ -74,7 +77,9 @@ class RegistryFront:
                 self.reply(self.rfile.read(int(self.headers["Content-Length"])))
 
             def reply(self, body: bytes | None) -> None:
-                status, answer = front.answer(self.path.removeprefix(front.root), body, self.headers.get("Authorization"))
+                status, answer = front.answer(
+                    self.path.removeprefix(front.root), body, self.headers.get("Authorization")
+                )
                 self.send_response(status)
                 self.send_header("Content-Type", TYPE)
                 self.send_header("Content-Length", str(len(answer)))
@@ -117,12 +122,17 @@ class RegistryFront:
             return _handed_on(self.behind + path, body)
         if body is not None:
             schema = json.loads(body)["schema"]
-            number = next((number for number, text in self.schemas.items() if text == schema), len(self.schemas) + 1)
+            number = next(
+                (number for number, text in self.schemas.items() if text == schema),
+                len(self.schemas) + 1,
+            )
             self.schemas[number] = schema
             return 200, json.dumps({"id": number}).encode()
         requested = path.partition("?")[0].rpartition("/")[2]
         if path.startswith("/schemas/ids/") and int(requested) in self.schemas:
-            return 200, json.dumps({"schema": self.schemas[int(requested)], **self.schema_type}).encode()
+            return 200, json.dumps(
+                {"schema": self.schemas[int(requested)], **self.schema_type}
+            ).encode()
         return 404, b'{"error_code": 40403, "message": "Schema not found"}'
 
 

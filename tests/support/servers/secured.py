@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from tests.support.servers.authorities import Identity, authority, signed
 
@@ -26,8 +31,9 @@ class Secured(NamedTuple):
     Attributes
     ----------
     folder : Path
-        ``ca.pem``; ``client.pem``, and ``client.p12`` with `KEY_PASSWORD`; ``broker.p12``; ``stranger.pem``, an authority that signed
-        no certificate here; ``broker``, the folder of the broker.
+        ``ca.pem``; ``client.pem``, and ``client.p12`` with `KEY_PASSWORD`; ``broker.p12``;
+        ``stranger.pem``, an authority that signed no certificate here; ``broker``, the folder of
+        the broker.
     trusted, client : Identity
     kafka : LocalKafka
     """
@@ -50,7 +56,10 @@ class Secured(NamedTuple):
         return cls(folder, trusted, client)
 
     def trust(self, ca: str = "ca.pem") -> dict[str, str]:
-        return {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(self.folder / ca)}
+        return {
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": str(self.folder / ca),
+        }
 
     def scram(self, password: str = PASSWORD, ca: str = "ca.pem") -> dict[str, str]:
         """Spark's options for the listener with SCRAM-SHA-256."""
@@ -70,14 +79,22 @@ class Secured(NamedTuple):
 
     def no_certificate(self) -> dict[str, str]:
         """Spark's options of a client without a certificate, for the listener that requires one."""
-        servers = {"kafka.bootstrap.servers": self.kafka.listener("MTLS"), "kafka.security.protocol": "SSL"}
+        servers = {
+            "kafka.bootstrap.servers": self.kafka.listener("MTLS"),
+            "kafka.security.protocol": "SSL",
+        }
         return {**servers, **self.trust()}
 
     def _mtls(self, kind: str, file: str) -> dict[str, str]:
-        store = {"kafka.ssl.keystore.type": kind, "kafka.ssl.keystore.location": str(self.folder / file)}
+        store = {
+            "kafka.ssl.keystore.type": kind,
+            "kafka.ssl.keystore.location": str(self.folder / file),
+        }
         return {**self.no_certificate(), **store}
 
-    def _sasl(self, listener: str, mechanism: str, module: str, password: str, ca: str) -> dict[str, str]:
+    def _sasl(
+        self, listener: str, mechanism: str, module: str, password: str, ca: str
+    ) -> dict[str, str]:
         return {
             "kafka.bootstrap.servers": self.kafka.listener(listener),
             "kafka.security.protocol": "SASL_SSL",

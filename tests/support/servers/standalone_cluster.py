@@ -1,4 +1,4 @@
-"""A standalone Spark cluster: a Master and Workers from PySpark's own jars, each a process, with executors in processes of their own."""
+"""A standalone Spark cluster of PySpark's jars, with a process per Master, Worker and executor."""
 
 from __future__ import annotations
 
@@ -37,8 +37,21 @@ class StandaloneCluster:
         self.home.mkdir()
         for part in Path(pyspark.__file__).parent.iterdir():
             (self.home / part.name).symlink_to(part)
-        self._start("master", "master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
-        processes.wait_until(lambda: processes.listens(self.port), self._processes["master"], self.folder / "master.log")
+        self._start(
+            "master",
+            "master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--webui-port",
+            "0",
+        )
+        processes.wait_until(
+            lambda: processes.listens(self.port),
+            self._processes["master"],
+            self.folder / "master.log",
+        )
         for number in range(2):
             self.start_worker(number)
         return self
@@ -49,28 +62,62 @@ class StandaloneCluster:
 
     def start_worker(self, number: int) -> None:
         """Start a Worker, or start it again."""
-        limits = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.folder / f"work{number}"))
+        limits = (
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            str(self.folder / f"work{number}"),
+        )
         self._start(f"worker{number}", "worker.Worker", "--host", "127.0.0.1", *limits, self.url)
 
-    def submit(self, folder: Path, application: str | Path, *arguments: str) -> subprocess.Popen[str]:
-        """Submit an application; its driver and executors have the package only from ``--py-files``, and their errors are in `folder`."""
+    def submit(
+        self, folder: Path, application: str | Path, *arguments: str
+    ) -> subprocess.Popen[str]:
+        """Submit an application that has the package only from ``--py-files``.
+
+        This holds for its driver and its executors. Their errors are in `folder`.
+        """
         conf = settings(folder) | {
             "spark.driver.extraJavaOptions": QUICK,
             "spark.executor.extraJavaOptions": QUICK,
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.log.level": "ERROR",
-            "spark.scheduler.minRegisteredResourcesRatio": "1",  # both executors run the first tasks
+            # both executors run the first tasks
+            "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.task.maxFailures": "8",
         }
         options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
         package = ["--py-files", str(zipped(folder / "package.zip"))]
-        command = [str(self.home / "bin" / "spark-submit"), "--master", self.url, *options, *package, str(application), *arguments]
-        inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")}
+        command = [
+            str(self.home / "bin" / "spark-submit"),
+            "--master",
+            self.url,
+            *options,
+            *package,
+            str(application),
+            *arguments,
+        ]
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")
+        }
         python = without_the_package(folder / "environment")
-        environment = {**inherited, "SPARK_HOME": str(self.home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {
+            **inherited,
+            "SPARK_HOME": str(self.home),
+            "PYSPARK_PYTHON": str(python),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
         with (folder / "driver.log").open("wb") as log:
-            return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+            return subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+            )
 
     def kill_worker(self, number: int) -> None:
         """Kill a Worker and its executors with SIGKILL."""
@@ -80,7 +127,11 @@ class StandaloneCluster:
 
     def kill_executor(self, number: int) -> bool:
         """Kill the executors of a Worker with SIGKILL, and return whether there was one."""
-        executors = [process for process in self._java(f"work{number}") if EXECUTOR in " ".join(process.cmdline())]
+        executors = [
+            process
+            for process in self._java(f"work{number}")
+            if EXECUTOR in " ".join(process.cmdline())
+        ]
         for process in executors:
             process.kill()
         return bool(executors)
@@ -90,15 +141,28 @@ class StandaloneCluster:
         path, found = str(self.folder / folder), []
         for process in psutil.process_iter():
             try:
-                if process.name() == "java" and (path in process.cmdline() or process.cwd().startswith(path)):
+                if process.name() == "java" and (
+                    path in process.cmdline() or process.cwd().startswith(path)
+                ):
                     found.append(process)
             except psutil.Error:  # it ended, or is another user's
                 continue
         return found
 
     def _start(self, name: str, kind: str, *arguments: str) -> None:
-        command = [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
+        command = [
+            str(self.home / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind}",
+            *arguments,
+        ]
         scratch = self.folder / f"{name}.scratch"
         scratch.mkdir(exist_ok=True)
-        environment = {**os.environ, "SPARK_HOME": str(self.home), "SPARK_DAEMON_JAVA_OPTS": QUICK, "SPARK_DAEMON_MEMORY": "256m"}
-        self._processes[name] = processes.start(command, scratch, self.folder / f"{name}.log", env=environment, cwd=self.folder)
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(self.home),
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        self._processes[name] = processes.start(
+            command, scratch, self.folder / f"{name}.log", env=environment, cwd=self.folder
+        )

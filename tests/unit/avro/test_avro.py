@@ -37,14 +37,28 @@ def read(avro: Any, value: Any, sql_type: str, handling: Handling | None = None)
     """Return the canonical value of a column, decoded from the bytes that fastavro writes."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": avro}]}
     out = BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(without_logical_types(schema)), {"x": value})
+    fastavro.schemaless_writer(
+        out, fastavro.parse_schema(without_logical_types(schema)), {"x": value}
+    )
     parsed = AvroSchema(schema)
-    rows = row_converter(parsed, parsed.fields(parsed.top), columns(f"x {sql_type}"), handling or Handling(binary="bytes"))
+    rows = row_converter(
+        parsed,
+        parsed.fields(parsed.top),
+        columns(f"x {sql_type}"),
+        handling or Handling(binary="bytes"),
+    )
     return rows.row(parsed.read(out.getvalue()), "$.after")[0]
 
 
 DECIMAL = logical("bytes", "decimal", precision=10, scale=2)
-FIXED = {"type": "fixed", "name": "F", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 3}
+FIXED = {
+    "type": "fixed",
+    "name": "F",
+    "size": 8,
+    "logicalType": "decimal",
+    "precision": 18,
+    "scale": 3,
+}
 VARIABLE = {
     "type": "record",
     "name": "VariableScaleDecimal",
@@ -56,11 +70,19 @@ UUID = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
 POINT = {
     "type": "record",
     "name": "P",
-    "fields": [{"name": "y", "type": "double"}, {"name": "z", "type": "int"}, {"name": "x", "type": "double"}],
+    "fields": [
+        {"name": "y", "type": "double"},
+        {"name": "z", "type": "int"},
+        {"name": "x", "type": "double"},
+    ],
 }
 ENTRIES = {
     "type": "array",
-    "items": {"type": "record", "name": "MapEntry", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": DECIMAL}]},
+    "items": {
+        "type": "record",
+        "name": "MapEntry",
+        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": DECIMAL}],
+    },
 }
 MICROS = 1_529_507_596_945_104
 
@@ -166,7 +188,14 @@ MICROS = 1_529_507_596_945_104
 def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any) -> None:
     found = read(avro, value, sql_type)
     assert (found, type(found)) == (expected, type(expected))
-    assert read(["null", avro] if not isinstance(avro, list) and avro != "null" else avro, value, sql_type) == expected
+    assert (
+        read(
+            ["null", avro] if not isinstance(avro, list) and avro != "null" else avro,
+            value,
+            sql_type,
+        )
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +233,9 @@ def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
-def test_a_value_that_the_column_cannot_hold_is_refused(avro: Any, value: Any, sql_type: str, reason: str) -> None:
+def test_a_value_that_the_column_cannot_hold_is_refused(
+    avro: Any, value: Any, sql_type: str, reason: str
+) -> None:
     with pytest.raises(TypeConversionError) as caught:
         read(avro, value, sql_type)
     assert reason in str(caught.value)
@@ -222,19 +253,27 @@ def test_a_value_that_the_column_cannot_hold_is_refused(avro: Any, value: Any, s
     ],
 )
 def test_more_digits_than_the_column_holds(avro: Any, value: Any, rounded: str) -> None:
-    with pytest.raises(TypeConversionError, match=r"more digits after the point than the type holds.*rounding='half_up'"):
+    with pytest.raises(
+        TypeConversionError,
+        match=r"more digits after the point than the type holds.*rounding='half_up'",
+    ):
         read(avro, value, "DECIMAL(10,1)")
     assert read(avro, value, "DECIMAL(10,1)", Handling(rounding="half_up")) == rounded
 
 
 def test_an_unsigned_bigint_in_both_modes() -> None:
-    most = named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "0"}}), b"\0" + b"\xff" * 8
+    most = (
+        named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "0"}}),
+        b"\0" + b"\xff" * 8,
+    )
     for mode in (None, "long", "precise"):
         assert read(*most, "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == str(2**64 - 1)
         assert read("string", "1234", "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == "1234"
         with pytest.raises(TypeConversionError, match="got `str` 'AQ=='"):
             read("string", "AQ==", "DECIMAL(20,0)", Handling(bigint_unsigned=mode))
-    with pytest.raises(TypeConversionError, match="set bigint_unsigned_handling_mode='long', else 'precise'"):
+    with pytest.raises(
+        TypeConversionError, match="set bigint_unsigned_handling_mode='long', else 'precise'"
+    ):
         read("long", -1, "DECIMAL(20,0)", Handling(decimal="string"))
 
 
@@ -242,20 +281,32 @@ def test_unsigned_numbers_and_text_of_bytes_as_declared() -> None:
     assert read("long", -1, "DECIMAL(20,0)", Handling(bigint_unsigned="long")) == str(2**64 - 1)
     assert read("long", -1, "DECIMAL(20,0)", Handling(bigint_unsigned="precise")) == "-1"
     assert read("string", "00ff", "BINARY", Handling(binary="hex")) == b"\0\xff"
-    assert read("string", "2018-06-20 15:13:16", "TIMESTAMP(3)", Handling(time_zone="UTC")) == 1_529_507_596_000_000
+    assert (
+        read("string", "2018-06-20 15:13:16", "TIMESTAMP(3)", Handling(time_zone="UTC"))
+        == 1_529_507_596_000_000
+    )
 
 
 def test_an_error_in_a_struct_names_its_column() -> None:
-    with pytest.raises(TypeConversionError, match=r"`DATE`, got `number` 9999999: out of its range.*`\$.after.x`"):
-        read({"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]}, {"since": 9_999_999}, "STRUCT<since: DATE>")
+    with pytest.raises(
+        TypeConversionError, match=r"`DATE`, got `number` 9999999: out of its range.*`\$.after.x`"
+    ):
+        read(
+            {"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]},
+            {"since": 9_999_999},
+            "STRUCT<since: DATE>",
+        )
 
 
-# --------------------------------------------------------------------------------------------------------------- writing
+# --------------------------------------------------------------------------------------------------
+# writing
 
 ALL = (
-    "a BOOLEAN, b TINYINT, c SMALLINT, d INT NOT NULL, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(10,3), i STRING, j CHAR(3), k VARCHAR(3), "
-    "l BINARY, m DATE, n TIME(3), o TIME, p TIMESTAMP(3), q TIMESTAMP, r TIMESTAMP_NTZ(3), s TIMESTAMP_NTZ(6), t TIMESTAMP_NTZ(9), "
-    "u INTERVAL DAY TO SECOND, v ARRAY<INT>, w MAP<STRING, DECIMAL(5,1)>, x STRUCT<y: DATE, z: ARRAY<STRUCT<y: STRING>>>"
+    "a BOOLEAN, b TINYINT, c SMALLINT, d INT NOT NULL, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(10,"
+    "3), i STRING, j CHAR(3), k VARCHAR(3), l BINARY, m DATE, n TIME(3), o TIME, p TIMESTAMP(3), q "
+    "TIMESTAMP, r TIMESTAMP_NTZ(3), s TIMESTAMP_NTZ(6), t TIMESTAMP_NTZ(9), u INTERVAL DAY TO "
+    "SECOND, v ARRAY<INT>, w MAP<STRING, DECIMAL(5,1)>, x STRUCT<y: DATE, z: ARRAY<STRUCT<y: "
+    "STRING>>>"
 )
 FLINKS = {
     "a": "boolean",
@@ -290,9 +341,14 @@ def test_the_schema_of_columns_is_flinks() -> None:
     assert types.pop("d") == "int"
     nested = types.pop("x")[1]
     assert types == {name: ["null", avro] for name, avro in FLINKS.items()}
-    assert [field.get("default", "none") for field in schema["fields"] if field["name"] in "cd"] == [None, "none"]
+    assert [
+        field.get("default", "none") for field in schema["fields"] if field["name"] in "cd"
+    ] == [None, "none"]
     assert nested["name"] == "org.apache.flink.avro.generated.record_x"
-    assert nested["fields"][1]["type"][1]["items"][1]["name"] == "org.apache.flink.avro.generated.record_x_z"
+    assert (
+        nested["fields"][1]["type"][1]["items"][1]["name"]
+        == "org.apache.flink.avro.generated.record_x_z"
+    )
     assert fastavro.parse_schema(json.loads(json.dumps(schema)))
 
 
@@ -311,7 +367,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BIGINT": st.integers(-(2**63), 2**63 - 1),
     "FLOAT": st.floats(width=32, allow_nan=False),
     "DOUBLE": st.floats(allow_nan=False),
-    "DECIMAL(38,18)": st.decimals(-(10**19), 10**19, places=18).map(lambda value: f"{value or Decimal(0):.18f}"),
+    "DECIMAL(38,18)": st.decimals(-(10**19), 10**19, places=18).map(
+        lambda value: f"{value or Decimal(0):.18f}"
+    ),
     "DECIMAL(3,0)": st.integers(-999, 999).map(str),
     "STRING": st.text(),
     "BINARY": st.binary(),
@@ -319,34 +377,53 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "TIME": st.integers(0, 86_399_999_999),
     "TIME(3)": st.integers(0, 86_399_999).map(lambda millis: millis * 1000),
     "TIMESTAMP": st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999),
-    "TIMESTAMP_NTZ(3)": st.integers(-62_135_596_800_000, 253_402_300_799_999).map(lambda millis: millis * 1000),
+    "TIMESTAMP_NTZ(3)": st.integers(-62_135_596_800_000, 253_402_300_799_999).map(
+        lambda millis: millis * 1000
+    ),
     "TIMESTAMP_NTZ(9)": st.integers(-(2**63) // 1000 + 1, (2**63 - 1) // 1000),
     "INTERVAL DAY TO SECOND": st.integers(-(2**63), 2**63 - 1),
 }
 VALUES |= {
-    f"ARRAY<{name}>": st.lists(st.none() | VALUES[name], max_size=4) for name in ("INT", "DECIMAL(38,18)", "TIMESTAMP_NTZ(3)", "STRING")
+    f"ARRAY<{name}>": st.lists(st.none() | VALUES[name], max_size=4)
+    for name in ("INT", "DECIMAL(38,18)", "TIMESTAMP_NTZ(3)", "STRING")
 }
 VALUES |= {
-    "MAP<STRING, DATE>": st.dictionaries(st.text(), st.none() | VALUES["DATE"], max_size=4).map(lambda m: sorted(map(list, m.items())))
+    "MAP<STRING, DATE>": st.dictionaries(st.text(), st.none() | VALUES["DATE"], max_size=4).map(
+        lambda m: sorted(map(list, m.items()))
+    )
 }
-VALUES |= {"STRUCT<a: INT, b: TIME(3)>": st.tuples(st.none() | VALUES["INT"], st.none() | VALUES["TIME(3)"]).map(list)}
+VALUES |= {
+    "STRUCT<a: INT, b: TIME(3)>": st.tuples(
+        st.none() | VALUES["INT"], st.none() | VALUES["TIME(3)"]
+    ).map(list)
+}
 
 
 @settings(deadline=None, max_examples=examples(100))
 @given(row=st.tuples(*[st.none() | values for values in VALUES.values()]))
 def test_written_values_are_read_back_unchanged(row: tuple[Any, ...]) -> None:
-    assert {name.partition("(")[0].partition("<")[0] for name in VALUES} >= set(TYPE_NAMES) - {"CHAR", "VARCHAR"}
+    assert {name.partition("(")[0].partition("<")[0] for name in VALUES} >= set(TYPE_NAMES) - {
+        "CHAR",
+        "VARCHAR",
+    }
     declared = columns(", ".join(f"c{number} {name}" for number, name in enumerate(VALUES)))
     schema = record_schema(declared)
     avro = avro_bytes(without_logical_types(schema))(AvroRows(declared).image(row))
     parsed = AvroSchema(schema)
-    assert row_converter(parsed, parsed.fields(parsed.top), declared, Handling()).row(parsed.read(avro), "$") == row
+    assert (
+        row_converter(parsed, parsed.fields(parsed.top), declared, Handling()).row(
+            parsed.read(avro), "$"
+        )
+        == row
+    )
 
 
 def test_other_readers_read_written_values_by_their_logical_types() -> None:
     declared = columns("a DECIMAL(10,3), b DATE, c TIME(3), d TIMESTAMP(3), e TIMESTAMP_NTZ(6)")
     schema = record_schema(declared)
-    avro = avro_bytes(without_logical_types(schema))(AvroRows(declared).image(("-2.500", 18321, 1_500_000, 1_500_000, 1)))
+    avro = avro_bytes(without_logical_types(schema))(
+        AvroRows(declared).image(("-2.500", 18321, 1_500_000, 1_500_000, 1))
+    )
     assert fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None) == {
         "a": Decimal("-2.500"),
         "b": date(2020, 2, 29),
@@ -364,14 +441,18 @@ def test_other_readers_read_written_values_by_their_logical_types() -> None:
         ("TIMESTAMP_NTZ(9)", 2**62, "out of Avro's range"),
     ],
 )
-def test_a_value_that_would_be_read_back_differently_is_refused(sql_type: str, value: Any, reason: str) -> None:
+def test_a_value_that_would_be_read_back_differently_is_refused(
+    sql_type: str, value: Any, reason: str
+) -> None:
     with pytest.raises(EncodeError, match=reason):
         AvroRows(columns(f"x {sql_type}")).image((value,))
 
 
 def test_the_placeholder_is_never_written() -> None:
     rows = AvroRows(columns("x STRING, y BINARY"), placeholder="gone", excerpt=False)
-    with pytest.raises(EncodeError, match=r"set unavailable_value_placeholder to another text - at `\$.after.x`"):
+    with pytest.raises(
+        EncodeError, match=r"set unavailable_value_placeholder to another text - at `\$.after.x`"
+    ):
         rows.image(("gone", b""), "$.after")
     with pytest.raises(EncodeError, match=r"`\$.after.y`"):
         rows.image(("", b"gone"), "$.after")

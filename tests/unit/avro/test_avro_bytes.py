@@ -1,4 +1,4 @@
-"""Avro's bytes: fastavro's output is read, damaged bytes are bad records, and unsafe schemas are refused."""
+"""Avro bytes: fastavro's output is read, damage is a bad record, and unsafe schemas are refused."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ def reader(schema: Any) -> Any:
     return lambda data, at=0: to_plain(parsed.read(data, at))
 
 
-readable = settings(deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck))
+readable = settings(
+    deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck)
+)
 
 
 @readable
 @given(data=st.data(), pair=schemas(), before=st.binary(max_size=5))
-def test_fastavros_bytes_are_read_as_fastavro_reads_them(data: Any, pair: tuple[Any, Any], before: bytes) -> None:
+def test_fastavros_bytes_are_read_as_fastavro_reads_them(
+    data: Any, pair: tuple[Any, Any], before: bytes
+) -> None:
     schema, values = pair
     read, avro = reader(schema), written(schema, data.draw(values))
     expected = fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None)
@@ -38,9 +42,14 @@ def test_fastavros_bytes_are_read_as_fastavro_reads_them(data: Any, pair: tuple[
 
 @readable
 @given(
-    data=st.data(), pair=schemas(), damage=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3), cut=st.integers(0, 30)
+    data=st.data(),
+    pair=schemas(),
+    damage=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3),
+    cut=st.integers(0, 30),
 )
-def test_damaged_bytes_raise_only_decode_errors(data: Any, pair: tuple[Any, Any], damage: list, cut: int) -> None:
+def test_damaged_bytes_raise_only_decode_errors(
+    data: Any, pair: tuple[Any, Any], damage: list, cut: int
+) -> None:
     schema, values = pair
     read, avro = reader(schema), bytearray(written(schema, data.draw(values)))
     for at, byte in damage:
@@ -72,15 +81,36 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["x", "y"]}
         pytest.param("long", b"\xff", "not Avro of this schema", id="a long is cut"),
         pytest.param("float", b"\0\0\0", "not Avro of this schema", id="a float is cut"),
         pytest.param("double", b"\0" * 7, "not Avro of this schema", id="a double is cut"),
-        pytest.param({"type": "fixed", "name": "F", "size": 4}, b"abc", "end before", id="a fixed is cut"),
+        pytest.param(
+            {"type": "fixed", "name": "F", "size": 4}, b"abc", "end before", id="a fixed is cut"
+        ),
         pytest.param(ENUM, b"\x04", "not Avro of this schema", id="an enum's third symbol of two"),
-        pytest.param(["null", "string"], b"\x04", "not Avro of this schema", id="a union's third branch of two"),
-        pytest.param({"type": "array", "items": "long"}, MOST, "not Avro of this schema", id="an array of 4 E items"),
-        pytest.param({"type": "array", "items": "long"}, b"\x02\0", "not Avro of this schema", id="an array without an end"),
-        pytest.param({"type": "map", "values": "null"}, MOST, "end before", id="a map of 4 E entries"),
+        pytest.param(
+            ["null", "string"],
+            b"\x04",
+            "not Avro of this schema",
+            id="a union's third branch of two",
+        ),
+        pytest.param(
+            {"type": "array", "items": "long"},
+            MOST,
+            "not Avro of this schema",
+            id="an array of 4 E items",
+        ),
+        pytest.param(
+            {"type": "array", "items": "long"},
+            b"\x02\0",
+            "not Avro of this schema",
+            id="an array without an end",
+        ),
+        pytest.param(
+            {"type": "map", "values": "null"}, MOST, "end before", id="a map of 4 E entries"
+        ),
     ],
 )
-def test_bytes_that_are_not_of_the_schema_are_malformed(avro: Any, data: bytes, reason: str) -> None:
+def test_bytes_that_are_not_of_the_schema_are_malformed(
+    avro: Any, data: bytes, reason: str
+) -> None:
     with pytest.raises(MalformedMessageError, match=reason):
         reader(of(avro))(data, 0)
 
@@ -91,29 +121,42 @@ def test_an_index_in_a_longer_encoding_is_read(index: bytes) -> None:
 
 
 def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
-    assert reader(of({"type": "array", "items": "int"}))(b"\x03\x04\x02\x04" + b"\x02\x06" + b"\0", 0) == {"a": [1, 2, 3]}
+    assert reader(of({"type": "array", "items": "int"}))(
+        b"\x03\x04\x02\x04" + b"\x02\x06" + b"\0", 0
+    ) == {"a": [1, 2, 3]}
 
 
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}, r"contains itself \(N\)"),
+        (
+            {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
+            r"contains itself \(N\)",
+        ),
         ({"type": "map", "values": {"type": "array", "items": "null"}}, "zero-byte values"),
-        (of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "zero-byte values"),
-        (of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "zero-byte values"),
+        (
+            of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}),
+            "zero-byte values",
+        ),
+        (
+            of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}),
+            "zero-byte values",
+        ),
         ({"type": "strange"}, "not an Avro schema"),
         ("nope", "not an Avro schema"),
         (5, "not an Avro schema"),
         (None, "not an Avro schema"),
     ],
 )
-def test_a_schema_that_cannot_be_read_raises_an_error_with_the_reason(schema: Any, reason: str) -> None:
+def test_a_schema_that_cannot_be_read_raises_an_error_with_the_reason(
+    schema: Any, reason: str
+) -> None:
     with pytest.raises(WriterSchemaError, match=reason):
         AvroSchema(schema)
 
 
 def named_twice(levels: int, leaf: Any) -> Any:
-    """Return a small record type that uses the next lower level twice, so that its values have 2**levels leaves."""
+    """Return a small record type that uses each lower level twice: values have 2**levels leaves."""
     schema: Any = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": leaf}]}
     for level in range(levels):
         fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{level}"}]
@@ -137,7 +180,9 @@ def test_checking_and_compiling_a_schema_is_linear_in_its_size() -> None:
     plain(parsed, parsed.top)
     with pytest.raises(WriterSchemaError, match=r"contains itself \(R7\)"):
         CountedSchema(named_twice(25, ["null", "R7"]))
-    with pytest.raises(WriterSchemaError, match=r"a record \(R12\) with more than 10000 zero-byte values"):
+    with pytest.raises(
+        WriterSchemaError, match=r"a record \(R12\) with more than 10000 zero-byte values"
+    ):
         CountedSchema(named_twice(25, "null"))
 
 

@@ -14,7 +14,13 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from cdc_formats import Change, Decoder, RowKind, get_format
 from cdc_formats.avro.schema_registry import MOST_ANSWER_BYTES, Registry, framed, schema_id
-from cdc_formats.errors import ArgumentError, FormatOptionError, MalformedMessageError, SchemaRegistryError, WriterSchemaError
+from cdc_formats.errors import (
+    ArgumentError,
+    FormatOptionError,
+    MalformedMessageError,
+    SchemaRegistryError,
+    WriterSchemaError,
+)
 from tests.support.servers.authorities import authority, signed
 from tests.support.servers.registry_front import RegistryFront
 
@@ -23,7 +29,8 @@ ROW = '{"type": "record", "name": "Row", "fields": [{"name": "id", "type": "int"
 GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
 
 
-# --------------------------------------------------------------------------------------------------------------- framing
+# --------------------------------------------------------------------------------------------------
+# framing
 
 
 @pytest.mark.parametrize(
@@ -32,35 +39,61 @@ GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
         pytest.param(b"\0\0\0\1\2avro", (), (258, 5), id="before the value"),
         pytest.param(framed(2**31 - 1, b"x"), (), (2**31 - 1, 5), id="as written"),
         pytest.param(b"\1" + GUID.bytes + b"avro", (), (GUID, 17), id="a GUID before the value"),
-        pytest.param(b"avro", [("__value_schema_id", b"\1" + GUID.bytes)], (GUID, 0), id="in a header"),
-        pytest.param(b"avro", [("__value_schema_id", b"\0\0\0\1\2")], (258, 0), id="a number in a header"),
         pytest.param(
-            b"\0\0\0\0\1", [("__value_schema_id", b"\0\0\0\0\2")], (2, 0), id="an id in a header takes precedence over one before the value"
+            b"avro", [("__value_schema_id", b"\1" + GUID.bytes)], (GUID, 0), id="in a header"
         ),
-        pytest.param(b"\0\0\0\0\1", [("__key_schema_id", b"\0\0\0\0\2"), ("a", b"b")], (1, 5), id="another header"),
-        pytest.param(b"\0\0\0\0\1", [("__value_schema_id", None)], (1, 5), id="a header without a value"),
         pytest.param(
-            b"", [("__value_schema_id", b"\0\0\0\0\3"), ("__value_schema_id", b"\0\0\0\0\4")], (3, 0), id="the first of two headers"
+            b"avro", [("__value_schema_id", b"\0\0\0\1\2")], (258, 0), id="a number in a header"
+        ),
+        pytest.param(
+            b"\0\0\0\0\1",
+            [("__value_schema_id", b"\0\0\0\0\2")],
+            (2, 0),
+            id="an id in a header takes precedence over one before the value",
+        ),
+        pytest.param(
+            b"\0\0\0\0\1",
+            [("__key_schema_id", b"\0\0\0\0\2"), ("a", b"b")],
+            (1, 5),
+            id="another header",
+        ),
+        pytest.param(
+            b"\0\0\0\0\1", [("__value_schema_id", None)], (1, 5), id="a header without a value"
+        ),
+        pytest.param(
+            b"",
+            [("__value_schema_id", b"\0\0\0\0\3"), ("__value_schema_id", b"\0\0\0\0\4")],
+            (3, 0),
+            id="the first of two headers",
         ),
     ],
 )
-def test_schema_ids_are_read_from_headers_and_values(data: bytes, headers: list, expected: tuple) -> None:
+def test_schema_ids_are_read_from_headers_and_values(
+    data: bytes, headers: list, expected: tuple
+) -> None:
     assert schema_id("value", data, headers) == expected
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\1", b"\1" + GUID.bytes[:15], b"\2\0\0\0\1avro", b'{"op": "c"}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"\0\0\0\1", b"\1" + GUID.bytes[:15], b"\2\0\0\0\1avro", b'{"op": "c"}']
+)
 def test_bytes_without_a_schema_id_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="not in a schema registry's framing"):
         schema_id("value", data)
 
 
-@pytest.mark.parametrize("value", [b"", b"\0\0\0\1", b"\0\0\0\0\1x", b"\1" + GUID.bytes + b"x", b"8"])
+@pytest.mark.parametrize(
+    "value", [b"", b"\0\0\0\1", b"\0\0\0\0\1x", b"\1" + GUID.bytes + b"x", b"8"]
+)
 def test_a_header_without_a_schema_id_is_malformed(value: bytes) -> None:
-    with pytest.raises(MalformedMessageError, match="the header __key_schema_id is not a schema id"):
+    with pytest.raises(
+        MalformedMessageError, match="the header __key_schema_id is not a schema id"
+    ):
         schema_id("key", b"\0\0\0\0\1", [("__key_schema_id", value)])
 
 
-# --------------------------------------------------------------------------------------------------------------- options
+# --------------------------------------------------------------------------------------------------
+# options
 
 
 def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
@@ -79,18 +112,30 @@ def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"url": f"user:{SECRET}@registry:8081"}, "is not a registry's URL: it must begin with http"),
+        (
+            {"url": f"user:{SECRET}@registry:8081"},
+            "is not a registry's URL: it must begin with http",
+        ),
         ({"url": f"ftp://user:{SECRET}@registry"}, "'ftp://registry' is not a registry's URL"),
         ({"url": f"http://a:{SECRET}@r,http://b:{SECRET}@s"}, "name different users"),
-        ({"url": "http://r", "basic_auth_user_info": SECRET}, "basic_auth_user_info is 'user:password'"),
-        ({"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET}, "cannot be combined: remove one of them"),
+        (
+            {"url": "http://r", "basic_auth_user_info": SECRET},
+            "basic_auth_user_info is 'user:password'",
+        ),
+        (
+            {"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET},
+            "cannot be combined: remove one of them",
+        ),
         ({"url": "http://r", "properties": SECRET}, "properties must be a mapping"),
         ({"url": "http://r", "properties": {"x": [SECRET]}}, "properties must be a mapping"),
         ({"url": "http://r", "retry_seconds": "soon"}, "retry_seconds is 'soon'"),
         ({"url": "http://r", "retry_seconds": -1}, "retry_seconds is -1"),
         ({"url": "http://r", "no_such_option": SECRET}, "no_such_option"),
         ({"ssl.truststore.location": "x.jks"}, "ssl_ca_location is a PEM file"),
-        ({"basic-auth.credentials-source": "USER_INFO"}, "basic_auth_user_info, or a user in the url, is enough"),
+        (
+            {"basic-auth.credentials-source": "USER_INFO"},
+            "basic_auth_user_info, or a user in the url, is enough",
+        ),
     ],
 )
 def test_an_invalid_option_is_an_error_without_secrets(options: dict, text: str) -> None:
@@ -101,10 +146,14 @@ def test_an_invalid_option_is_an_error_without_secrets(options: dict, text: str)
 
 
 def test_without_a_url_nothing_is_read() -> None:
-    with pytest.raises(FormatOptionError, match="url is not set: set it to the schema registry's URL"):
+    with pytest.raises(
+        FormatOptionError, match="url is not set: set it to the schema registry's URL"
+    ):
         get_format("debezium-avro-confluent").decoder("id INT")
     with pytest.raises(FormatOptionError, match="avro_confluent_url is not set"):
-        get_format("upsert-kafka", key_format="avro-confluent").decoder("id INT, n INT", unique_key=["id"])
+        get_format("upsert-kafka", key_format="avro-confluent").decoder(
+            "id INT, n INT", unique_key=["id"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -121,17 +170,28 @@ def test_an_option_that_the_client_refuses_is_an_option_error(options: dict, tex
 
 
 def test_a_client_is_made_once_for_a_registry() -> None:
-    first, same, other = Registry(url="mock://once"), Registry(url="mock://once"), Registry(url="mock://twice")
+    first, same, other = (
+        Registry(url="mock://once"),
+        Registry(url="mock://once"),
+        Registry(url="mock://twice"),
+    )
     assert first.client is same.client is not other.client
 
 
-# ---------------------------------------------------------------------------------------------------------- the registry
+# --------------------------------------------------------------------------------------------------
+# the registry
 
 
 def decoder(schema: str = "k INT, id INT", **options: object) -> Decoder:
     """The decoder of rows whose key is raw and whose other columns are Avro."""
     avro = {f"avro_confluent_{name}": value for name, value in options.items()}
-    format = get_format("upsert-kafka", key_format="raw", value_format="avro-confluent", value_fields_include="EXCEPT_KEY", **avro)
+    format = get_format(
+        "upsert-kafka",
+        key_format="raw",
+        value_format="avro-confluent",
+        value_fields_include="EXCEPT_KEY",
+        **avro,
+    )
     return format.decoder(schema, unique_key=["k"])
 
 
@@ -154,32 +214,47 @@ def test_a_schema_is_requested_once() -> None:
 def test_a_registry_with_users(basic: str | None, bearer: str | None) -> None:
     with RegistryFront(schemas={1: ROW}, basic=basic, bearer=bearer) as front:
         assert decoded(front, basic_auth_user_info=basic, bearer_auth_token=bearer) == FOUND
-        with pytest.raises(SchemaRegistryError, match=r"refuses schema 1 \(status 401\): see basic_auth_user_info"):
+        with pytest.raises(
+            SchemaRegistryError, match=r"refuses schema 1 \(status 401\): see basic_auth_user_info"
+        ):
             decoded(front)
         with pytest.raises(SchemaRegistryError, match="401") as caught:
             decoded(front, basic_auth_user_info=f"user:{SECRET}")
         assert SECRET not in str(caught.value)
-        front.answers, front.wanted, before = [(403, b'{"error_code": 40301, "message": "no"}')], None, front.requests
+        front.answers, front.wanted, before = (
+            [(403, b'{"error_code": 40301, "message": "no"}')],
+            None,
+            front.requests,
+        )
         with pytest.raises(SchemaRegistryError, match=r"refuses schema 1 \(status 403\)"):
             decoded(front)
         assert front.requests == before + 1
 
 
 def test_an_unknown_id_is_a_record_error() -> None:
-    with RegistryFront(schemas={1: ROW}) as front, pytest.raises(WriterSchemaError, match="has no schema 99"):
+    with (
+        RegistryFront(schemas={1: ROW}) as front,
+        pytest.raises(WriterSchemaError, match="has no schema 99"),
+    ):
         decoded(front, 99)
 
 
 def test_a_404_from_another_server_is_not_a_record_error() -> None:
     """Otherwise a wrong URL would make every record corrupt."""
     for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]"):
-        with RegistryFront(answers=((404, body),)) as front, pytest.raises(SchemaRegistryError, match="Check the url"):
+        with (
+            RegistryFront(answers=((404, body),)) as front,
+            pytest.raises(SchemaRegistryError, match="Check the url"),
+        ):
             decoded(front)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"5", b'"x"', b"\xff"])
 def test_an_invalid_answer_is_not_a_record_error(body: bytes) -> None:
-    with RegistryFront(answers=((200, body),)) as front, pytest.raises(SchemaRegistryError, match="is not a schema registry"):
+    with (
+        RegistryFront(answers=((200, body),)) as front,
+        pytest.raises(SchemaRegistryError, match="is not a schema registry"),
+    ):
         decoded(front, retry_seconds=0)
 
 
@@ -195,11 +270,16 @@ def test_an_invalid_answer_is_not_a_record_error(body: bytes) -> None:
     ],
 )
 def test_a_schema_that_cannot_be_read_is_a_record_error(schema: dict, text: str) -> None:
-    with RegistryFront(answers=((200, json.dumps(schema).encode()),)) as front, pytest.raises(WriterSchemaError, match=text):
+    with (
+        RegistryFront(answers=((200, json.dumps(schema).encode()),)) as front,
+        pytest.raises(WriterSchemaError, match=text),
+    ):
         decoded(front)
 
 
-@pytest.mark.parametrize("busy", [(503, b'{"error_code": 50302, "message": "starting"}'), (429, b""), (500, b"x")])
+@pytest.mark.parametrize(
+    "busy", [(503, b'{"error_code": 50302, "message": "starting"}'), (429, b""), (500, b"x")]
+)
 def test_a_busy_registry_is_retried(busy: tuple[int, bytes]) -> None:
     with RegistryFront(schemas={1: ROW}, answers=(busy,)) as front:
         assert decoded(front, retry_seconds=4) == FOUND
@@ -209,7 +289,10 @@ def test_a_busy_registry_is_retried(busy: tuple[int, bytes]) -> None:
 def test_a_registry_that_stays_busy_is_not_a_record_error() -> None:
     busy = (503, b'{"error_code": 50302, "message": "starting"}')
     with RegistryFront(answers=(busy,) * 9) as front:
-        with pytest.raises(SchemaRegistryError, match=r"after 1 s of retries: status 503, starting\. No record was skipped") as caught:
+        with pytest.raises(
+            SchemaRegistryError,
+            match=r"after 1 s of retries: status 503, starting\. No record was skipped",
+        ) as caught:
             decoded(front, retry_seconds=1)
         assert front.requests == 3
     assert not isinstance(caught.value, WriterSchemaError)
@@ -218,7 +301,9 @@ def test_a_registry_that_stays_busy_is_not_a_record_error() -> None:
 def test_the_second_url_is_used_when_the_first_does_not_answer() -> None:
     with socket.socket() as probe, RegistryFront(schemas={1: ROW}) as front:
         probe.bind(("127.0.0.1", 0))
-        client = Registry(url=f"http://127.0.0.1:{probe.getsockname()[1]},{front.url}", retry_seconds=0).client
+        client = Registry(
+            url=f"http://127.0.0.1:{probe.getsockname()[1]},{front.url}", retry_seconds=0
+        ).client
         assert client.schema(1).top["name"] == "Row"
 
 
@@ -235,27 +320,54 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tls_with_a_private_authority_and_a_certificate_of_the_client(certificates: Path) -> None:
-    own = {"ssl_certificate_location": str(certificates / "client.pem"), "ssl_key_location": str(certificates / "client.key")}
+    own = {
+        "ssl_certificate_location": str(certificates / "client.pem"),
+        "ssl_key_location": str(certificates / "client.key"),
+    }
     trusting = {"ssl_ca_location": str(certificates / "authority.pem"), "retry_seconds": 0}
-    with RegistryFront(schemas={1: ROW}, certificate=certificates, client_certificate=True) as front:
+    with RegistryFront(
+        schemas={1: ROW}, certificate=certificates, client_certificate=True
+    ) as front:
         assert decoded(front, **own, **trusting, ssl_key_password=SECRET) == FOUND
         with pytest.raises(SchemaRegistryError):
             decoded(front, **trusting)
-        with pytest.raises(SchemaRegistryError, match=r"no TLS with the schema registry.*See ssl_ca_location"):
+        with pytest.raises(
+            SchemaRegistryError, match=r"no TLS with the schema registry.*See ssl_ca_location"
+        ):
             decoded(front)
 
 
 def test_schemas_that_refer_to_others() -> None:
     registry = Registry(url="mock://references")
     confluent = registry.client.confluent
-    town = {"type": "record", "name": "Town", "namespace": "geo", "fields": [{"name": "name", "type": "string"}]}
-    street = {"type": "record", "name": "Street", "namespace": "geo", "fields": [{"name": "town", "type": "geo.Town"}]}
-    house = {"type": "record", "name": "House", "fields": [{"name": "street", "type": "geo.Street"}, {"name": "town", "type": "geo.Town"}]}
+    town = {
+        "type": "record",
+        "name": "Town",
+        "namespace": "geo",
+        "fields": [{"name": "name", "type": "string"}],
+    }
+    street = {
+        "type": "record",
+        "name": "Street",
+        "namespace": "geo",
+        "fields": [{"name": "town", "type": "geo.Town"}],
+    }
+    house = {
+        "type": "record",
+        "name": "House",
+        "fields": [{"name": "street", "type": "geo.Street"}, {"name": "town", "type": "geo.Town"}],
+    }
     confluent.register_schema("town", Schema(json.dumps(town), "AVRO"))
     to_town = SchemaReference("geo.Town", "town", 1)
     confluent.register_schema("street", Schema(json.dumps(street), "AVRO", [to_town]))
-    number = confluent.register_schema("house", Schema(json.dumps(house), "AVRO", [SchemaReference("geo.Street", "street", 1), to_town]))
-    nested = decoder("k INT, street STRUCT<town: STRUCT<name: STRING>>, town STRUCT<name: STRING>", url="mock://references")
+    number = confluent.register_schema(
+        "house",
+        Schema(json.dumps(house), "AVRO", [SchemaReference("geo.Street", "street", 1), to_town]),
+    )
+    nested = decoder(
+        "k INT, street STRUCT<town: STRUCT<name: STRING>>, town STRUCT<name: STRING>",
+        url="mock://references",
+    )
     assert nested.decode(KEY, framed(number, b"\4Ur\4Or"))[0].row == (7, [["Ur"]], ["Or"])
 
 
@@ -275,7 +387,10 @@ def test_an_answer_that_is_too_large_is_not_read() -> None:
     sound = row + b" " * (MOST_ANSWER_BYTES - len(row))
     for body in (head + b"x" * MOST_ANSWER_BYTES + tail, sound + b" "):
         with RegistryFront(answers=((200, body),)) as front:
-            with pytest.raises(SchemaRegistryError, match=r"is not a schema registry \(schema 1\): its answer has more than 16 MiB"):
+            with pytest.raises(
+                SchemaRegistryError,
+                match=r"is not a schema registry \(schema 1\): its answer has more than 16 MiB",
+            ):
                 Registry(url=front.url).client.schema(1)
             assert front.requests == 1
     with RegistryFront(answers=((200, sound),)) as front:

@@ -29,13 +29,21 @@ OTHERS = [cls for cls in classes() if not issubclass(cls, DecodeError)]
 
 
 def test_error_text_includes_condition_path_and_record() -> None:
-    error = TypeConversionError("expected `DECIMAL(10,2)`, got `str` 'x1'", "$.after.weight").at(where="orders[3]@1042")
-    assert str(error) == "[TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of the value in orders[3]@1042"
+    error = TypeConversionError("expected `DECIMAL(10,2)`, got `str` 'x1'", "$.after.weight").at(
+        where="orders[3]@1042"
+    )
+    assert str(error) == (
+        "[TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of "
+        "the value in orders[3]@1042"
+    )
 
 
 def test_error_text_without_a_path_names_the_input() -> None:
     assert str(DecodeError("not JSON", field="key")) == "[DECODE] not JSON - at the key"
-    assert str(DecodeError("not JSON", excerpt=excerpt_of(b"{'"))) == '[DECODE] not JSON - at the value; it begins b"{\'"'
+    assert (
+        str(DecodeError("not JSON", excerpt=excerpt_of(b"{'")))
+        == '[DECODE] not JSON - at the value; it begins b"{\'"'
+    )
 
 
 @pytest.mark.parametrize("cls", DECODE, ids=lambda cls: cls.__name__)
@@ -43,7 +51,11 @@ def test_decode_error_survives_pickling_with_all_of_its_text(cls: type[DecodeErr
     error = cls("wrong", "$.a", "key", "topic[0]@1", "b'x'", "bare")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is cls
-    assert str(copy) == str(error) == f"[{cls.condition}] wrong - at `$.a` of the key in topic[0]@1; it begins b'x'"
+    assert (
+        str(copy)
+        == str(error)
+        == f"[{cls.condition}] wrong - at `$.a` of the key in topic[0]@1; it begins b'x'"
+    )
     assert copy.__dict__ == error.__dict__
 
 
@@ -57,15 +69,22 @@ def test_other_error_survives_pickling_with_all_of_its_text(cls: type[ChangelogE
 def test_every_error_class_has_its_condition() -> None:
     conditions = [cls.condition for cls in classes()]
     assert len(set(conditions)) == len(conditions)
-    assert sorted(cls.condition for cls in DECODE if cls is not DecodeError) == sorted(DECODE_CONDITIONS)
-    assert {cls.__name__ for cls in classes()} == {n for n, v in vars(errors).items() if isinstance(v, type) and n.endswith("Error")}
+    assert sorted(cls.condition for cls in DECODE if cls is not DecodeError) == sorted(
+        DECODE_CONDITIONS
+    )
+    assert {cls.__name__ for cls in classes()} == {
+        n for n, v in vars(errors).items() if isinstance(v, type) and n.endswith("Error")
+    }
 
 
 def test_a_condition_is_the_name_of_its_class_unless_the_class_has_another() -> None:
     class OwnError(DecodeError):
         condition = "MINE"
 
-    assert [cls.condition for cls in (DecodeError, errors.MissingBeforeImageError, errors.TlsError, OwnError)] == [
+    assert [
+        cls.condition
+        for cls in (DecodeError, errors.MissingBeforeImageError, errors.TlsError, OwnError)
+    ] == [
         "DECODE",
         "MISSING_BEFORE_IMAGE",
         "TLS",
@@ -78,7 +97,9 @@ def test_an_error_without_arguments_has_a_text() -> None:
 
 
 def test_at_fills_in_only_missing_fields() -> None:
-    error = DecodeError("r", "$.a", "key", "", "").at(path="$.b", field="value", where="t[0]@0", excerpt="b''")
+    error = DecodeError("r", "$.a", "key", "", "").at(
+        path="$.b", field="value", where="t[0]@0", excerpt="b''"
+    )
     assert (error.path, error.field, error.where, error.excerpt) == ("$.a", "key", "t[0]@0", "b''")
     assert DecodeError("r").at(path="$.b", field="key").args[:3] == ("r", "$.b", "key")
     assert error.at(where="other[1]@1").where == "t[0]@0"
@@ -86,9 +107,14 @@ def test_at_fills_in_only_missing_fields() -> None:
 
 
 def test_without_data_uses_the_bare_reason() -> None:
-    error = TypeConversionError("got 'x1'", bare="got text").at(path="$.a", field="key", where="t[0]@0", excerpt="b'x1'")
+    error = TypeConversionError("got 'x1'", bare="got text").at(
+        path="$.a", field="key", where="t[0]@0", excerpt="b'x1'"
+    )
     assert str(error.without_data()) == "[TYPE_CONVERSION] got text - at `$.a` of the key in t[0]@0"
-    assert str(DecodeError("not JSON", excerpt="b'x'").without_data()) == "[DECODE] not JSON - at the value"
+    assert (
+        str(DecodeError("not JSON", excerpt="b'x'").without_data())
+        == "[DECODE] not JSON - at the value"
+    )
     assert type(error.without_data()) is TypeConversionError
 
 
@@ -103,7 +129,11 @@ def test_without_data_uses_the_bare_reason() -> None:
         pytest.param(b"\xff\n", "b'\\xff\\n'", id="bytes that are escaped"),
         pytest.param(b"a" * 200, "b'" + "a" * 200 + "'", id="as many bytes as are shown"),
         pytest.param(b"a" * 201, "b'" + "a" * 200 + "'", id="one byte more than is shown"),
-        pytest.param(b"\xff" * 200, "b'" + "\\xff" * 49 + "\\x...'", id="bytes that grow when they are escaped"),
+        pytest.param(
+            b"\xff" * 200,
+            "b'" + "\\xff" * 49 + "\\x...'",
+            id="bytes that grow when they are escaped",
+        ),
     ],
 )
 def test_excerpt_is_the_beginning_of_the_message(message: bytes | None, text: str) -> None:
@@ -112,13 +142,20 @@ def test_excerpt_is_the_beginning_of_the_message(message: bytes | None, text: st
 
 
 def test_text_is_cut_to_a_kibibyte() -> None:
-    error = DecodeError("r" * 5000, "$." + "p" * 5000, "value", "t" * 249 + "[2147483647]@9223372036854775807", excerpt_of(b"\0" * 5000))
+    error = DecodeError(
+        "r" * 5000,
+        "$." + "p" * 5000,
+        "value",
+        "t" * 249 + "[2147483647]@9223372036854775807",
+        excerpt_of(b"\0" * 5000),
+    )
     assert 600 < len(str(error)) <= 1024
     assert "r" * 300 + "..." in str(error)
     assert "p" * 158 + "..." in str(error)
 
 
-# ------------------------------------------------------------------------------------------- nothing of the message
+# -------------------------------------------------------------------------------------------
+# nothing of the message
 
 SECRET = "Ada-Lovelace"
 MESSAGES = {
@@ -128,7 +165,11 @@ MESSAGES = {
         '{"type": "INSERT", "data": [{"%s": "1"}]}',
         '{"type": "INSERT", "data": ["%s"]}',
     ],
-    "changelog-json": ['{"op": "+I", "data": {"id": "%s"}}', '{"op": "%s", "data": {}}', '{"op": "+I", "data": {"%s": 1}}'],
+    "changelog-json": [
+        '{"op": "+I", "data": {"id": "%s"}}',
+        '{"op": "%s", "data": {}}',
+        '{"op": "+I", "data": {"%s": 1}}',
+    ],
     "debezium-avro-confluent": ["\0\0\0\0\1%s"],
     "debezium-flat-json": [
         '{"id": "%s"}',
@@ -155,9 +196,22 @@ MESSAGES = {
         '{"metadata": {"operation": "%s"}, "data": {}}',
         '{"metadata": {"operation": "insert"}, "data": {"%s": 1}}',
     ],
-    "maxwell-json": ['{"type": "insert", "data": {"id": "%s"}}', '{"type": "%s", "data": {}}', '{"type": "insert", "data": {"%s": 1}}'],
-    "ogg-json": ['{"op_type": "I", "after": {"id": "%s"}}', '{"op_type": "%s"}', '{"op_type": "I", "after": {"%s": 1}, "pos": "1"}'],
-    "op-json": ['{"op": "I", "id": "%s"}', '{"op": "%s", "id": 1}', '{"op": "I", "%s": 1}', '{"op": "U", "id": 1, "before": {"id": "%s"}}'],
+    "maxwell-json": [
+        '{"type": "insert", "data": {"id": "%s"}}',
+        '{"type": "%s", "data": {}}',
+        '{"type": "insert", "data": {"%s": 1}}',
+    ],
+    "ogg-json": [
+        '{"op_type": "I", "after": {"id": "%s"}}',
+        '{"op_type": "%s"}',
+        '{"op_type": "I", "after": {"%s": 1}, "pos": "1"}',
+    ],
+    "op-json": [
+        '{"op": "I", "id": "%s"}',
+        '{"op": "%s", "id": 1}',
+        '{"op": "I", "%s": 1}',
+        '{"op": "U", "id": 1, "before": {"id": "%s"}}',
+    ],
     "ticdc-canal-json": [
         '{"type": "INSERT", "data": [{"id": "%s"}]}',
         '{"type": "%s", "data": []}',
@@ -169,14 +223,20 @@ MESSAGES = {
 CASES = [(name, message % SECRET) for name in OURS for message in [*MESSAGES[name], "%s"]]
 
 
-@pytest.mark.parametrize(("identifier", "message"), CASES, ids=[f"{name}, {message[:50]}" for name, message in CASES])
+@pytest.mark.parametrize(
+    ("identifier", "message"), CASES, ids=[f"{name}, {message[:50]}" for name, message in CASES]
+)
 @pytest.mark.parametrize("of_metadata", [False, True], ids=["", "with metadata"])
-def test_without_excerpt_an_error_shows_nothing_of_the_message(identifier: str, message: str, of_metadata: bool) -> None:
+def test_without_excerpt_an_error_shows_nothing_of_the_message(
+    identifier: str, message: str, of_metadata: bool
+) -> None:
     texts = []
     key = "_id" if identifier == "debezium-mongodb-json" else "id"
     for shown in (True, False):
         format = get_format(identifier, error_excerpt=shown, **REQUIRED.get(identifier, {}))
-        decoder = format.decoder(f"{key} INT", unique_key=[key], metadata=sorted(format.metadata) if of_metadata else ())
+        decoder = format.decoder(
+            f"{key} INT", unique_key=[key], metadata=sorted(format.metadata) if of_metadata else ()
+        )
         for decode in (decoder.decode, decoder.upserts):
             with pytest.raises(DecodeError) as caught:
                 decode(b'{"id": 1}', message.encode())
@@ -186,9 +246,14 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message(identifier: str, 
             assert (SECRET in str(pickle.loads(pickle.dumps(caught.value)).args)) is shown
 
 
-@pytest.mark.parametrize("key", [SECRET.encode(), b'{"id": "%s"}' % SECRET.encode(), b'{"id": {"%s": 1}}' % SECRET.encode()])
+@pytest.mark.parametrize(
+    "key",
+    [SECRET.encode(), b'{"id": "%s"}' % SECRET.encode(), b'{"id": {"%s": 1}}' % SECRET.encode()],
+)
 def test_without_excerpt_an_error_shows_nothing_of_the_key(key: bytes) -> None:
-    decoder = get_format("upsert-kafka", error_excerpt=False).decoder("id INT, n INT", unique_key=["id"])
+    decoder = get_format("upsert-kafka", error_excerpt=False).decoder(
+        "id INT, n INT", unique_key=["id"]
+    )
     with pytest.raises(DecodeError) as caught:
         decoder.decode(key, None)
     assert SECRET not in str(caught.value)
@@ -203,11 +268,16 @@ def test_an_error_of_the_key_shows_the_key() -> None:
 @pytest.mark.parametrize("identifier", ["ogg-json", "maxwell-json", "debezium-json", "canal-json"])
 def test_without_excerpt_an_error_of_metadata_shows_nothing_of_the_message(identifier: str) -> None:
     members = ", ".join(f'"{name}": "{SECRET}"' for name in ("ts", "ts_ms", "op_ts", "current_ts"))
-    value = f'{{"op": "c", "op_type": "I", "type": "insert", "after": {{"id": 1}}, "data": {{"id": 1}}, {members}}}'
+    value = (
+        '{"op": "c", "op_type": "I", "type": "insert", "after": {"id": 1}, "data": {"id": '
+        f"1}}, {members}}}"
+    )
     if identifier == "canal-json":
         value = f'{{"type": "INSERT", "data": [{{"id": 1}}], {members}}}'
     for shown in (True, False):
-        decoder = get_format(identifier, error_excerpt=shown).decoder("id INT", metadata=["ingestion-timestamp"])
+        decoder = get_format(identifier, error_excerpt=shown).decoder(
+            "id INT", metadata=["ingestion-timestamp"]
+        )
         with pytest.raises(TypeConversionError) as caught:
             decoder.decode(None, value.encode())
         assert (SECRET in str(caught.value)) is shown
@@ -225,7 +295,9 @@ class PlainJson(Format):
 @pytest.mark.parametrize("shown", [True, False])
 def test_without_excerpt_an_error_does_not_list_the_names_in_the_message(shown: bool) -> None:
     with pytest.raises(MissingFieldError) as caught:
-        PlainJson(error_excerpt=shown).decoder("id INT").decode(None, b'{"%s": 1}' % SECRET.encode())
+        PlainJson(error_excerpt=shown).decoder("id INT").decode(
+            None, b'{"%s": 1}' % SECRET.encode()
+        )
     assert ("it has Ada-Lovelace" in str(caught.value)) is shown
     assert "(id) is in the row" in str(caught.value)
     assert "names are case-sensitive" in str(caught.value)
@@ -234,7 +306,9 @@ def test_without_excerpt_an_error_does_not_list_the_names_in_the_message(shown: 
 def test_names_of_columns_that_are_long_keep_the_text_short() -> None:
     names = ", ".join(f"`{'ü' * 100}{number}` INT" for number in range(30))
     with pytest.raises(DecodeError) as caught:
-        get_format("maxwell-json").decoder(names).decode(None, '{"type": "insert", "data": {"ö": 1}}'.encode())
+        get_format("maxwell-json").decoder(names).decode(
+            None, '{"type": "insert", "data": {"ö": 1}}'.encode()
+        )
     assert len(str(caught.value)) <= 1024
 
 

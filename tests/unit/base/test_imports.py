@@ -1,4 +1,7 @@
-"""`cdc_formats` is pure Python over the standard library and one JSON reader; in all packages, imports between rooms go one way."""
+"""`cdc_formats`, pure Python over the standard library and one JSON reader, and one-way imports.
+
+In all packages, imports between rooms go only one way.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,19 @@ from tests.support.imports import imported
 PACKAGE = Path(cdc_formats.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "rich"}
-FORBIDDEN = {*HEAVY, "normalize", "time", "socket", "asyncio", "requests", "urllib", "http", "subprocess", "threading", "locale"}
+FORBIDDEN = {
+    *HEAVY,
+    "normalize",
+    "time",
+    "socket",
+    "asyncio",
+    "requests",
+    "urllib",
+    "http",
+    "subprocess",
+    "threading",
+    "locale",
+}
 EXTRAS = {
     "avro/reader.py": {"fastavro"},
     "avro/registry_options.py": {"urllib"},
@@ -29,7 +44,8 @@ EXTRAS = {
     "topics/profile/terminal.py": {"rich"},
     "topics/reader.py": {"confluent_kafka", "time"},
 }
-"""Additional imports of some modules: Kafka and registry clients with their deadlines, lazy imports, and packages of an extra."""
+"""Additional imports of some modules: Kafka and registry clients with their deadlines, lazy
+imports, and packages of an extra."""
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp", "astimezone"}
 
 
@@ -38,20 +54,26 @@ def room(path: Path) -> str:
 
 
 def run(script: str) -> str:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def test_importing_the_package_and_every_format_loads_no_large_package() -> None:
     script = (
-        "import sys, pkgutil, importlib, cdc_formats\n"
-        "for module in pkgutil.walk_packages(cdc_formats.__path__, 'cdc_formats.'): importlib.import_module(module.name)\n"
-        "for name in cdc_formats.list_formats():\n"
-        "    key = '_id' if 'mongodb' in name else 'id'\n"
-        "    options = {'url': 'http://localhost'} if 'avro' in name else {}\n"
-        "    cdc_formats.get_format(name, **options).decoder(f'{key} INT', unique_key=[key])\n"
-        f"print(sorted({HEAVY!r} & set(sys.modules)), len([n for n in sys.modules if n.startswith('cdc_formats.')]))"
+        "import sys, pkgutil, importlib, cdc_formats\nfor module in "
+        "pkgutil.walk_packages(cdc_formats.__path__, 'cdc_formats.'): "
+        "importlib.import_module(module.name)\nfor name in cdc_formats.list_formats():\n    key = "
+        "'_id' if 'mongodb' in name else 'id'\n    options = {'url': 'http://localhost'} if "
+        "'avro' in name else {}\n    cdc_formats.get_format(name, **options).decoder(f'{key} "
+        f"INT', unique_key=[key])\nprint(sorted({HEAVY!r} & set(sys.modules)), len([n for n in "
+        "sys.modules if n.startswith('cdc_formats.')]))"
     )
     loaded, count = run(script).rsplit(" ", 1)
     assert loaded == "[]"
@@ -59,7 +81,10 @@ def test_importing_the_package_and_every_format_loads_no_large_package() -> None
 
 
 def test_listing_formats_imports_none_of_them() -> None:
-    script = "import sys, cdc_formats\ncdc_formats.list_formats()\nprint([n for n in sys.modules if n.startswith('cdc_formats.formats.')])"
+    script = (
+        "import sys, cdc_formats\ncdc_formats.list_formats()\nprint([n for n in sys.modules if "
+        "n.startswith('cdc_formats.formats.')])"
+    )
     assert run(script) == "[]"
 
 
@@ -107,10 +132,15 @@ CORE = PACKAGE.parent / "normalize" / "core"
 
 
 def test_the_core_of_the_stage_loads_no_spark() -> None:
-    modules = [f"normalize.core.{path.stem}" for path in CORE.glob("*.py") if path.stem != "__init__"]
+    modules = [
+        f"normalize.core.{path.stem}" for path in CORE.glob("*.py") if path.stem != "__init__"
+    ]
     assert len(modules) > 5
     script = f"import sys, importlib\nfor module in {modules!r}: importlib.import_module(module)\n"
-    assert run(script + "print(sorted({'pyspark', 'py4j', 'confluent_kafka'} & set(sys.modules)))") == "[]"
+    assert (
+        run(script + "print(sorted({'pyspark', 'py4j', 'confluent_kafka'} & set(sys.modules)))")
+        == "[]"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(CORE.glob("*.py")), ids=lambda path: path.name)
@@ -118,7 +148,8 @@ def test_a_module_of_the_core_imports_no_spark(path: Path) -> None:
     assert imported(path) & {"pyspark", "py4j"} == set()
 
 
-# ------------------------------------------------------------------------------------------------------------------ rooms
+# --------------------------------------------------------------------------------------------------
+# rooms
 
 REPOSITORY = PACKAGE.parent
 MAY_IMPORT = {
@@ -134,11 +165,17 @@ MAY_IMPORT = {
     "cdc_formats.topics": "cdc_formats avro decoding topics.inference topics.profile values",
     "cdc_formats.topics.inference": "cdc_formats avro decoding topics values",
     "cdc_formats.topics.profile": "cdc_formats decoding topics topics.inference values",
-    "cdc_formats.topics.samplers": "cdc_formats avro decoding formats formats.debezium formats.upsert topics topics.inference values",
+    "cdc_formats.topics.samplers": (
+        "cdc_formats avro decoding formats formats.debezium formats.upsert topics topics.inference "
+        "values"
+    ),
     "cdc_formats.values": "cdc_formats decoding",
     "normalize.aggregates": "analyzed_plan core dataframe",
     "normalize.analyzed_plan": "connect core",
-    "normalize.api": "analyzed_plan arguments core dataframe decode encode kafka plan query session_check spark_versions",
+    "normalize.api": (
+        "analyzed_plan arguments core dataframe decode encode kafka plan query session_check "
+        "spark_versions"
+    ),
     "normalize.arguments": "",
     "normalize.checkpoint": "analyzed_plan connect core dataframe decode engines monitoring worker",
     "normalize.connect": "core",
@@ -159,13 +196,16 @@ MAY_IMPORT = {
     "normalize.sinks": "analyzed_plan arguments connect core dataframe decode monitoring spark_versions",
     "normalize.spark_versions": "",
     "normalize.stage_options": "arguments core",
-    "normalize.sync": "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check sinks spark_versions worker",
+    "normalize.sync": (
+        "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check "
+        "sinks spark_versions worker"
+    ),
     "normalize.verify": "arguments connect core sinks",
     "normalize.worker": "",
 }
-"""The rooms of its own package that each room may import. A module of `normalize` that is in no folder is a room of its own; the package
-itself exports names of all of them, and a folder within a room belongs to it. The room `cdc_formats` has the modules of the package that
-are in no folder."""
+"""The rooms of its own package that each room may import. A module of `normalize` that is in no
+folder is a room of its own; the package itself exports names of all of them, and a folder within a
+room belongs to it. The room `cdc_formats` has the modules of the package that are in no folder."""
 LAYERS = (
     ("errors", "printable", "row_kind", "changelog_mode"),
     ("decoding.frames", "decoding.json_reader", "decoding.images", "decoding.wrappers"),
@@ -179,7 +219,8 @@ LAYERS = (
     ("topics",),
     ("testing",),
 )
-"""The parts of cdc_formats: a module imports from its own layer and from those above it. The longest name that fits is a module's part."""
+"""The parts of cdc_formats: a module imports from its own layer and from those above it. The
+longest name that fits is a module's part."""
 PACKAGES_MAY_IMPORT = {
     "capture": {"cdc_formats"},
     "cdc_cli": {"cdc_formats", "normalize"},
@@ -194,16 +235,21 @@ PATHS = {
 
 
 def imported_modules(name: str) -> set[str]:
-    """Return the modules of the four packages that a module imports anywhere, also inside of functions and for types."""
+    """Return the modules of the four packages a module imports, also in functions and for types."""
     package = name if PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
     names: set[str] = set()
     for node in ast.walk(ast.parse(PATHS[name].read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            parents = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
             base = ".".join([*parents, *([node.module] if node.module else [])])
-            names |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in PATHS else base for alias in node.names}
+            names |= {
+                f"{base}.{alias.name}" if f"{base}.{alias.name}" in PATHS else base
+                for alias in node.names
+            }
     return names & set(PATHS) - {name}
 
 
@@ -223,20 +269,31 @@ def test_every_room_is_in_the_table() -> None:
 @pytest.mark.parametrize("name", sorted(set(PATHS) - {"normalize"}))
 def test_a_module_imports_only_the_rooms_that_its_own_may_import(name: str) -> None:
     package = name.partition(".")[0]
-    allowed = {package if each == package else f"{package}.{each}" for each in MAY_IMPORT[room_of(name)].split()} | {room_of(name)}
+    allowed = {
+        package if each == package else f"{package}.{each}"
+        for each in MAY_IMPORT[room_of(name)].split()
+    } | {room_of(name)}
     foreign = {each for each in IMPORTED[name] if each.partition(".")[0] != package}
     assert {room_of(each) for each in IMPORTED[name] - foreign} <= allowed
     assert {each.partition(".")[0] for each in foreign} <= PACKAGES_MAY_IMPORT[package]
 
 
 def test_rooms_of_normalize_import_each_other_in_one_direction() -> None:
-    rooms = {room.partition(".")[2]: allowed.split() for room, allowed in MAY_IMPORT.items() if room.startswith("normalize.")}
+    rooms = {
+        room.partition(".")[2]: allowed.split()
+        for room, allowed in MAY_IMPORT.items()
+        if room.startswith("normalize.")
+    }
     TopologicalSorter(rooms).prepare()
 
 
 def layer_of(name: str) -> int:
-    parts = [part for layer in LAYERS for part in layer if f"{name}.".startswith(f"cdc_formats.{part}.")]
-    return next(index for index, layer in enumerate(LAYERS) if max(parts, key=len, default="") in layer)
+    parts = [
+        part for layer in LAYERS for part in layer if f"{name}.".startswith(f"cdc_formats.{part}.")
+    ]
+    return next(
+        index for index, layer in enumerate(LAYERS) if max(parts, key=len, default="") in layer
+    )
 
 
 @pytest.mark.parametrize("name", sorted(name for name in PATHS if name.startswith("cdc_formats.")))
@@ -247,4 +304,6 @@ def test_modules_of_cdc_formats_are_imported_in_one_direction(name: str) -> None
 
 @pytest.mark.parametrize("package", sorted(PACKAGES_MAY_IMPORT))
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
-    TopologicalSorter({name: names for name, names in IMPORTED.items() if name.partition(".")[0] == package}).prepare()
+    TopologicalSorter(
+        {name: names for name, names in IMPORTED.items() if name.partition(".")[0] == package}
+    ).prepare()

@@ -16,11 +16,15 @@ from cdc_formats.printable import printable
         pytest.param("\x1b[2J\x1b]0;owned\x07", r"\x1b[2J\x1b]0;owned\x07", id="ANSI"),
         pytest.param("\x9b31m", r"\x9b31m", id="C1"),
         pytest.param("a\r\nb\tc\x00\x7f", r"a\r\nb\tc\x00\x7f", id="C0 and DEL"),
-        pytest.param("\u202egnp.exe\u2066\u2069\u200e", r"\u202egnp.exe\u2066\u2069\u200e", id="direction"),
+        pytest.param(
+            "\u202egnp.exe\u2066\u2069\u200e", r"\u202egnp.exe\u2066\u2069\u200e", id="direction"
+        ),
         pytest.param("\u2028\u2029\x85", r"\u2028\u2029\x85", id="line separators"),
         pytest.param("\ud800", r"\ud800", id="half of a surrogate"),
         pytest.param("\U000e0041\ufeff\u200b", r"\U000e0041\ufeff\u200b", id="invisible"),
-        pytest.param("日本語 café 😀 [bold]<b>\\", "日本語 café 😀 [bold]<b>\\", id="the rest stays"),
+        pytest.param(
+            "日本語 café 😀 [bold]<b>\\", "日本語 café 😀 [bold]<b>\\", id="the rest stays"
+        ),
     ],
 )
 def test_printable(text: str, shown: str) -> None:

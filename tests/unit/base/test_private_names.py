@@ -15,7 +15,8 @@ ROOMS = ("bench", "capture", "cdc_cli", "cdc_formats", "demo", "normalize", "too
 OF_OTHERS = {"_fields", "_gateway", "_jvm", "_replace", "_repr_html_", "_written"}
 """Names that rooms have, too: of named tuples, Spark and Jupyter, and a column."""
 LOWERED = "_FEW_RECORDS"
-"""The limit of `sync_database` that tests of streams lower, so that Spark decodes the records of a small micro-batch."""
+"""The limit of `sync_database` that tests of streams lower, so that Spark decodes the records of a
+small micro-batch."""
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 
 
@@ -38,25 +39,45 @@ def private_names() -> frozenset[str]:
 
 
 def uses(source: str) -> Iterator[str]:
-    """Yield the private names that a module imports, reads from something else than itself, or replaces by their path."""
+    """Yield private names that a module imports, reads from others, or replaces by their path."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             parts = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
             yield from (f"{node.lineno}: import {name}" for name in filter(is_private, parts))
         elif isinstance(node, ast.Import):
-            yield from (f"{node.lineno}: import {each.name}" for each in node.names if any(map(is_private, each.name.split("."))))
-        elif isinstance(node, ast.Attribute) and node.attr in private_names() and not _is_own(node.value):
+            yield from (
+                f"{node.lineno}: import {each.name}"
+                for each in node.names
+                if any(map(is_private, each.name.split(".")))
+            )
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in private_names()
+            and not _is_own(node.value)
+        ):
             yield f"{node.lineno}: {ast.unparse(node)}"
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("setattr", "getattr", "patch", "patch.object")):
-            texts = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-            yield from (f"{node.lineno}: {text}" for text in texts if is_private(name := text.rpartition(".")[2]) and name != LOWERED)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("setattr", "getattr", "patch", "patch.object")
+        ):
+            texts = [
+                each.value
+                for each in node.args
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            ]
+            yield from (
+                f"{node.lineno}: {text}"
+                for text in texts
+                if is_private(name := text.rpartition(".")[2]) and name != LOWERED
+            )
 
 
 def _is_own(value: ast.expr) -> bool:
     return ast.unparse(value) in ("self", "cls", "super()")
 
 
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(REPOSITORY / "tests")))
+@pytest.mark.parametrize(
+    "path", TESTS, ids=lambda path: str(path.relative_to(REPOSITORY / "tests"))
+)
 def test_a_module_of_the_tests_uses_no_private_name(path: Path) -> None:
     assert list(uses(path.read_text("utf-8"))) == []
 
@@ -67,10 +88,16 @@ def test_a_module_of_the_tests_uses_no_private_name(path: Path) -> None:
         ("from normalize.sinks.lake import _is_missing", "1: import _is_missing"),
         ("from normalize._sinks import lake", "1: import _sinks"),
         ("import normalize._sinks", "1: import normalize._sinks"),
-        ("from pyspark.sql.types import _parse_datatype_string", "1: import _parse_datatype_string"),
+        (
+            "from pyspark.sql.types import _parse_datatype_string",
+            "1: import _parse_datatype_string",
+        ),
         ("lake._is_missing(error)", "1: lake._is_missing"),
         ("monkeypatch.setattr(lake, '_MISSING', 1)", "1: _MISSING"),
-        ("monkeypatch.setattr('normalize.sinks.lake._MISSING', 1)", "1: normalize.sinks.lake._MISSING"),
+        (
+            "monkeypatch.setattr('normalize.sinks.lake._MISSING', 1)",
+            "1: normalize.sinks.lake._MISSING",
+        ),
     ],
 )
 def test_a_use_of_a_private_name_is_detected(source: str, use: str) -> None:
@@ -78,7 +105,14 @@ def test_a_use_of_a_private_name_is_detected(source: str, use: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["import normalize.__main__", "self._is_missing(error)", "row._corrupt_record", "df._jdf", "pair._replace(a=1)"]
+    "source",
+    [
+        "import normalize.__main__",
+        "self._is_missing(error)",
+        "row._corrupt_record",
+        "df._jdf",
+        "pair._replace(a=1)",
+    ],
 )
 def test_columns_spark_and_own_attributes_are_no_private_names_of_the_rooms(source: str) -> None:
     assert list(uses(source)) == []

@@ -13,7 +13,12 @@ import pytest
 
 import cdc_formats
 from cdc_formats import Event, Format, get_format, list_formats, register_format, registry
-from cdc_formats.errors import AmbiguousFormatError, FormatOptionError, MissingDependencyError, UnknownFormatError
+from cdc_formats.errors import (
+    AmbiguousFormatError,
+    FormatOptionError,
+    MissingDependencyError,
+    UnknownFormatError,
+)
 from cdc_formats.registry import BUILT_IN, GROUP
 from tests.support.distributions import install
 
@@ -33,7 +38,16 @@ def make(identifier: str, name: str = "Acme") -> type[Format]:
     def read(self, key, value):
         return [Event.insert({"id": 1})]
 
-    return type(name, (Format,), {"identifier": identifier, "read": read, "__module__": "acme.formats", "__qualname__": name})
+    return type(
+        name,
+        (Format,),
+        {
+            "identifier": identifier,
+            "read": read,
+            "__module__": "acme.formats",
+            "__qualname__": name,
+        },
+    )
 
 
 CODE = """
@@ -62,7 +76,9 @@ def test_entry_points_are_the_built_in_table() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", "utf-8")
     lines = config["options.entry_points"][GROUP].strip().splitlines()
-    assert {name.strip(): path.strip() for name, _, path in (line.partition("=") for line in lines)} == dict(BUILT_IN)
+    assert {
+        name.strip(): path.strip() for name, _, path in (line.partition("=") for line in lines)
+    } == dict(BUILT_IN)
     assert list(BUILT_IN) == sorted(BUILT_IN)
 
 
@@ -72,21 +88,38 @@ def test_every_format_of_the_package_is_registered_and_loads() -> None:
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         for name, cls in vars(module).items():
             # type(), because Python 3.10 treats `dict[str, int]` as a class.
-            if issubclass(type(cls), type) and issubclass(cls, Format) and hasattr(cls, "identifier") and cls.__module__ == module.__name__:
+            if (
+                issubclass(type(cls), type)
+                and issubclass(cls, Format)
+                and hasattr(cls, "identifier")
+                and cls.__module__ == module.__name__
+            ):
                 found[cls.identifier] = f"{cls.__module__}:{name}"
     assert found == dict(BUILT_IN)
-    assert {name: type(get_format(name)).__qualname__ for name in BUILT_IN} == {n: p.partition(":")[2] for n, p in BUILT_IN.items()}
+    assert {name: type(get_format(name)).__qualname__ for name in BUILT_IN} == {
+        n: p.partition(":")[2] for n, p in BUILT_IN.items()
+    }
 
 
 def test_formats_are_found_without_an_installed_distribution(tmp_path: Path) -> None:
     """As on a cluster that received the package as a zip."""
-    script = "import cdc_formats as c; print(c.list_formats(), c.get_format('canal-json', table_include='a').table_include)"
+    script = (
+        "import cdc_formats as c; print(c.list_formats(), c.get_format('canal-json', "
+        "table_include='a').table_include)"
+    )
     import_path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-    done = subprocess.run([sys.executable, "-c", import_path + script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", import_path + script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
     assert done.stdout.strip() == f"{sorted(BUILT_IN)} a"
 
 
-# --------------------------------------------------------------------------------------------------- installed packages
+# --------------------------------------------------------------------------------------------------
+# installed packages
 
 
 def test_an_installed_format_is_listed_and_loaded_with_its_options(site: Path) -> None:
@@ -102,7 +135,11 @@ def test_an_identifier_that_two_packages_claim_is_ambiguous(site: Path) -> None:
     install(site, {"twice-json": "acme_two:Installed"}, "acme2", {"acme_two": CODE})
     install(site, {"twice-json": "acme_three:Installed"}, "acme3", {"acme_three": CODE})
     with pytest.raises(
-        AmbiguousFormatError, match="'twice-json' is claimed by acme_three:Installed and by acme_two:Installed; uninstall one"
+        AmbiguousFormatError,
+        match=(
+            "'twice-json' is claimed by acme_three:Installed and by acme_two:Installed; uninstall "
+            "one"
+        ),
     ):
         get_format("twice-json")
 
@@ -127,7 +164,13 @@ def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) 
 @pytest.mark.parametrize(
     ("path", "modules", "error", "text"),
     [
-        pytest.param("no_such_module:X", {}, MissingDependencyError, "needs no_such_module: pip install no_such_module", id="no module"),
+        pytest.param(
+            "no_such_module:X",
+            {},
+            MissingDependencyError,
+            "needs no_such_module: pip install no_such_module",
+            id="no module",
+        ),
         pytest.param(
             "acme_needs:X",
             {"acme_needs": "import fastavro_is_not_here"},
@@ -135,8 +178,20 @@ def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) 
             "pip install fastavro_is_not_here",
             id="a need",
         ),
-        pytest.param("acme_name:Nothing", {"acme_name": CODE}, UnknownFormatError, "this class does not exist", id="a missing class"),
-        pytest.param("acme_class:NoFormat", {"acme_class": CODE}, UnknownFormatError, "not a subclass of Format", id="no format"),
+        pytest.param(
+            "acme_name:Nothing",
+            {"acme_name": CODE},
+            UnknownFormatError,
+            "this class does not exist",
+            id="a missing class",
+        ),
+        pytest.param(
+            "acme_class:NoFormat",
+            {"acme_class": CODE},
+            UnknownFormatError,
+            "not a subclass of Format",
+            id="no format",
+        ),
     ],
 )
 def test_a_format_that_cannot_be_loaded_is_an_error_with_the_reason(
@@ -148,7 +203,8 @@ def test_a_format_that_cannot_be_loaded_is_an_error_with_the_reason(
         get_format("broken-json")
 
 
-# --------------------------------------------------------------------------------------------------------- registrations
+# --------------------------------------------------------------------------------------------------
+# registrations
 
 
 def test_a_registered_class_is_found_and_listed() -> None:
@@ -159,7 +215,10 @@ def test_a_registered_class_is_found_and_listed() -> None:
 
 def test_another_class_of_the_same_identifier_is_refused_and_replaced_on_request() -> None:
     register_format(make("acme-json"))
-    with pytest.raises(AmbiguousFormatError, match=r"already registered as acme\.formats:Acme, not acme\.formats:Other"):
+    with pytest.raises(
+        AmbiguousFormatError,
+        match=r"already registered as acme\.formats:Acme, not acme\.formats:Other",
+    ):
         register_format(make("acme-json", "Other"))
     other = register_format(make("acme-json", "Other"), replace=True)
     assert type(get_format("acme-json")) is other
@@ -172,7 +231,10 @@ def test_the_same_class_defined_again_replaces_the_first() -> None:
 
 
 def test_a_built_in_name_is_refused_and_replaced_on_request() -> None:
-    with pytest.raises(AmbiguousFormatError, match=r"'canal-json' is already registered as cdc_formats\.formats\.canal:CanalJson, not "):
+    with pytest.raises(
+        AmbiguousFormatError,
+        match=r"'canal-json' is already registered as cdc_formats\.formats\.canal:CanalJson, not ",
+    ):
         register_format(make("canal-json"))
     cls = register_format(make("canal-json"), replace=True)
     assert type(get_format("canal-json")) is cls
@@ -192,27 +254,45 @@ def test_an_unknown_identifier_is_an_error_that_lists_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("canal-jsn", "canal-json"), ("debezium_json", "debezium-json"), ("upsert-kafak", "upsert-kafka")]
+    ("typed", "meant"),
+    [
+        ("canal-jsn", "canal-json"),
+        ("debezium_json", "debezium-json"),
+        ("upsert-kafak", "upsert-kafka"),
+    ],
 )
 def test_a_misspelled_identifier_is_an_error_with_a_suggestion(typed: str, meant: str) -> None:
-    with pytest.raises(UnknownFormatError, match=f"no format '{typed}'; did you mean '{meant}'[?] Known: "):
+    with pytest.raises(
+        UnknownFormatError, match=f"no format '{typed}'; did you mean '{meant}'[?] Known: "
+    ):
         get_format(typed)
 
 
-# --------------------------------------------------------------------------------------------------------------- options
+# --------------------------------------------------------------------------------------------------
+# options
 
 
 @pytest.mark.parametrize("spelled", ["table_include", "table-include", "table.include"])
 def test_options_accept_flinks_names(spelled: str) -> None:
-    assert get_format("canal-json", **{spelled: "a.*"}) == get_format("canal-json", table_include="a.*")
+    assert get_format("canal-json", **{spelled: "a.*"}) == get_format(
+        "canal-json", table_include="a.*"
+    )
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("FALSE", False), (True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("FALSE", False), (True, True), (False, False)]
+)
 def test_booleans_can_be_text(text: object, value: bool) -> None:
     assert get_format("canal-json", error_excerpt=text).error_excerpt is value
 
 
-WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "maxwell-json", "ogg-json"]
+WITH_TIMESTAMP_STANDARD = [
+    "canal-json",
+    "changelog-json",
+    "debezium-json",
+    "maxwell-json",
+    "ogg-json",
+]
 """The formats that have the option in Flink as well."""
 
 
@@ -244,7 +324,9 @@ WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "max
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-def test_an_invalid_option_is_an_error_that_lists_the_valid_values(identifier: str, options: dict, text: str) -> None:
+def test_an_invalid_option_is_an_error_that_lists_the_valid_values(
+    identifier: str, options: dict, text: str
+) -> None:
     with pytest.raises(FormatOptionError) as caught:
         get_format(identifier, **options)
     assert text in str(caught.value)
@@ -260,7 +342,12 @@ def test_an_invalid_regular_expression_is_refused_when_the_decoder_is_made(ident
 def test_every_option_has_a_default_and_is_documented(identifier: str) -> None:
     cls = type(get_format(identifier))
     for option in fields(cls):
-        if option.name not in ("error_excerpt", "validate", "rounding", "unknown_columns"):  # of all formats, documented there
+        if option.name not in (
+            "error_excerpt",
+            "validate",
+            "rounding",
+            "unknown_columns",
+        ):  # of all formats, documented there
             assert option.name in (cls.__doc__ or ""), f"{option.name} is not in the docstring"
 
 
@@ -268,7 +355,9 @@ def test_a_format_without_a_decoder_is_an_error_that_names_the_method() -> None:
     class Empty(Format):
         identifier = "empty-json"
 
-    with pytest.raises(NotImplementedError, match=r"Empty defines none of read\(\), envelope\(\) and reader\(\)"):
+    with pytest.raises(
+        NotImplementedError, match=r"Empty defines none of read\(\), envelope\(\) and reader\(\)"
+    ):
         Empty().decoder("id INT").decode(None, b"{}")
 
 
@@ -276,7 +365,9 @@ def test_writing_a_read_only_format_is_an_error() -> None:
     class Mute(Format):
         identifier = "mute-json"
 
-    with pytest.raises(FormatOptionError, match="mute-json cannot be written, only read: choose another format"):
+    with pytest.raises(
+        FormatOptionError, match="mute-json cannot be written, only read: choose another format"
+    ):
         Mute().encoder("id INT")
 
 

@@ -23,7 +23,12 @@ from cdc_formats import (
     register_format,
     registry,
 )
-from cdc_formats.errors import DecodeError, FormatOptionError, MalformedMessageError, UnknownOperationError
+from cdc_formats.errors import (
+    DecodeError,
+    FormatOptionError,
+    MalformedMessageError,
+    UnknownOperationError,
+)
 from cdc_formats.testing import Reject, Vector, check_format, damaged, render
 
 
@@ -42,7 +47,12 @@ class Sound(Format):
         return [Event.insert(row, path="$")]
 
 
-VECTOR = Vector(value=b'{"id": 1, "name": "bike"}', schema="id INT, name STRING", expected=["+I(1,bike)"], primary_key=["id"])
+VECTOR = Vector(
+    value=b'{"id": 1, "name": "bike"}',
+    schema="id INT, name STRING",
+    expected=["+I(1,bike)"],
+    primary_key=["id"],
+)
 REJECT = Reject(value=b'{"do": "fly"}', schema="id INT", error="UnknownOperationError", path="$.do")
 
 
@@ -56,7 +66,11 @@ def own_registrations():
 
 def broken(**members: Any) -> Format:
     """Return a registered format that equals `Sound` except for some members."""
-    cls = type("Broken", (Sound,), {"identifier": "broken-json", "__module__": __name__, "__qualname__": "Broken", **members})
+    cls = type(
+        "Broken",
+        (Sound,),
+        {"identifier": "broken-json", "__module__": __name__, "__qualname__": "Broken", **members},
+    )
     globals()["Broken"] = cls  # so that it can be pickled, like a class of a module
     register_format(cls, replace=True)
     return cls()
@@ -149,7 +163,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("members", "sentence"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("members", "sentence"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
 def test_a_format_that_breaks_the_contract_is_reported(members: dict, sentence: str) -> None:
     format = type("Broken", (Sound,), members)() if "identifier" in members else broken(**members)
     with pytest.raises(AssertionError, match=sentence):
@@ -168,7 +184,10 @@ def test_an_unusual_format_that_keeps_the_contract_passes(members: dict) -> None
 
 
 def test_a_refused_vector_is_reported_with_the_error() -> None:
-    with pytest.raises(AssertionError, match=r"sound-json: record 0 b'\[' for 'id INT' is refused: \[MALFORMED_MESSAGE\]"):
+    with pytest.raises(
+        AssertionError,
+        match=r"sound-json: record 0 b'\[' for 'id INT' is refused: \[MALFORMED_MESSAGE\]",
+    ):
         check_format("sound-json", [Vector(value=b"[", schema="id INT", expected=[])])
 
 
@@ -184,7 +203,11 @@ def test_unlisted_options_are_reported() -> None:
         return cls(**options)
 
     with pytest.raises(
-        AssertionError, match="the error of an unknown option does not list error_excerpt, validate, rounding, unknown_columns, loud"
+        AssertionError,
+        match=(
+            "the error of an unknown option does not list error_excerpt, validate, rounding, "
+            "unknown_columns, loud"
+        ),
     ):
         check_format(broken(from_options=classmethod(from_options)))
 
@@ -192,8 +215,14 @@ def test_unlisted_options_are_reported() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"error": "MissingFieldError"}, "raises UnknownOperationError at '[$].do', not MissingFieldError at '[$].do'"),
-        ({"path": "$.op"}, "raises UnknownOperationError at '[$].do', not UnknownOperationError at '[$].op'"),
+        (
+            {"error": "MissingFieldError"},
+            "raises UnknownOperationError at '[$].do', not MissingFieldError at '[$].do'",
+        ),
+        (
+            {"path": "$.op"},
+            "raises UnknownOperationError at '[$].do', not UnknownOperationError at '[$].op'",
+        ),
         ({"value": b'{"id": 1}'}, "gives .*Change.*, but must raise UnknownOperationError"),
     ],
 )
@@ -223,10 +252,20 @@ def test_an_empty_value_that_is_not_a_tombstone_is_reported() -> None:
         reads = type("Reads", (type(self),), {"reads_tombstones": True})()
         return Sound.decoder(reads, columns_, unique_key=unique_key, metadata=metadata)
 
-    with pytest.raises(AssertionError, match=r"with the value None is rejected instead of Ignored\.TOMBSTONE"):
-        check_format(broken(decoder=decoder, read=lambda self, key, value: [Event.insert(read_object(value or b""))]), [VECTOR])
+    with pytest.raises(
+        AssertionError, match=r"with the value None is rejected instead of Ignored\.TOMBSTONE"
+    ):
+        check_format(
+            broken(
+                decoder=decoder,
+                read=lambda self, key, value: [Event.insert(read_object(value or b""))],
+            ),
+            [VECTOR],
+        )
     says_rows = says(Event.insert({"id": 1, "name": "bike"}))
-    with pytest.raises(AssertionError, match=r"with the value None gives .*, not Ignored\.TOMBSTONE"):
+    with pytest.raises(
+        AssertionError, match=r"with the value None gives .*, not Ignored\.TOMBSTONE"
+    ):
         check_format(broken(decoder=decoder, read=says_rows), [VECTOR])
 
 
@@ -238,7 +277,10 @@ class Forgetful(Encoder):
 
 
 def test_an_encoder_that_writes_other_rows_is_reported() -> None:
-    with pytest.raises(AssertionError, match=r"is encoded to the record .* which decodes to .*9.* instead of .*bike"):
+    with pytest.raises(
+        AssertionError,
+        match=r"is encoded to the record .* which decodes to .*9.* instead of .*bike",
+    ):
         check_format(broken(encoder=lambda self, columns_, *, unique_key=(): Forgetful()), [VECTOR])
 
 
@@ -288,7 +330,9 @@ def test_results_outside_the_interface_are_reported(result: Any, sentence: str |
 def test_values_that_are_not_canonical_are_reported(sql_type: str, value: Any) -> None:
     def decoder(self, columns_, *, unique_key=(), metadata=()):
         made = Sound.decoder(self, columns_, unique_key=unique_key, metadata=metadata)
-        made.decode = lambda key, data: [Change(RowKind.INSERT, (value,))] if data else Ignored.TOMBSTONE
+        made.decode = lambda key, data: (
+            [Change(RowKind.INSERT, (value,))] if data else Ignored.TOMBSTONE
+        )
         return made
 
     vector = Vector(value=b"x", schema=f"v {sql_type}", expected=None)
@@ -299,7 +343,8 @@ def test_values_that_are_not_canonical_are_reported(sql_type: str, value: Any) -
         check_format(broken(decoder=decoder), [vector], mutations=2)
 
 
-# -------------------------------------------------------------------------------------------------------------- rendering
+# --------------------------------------------------------------------------------------------------
+# rendering
 
 
 @pytest.mark.parametrize(
@@ -345,7 +390,10 @@ def test_keys_and_reasons_are_rendered() -> None:
 
 def test_a_vector_is_one_record_or_several() -> None:
     assert VECTOR.records == ((None, VECTOR.value),)
-    assert Vector(records=[(b"k", b"v"), (None, None)], schema="id INT", expected=[]).records == ((b"k", b"v"), (None, None))
+    assert Vector(records=[(b"k", b"v"), (None, None)], schema="id INT", expected=[]).records == (
+        (b"k", b"v"),
+        (None, None),
+    )
 
 
 def test_damaging_an_empty_value_gives_bytes_or_none() -> None:

@@ -19,11 +19,23 @@ from cdc_formats.errors import ArgumentError
     ],
 )
 def test_invalid_options_raise_an_error(options: dict[str, str], reason: str) -> None:
-    needed = {"hostname": "h", "username": "u", "password": "p", "database-name": "d", "table-name": "t"}
+    needed = {
+        "hostname": "h",
+        "username": "u",
+        "password": "p",
+        "database-name": "d",
+        "table-name": "t",
+    }
     with pytest.raises(ArgumentError, match=reason):
         read_options(needed | options)
 
 
 def test_password_is_not_in_the_repr_of_options() -> None:
-    texts = {"hostname": "h", "username": "u", "password": "s3cret", "Database-Name": "d", "TABLE-NAME": "t"}
+    texts = {
+        "hostname": "h",
+        "username": "u",
+        "password": "s3cret",
+        "Database-Name": "d",
+        "TABLE-NAME": "t",
+    }
     assert "s3cret" not in repr(read_options(texts))

@@ -16,7 +16,14 @@ ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 2**2, 2**20
 TABLE = TableId("shop", "t")
 
 
-def effect(text: str, dialect: Dialect = MARIADB, schema: str = "shop", table: TableId = TABLE, *, is_exact: bool = True) -> Effect:
+def effect(
+    text: str,
+    dialect: Dialect = MARIADB,
+    schema: str = "shop",
+    table: TableId = TABLE,
+    *,
+    is_exact: bool = True,
+) -> Effect:
     return SqlStatement(text, dialect, is_exact=is_exact).effect(schema, table)
 
 
@@ -37,7 +44,10 @@ EFFECTS = {
         "CREATE OR REPLACE TEMPORARY TABLE t (id INT)",
         "DROP TEMPORARY TABLE IF EXISTS t",
         "CREATE UNIQUE INDEX i ON t (a)",
-        "CREATE OR REPLACE ALGORITHM=MERGE DEFINER=`u`@`h` SQL SECURITY DEFINER VIEW v AS SELECT * FROM t",
+        (
+            "CREATE OR REPLACE ALGORITHM=MERGE DEFINER=`u`@`h` SQL SECURITY DEFINER VIEW v AS "
+            "SELECT * FROM t"
+        ),
         "CREATE DEFINER=`u`@`h` TRIGGER r BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 1",
         "CREATE DEFINER=`u`@`h` PROCEDURE p() BEGIN TRUNCATE TABLE t; DROP TABLE t; END",
         "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO DELETE FROM t",
@@ -60,7 +70,10 @@ EFFECTS = {
         "ALTER TABLE t",
         "ALTER TABLE t ADD COLUMN w INT AFTER id, ADD INDEX (w), ALGORITHM=INSTANT, LOCK=NONE",
         "ALTER ONLINE TABLE IF EXISTS `shop` . `t` WAIT 5 ADD (w INT, x INT)",
-        "ALTER TABLE t ALTER COLUMN a SET DEFAULT 5, DROP INDEX i, DROP FOREIGN KEY f, RENAME INDEX i TO j",
+        (
+            "ALTER TABLE t ALTER COLUMN a SET DEFAULT 5, DROP INDEX i, DROP FOREIGN KEY f, RENAME "
+            "INDEX i TO j"
+        ),
         "ALTER TABLE t ENGINE = InnoDB ROW_FORMAT DYNAMIC COMMENT 'DROP COLUMN a' AUTO_INCREMENT 5",
         "ALTER TABLE t ENGINE = 'innodb', page_compressed = 1, COMMENT 'engine'",
         "ALTER TABLE t REORGANIZE PARTITION p, q INTO (PARTITION r VALUES LESS THAN (9))",
@@ -83,7 +96,10 @@ EFFECTS = {
         "TRUNCATE TABLE .t",
         "TRUNCATE TABLE shop.t",
         "truncate table `SHOP`.`T`",
-        "SET STATEMENT max_statement_time=(SELECT 1 FOR UPDATE), a='FOR' FOR SET STATEMENT b=1 FOR TRUNCATE t",
+        (
+            "SET STATEMENT max_statement_time=(SELECT 1 FOR UPDATE), a='FOR' FOR SET STATEMENT b=1 "
+            "FOR TRUNCATE t"
+        ),
     ],
     Effect.WRITES: [
         "INSERT INTO t VALUES (1)",
@@ -132,7 +148,19 @@ def test_effect_of_a_statement(text: str, expected: Effect) -> None:
     assert effect(f"# c\n/*!50000 {text}\n*/") is expected
 
 
-SEPARATORS = [" ", "\n", "\t\r\n", "/**/", "/* DROP 'a\" ` */", "-- GRANT ' \n", "# it's /*\n", "/*!", "*/", "\x00", "/*+ HINT */"]
+SEPARATORS = [
+    " ",
+    "\n",
+    "\t\r\n",
+    "/**/",
+    "/* DROP 'a\" ` */",
+    "-- GRANT ' \n",
+    "# it's /*\n",
+    "/*!",
+    "*/",
+    "\x00",
+    "/*+ HINT */",
+]
 
 
 def joined(tokens: list[Token], separators: list[str]) -> str:
@@ -142,15 +170,25 @@ def joined(tokens: list[Token], separators: list[str]) -> str:
         if separator in ("/*!", "*/"):
             separator, opened = ("*/", False) if opened else ("/*!50100 ", True)
         quote = {"name": "`", "string": "'"}.get(token.kind, "")
-        text += " " * text.endswith("*") + separator + quote + token.text.replace(quote, quote * 2 or "") + quote
+        text += (
+            " " * text.endswith("*")
+            + separator
+            + quote
+            + token.text.replace(quote, quote * 2 or "")
+            + quote
+        )
     return text + (" */" if opened else "")
 
 
 @given(st.data(), st.sampled_from([each for each in CASES if each[0]]))
-def test_comments_and_white_space_change_nothing(data: st.DataObject, case: tuple[str, Effect]) -> None:
+def test_comments_and_white_space_change_nothing(
+    data: st.DataObject, case: tuple[str, Effect]
+) -> None:
     text, expected = case
     tokens, _ = scan(text, MARIADB)
-    separators = data.draw(st.lists(st.sampled_from(SEPARATORS), min_size=len(tokens), max_size=len(tokens)))
+    separators = data.draw(
+        st.lists(st.sampled_from(SEPARATORS), min_size=len(tokens), max_size=len(tokens))
+    )
     other = joined(tokens, separators)
     assert scan(other, MARIADB) == (tokens, True)
     assert effect(other) is expected
@@ -158,14 +196,40 @@ def test_comments_and_white_space_change_nothing(data: st.DataObject, case: tupl
 
 TEXT = st.text() | st.lists(
     st.sampled_from(
-        ["'", '"', "`", "\\", "/*", "/*!", "/*M!50000", "*/", "--", "-- ", "#", "\n", "\0", "(", ")", ",", ".", "t", "shop", "é"]
+        [
+            "'",
+            '"',
+            "`",
+            "\\",
+            "/*",
+            "/*!",
+            "/*M!50000",
+            "*/",
+            "--",
+            "-- ",
+            "#",
+            "\n",
+            "\0",
+            "(",
+            ")",
+            ",",
+            ".",
+            "t",
+            "shop",
+            "é",
+        ]
     )
     | st.sampled_from([word for text, _ in CASES for word in text.split()]),
     max_size=30,
 ).map(" ".join)
 
 
-@given(TEXT, st.booleans(), st.sampled_from([0, ANSI_QUOTES, NO_BACKSLASH_ESCAPES]), st.sampled_from(["", "shop", "other"]))
+@given(
+    TEXT,
+    st.booleans(),
+    st.sampled_from([0, ANSI_QUOTES, NO_BACKSLASH_ESCAPES]),
+    st.sampled_from(["", "shop", "other"]),
+)
 @example("SET STATEMENT", True, 0, "")
 @example("ALTER TABLE", True, 0, "shop")
 @example("'\\", True, 0, "shop")
@@ -229,7 +293,11 @@ def test_many_comments_hide_nothing() -> None:
         ('TRUNCATE TABLE "t"', Dialect(True, ANSI_QUOTES), Effect.EMPTIES),
         ("RENAME TABLE `a\\` TO b, `t` TO `c`", MARIADB, Effect.REPLACES),
         ("ALTER TABLE t COMMENT 'a\\', RENAME u -- '", MARIADB, Effect.KEEPS),
-        ("ALTER TABLE t COMMENT 'a\\', RENAME u -- '", Dialect(True, NO_BACKSLASH_ESCAPES), Effect.REPLACES),
+        (
+            "ALTER TABLE t COMMENT 'a\\', RENAME u -- '",
+            Dialect(True, NO_BACKSLASH_ESCAPES),
+            Effect.REPLACES,
+        ),
         ("/*M!100000 TRUNCATE TABLE t */", MARIADB, Effect.EMPTIES),
         ("/*M!100000 GRANT SELECT ON u TO v */ TRUNCATE TABLE t", MYSQL, Effect.EMPTIES),
         ("TRUNCATE TABLE t --x", MYSQL, Effect.EMPTIES),
@@ -240,7 +308,9 @@ def test_many_comments_hide_nothing() -> None:
         ("ALTER TABLE t SECONDARY_LOAD", MYSQL, Effect.KEEPS),
     ],
 )
-def test_quotes_and_comments_depend_on_the_session_and_the_server(text: str, dialect: Dialect, expected: Effect) -> None:
+def test_quotes_and_comments_depend_on_the_session_and_the_server(
+    text: str, dialect: Dialect, expected: Effect
+) -> None:
     assert effect(text, dialect) is expected
 
 
@@ -262,7 +332,8 @@ def test_unqualified_names_belong_to_the_default_database() -> None:
         (63, "TRUNCATE TABLE é".encode(), Effect.EMPTIES),
         (2304, "TRUNCATE TABLE é".encode(), Effect.EMPTIES),
         (8, b"TRUNCATE\xa0TABLE\xa0\xe9", Effect.EMPTIES),
-        # In GBK, the second byte of a character can be that of a backslash: the comment ends where it seems to continue.
+        # In GBK, the second byte of a character can be that of a backslash: the comment ends where
+        # it seems to continue.
         (28, b"DROP TABLE u COMMENT '\xbf\x5c', `\xa8\xa6`", Effect.REPLACES),
         (1052, b"DROP TABLE u COMMENT '\xbf\x5c', `\xa8\xa6`", Effect.REPLACES),
         (28, b"GRANT '\xff'", Effect.KEEPS),
@@ -271,7 +342,9 @@ def test_unqualified_names_belong_to_the_default_database() -> None:
         (92, b"GRANT 'a'", Effect.NOTHING),
     ],
 )
-def test_statement_is_decoded_in_the_clients_character_set(charset: int, statement: bytes, expected: Effect) -> None:
+def test_statement_is_decoded_in_the_clients_character_set(
+    charset: int, statement: bytes, expected: Effect
+) -> None:
     text, is_exact = decode(statement, charset)
     assert effect(text, MYSQL, table=TableId("shop", "é"), is_exact=is_exact) is expected
 
@@ -296,16 +369,27 @@ def test_statement_is_decoded_in_the_clients_character_set(charset: int, stateme
         ("FUTURE STATEMENT", True, True),
     ],
 )
-def test_statements_that_end_a_transaction_or_may_create_a_table(text: str, ends: bool, creates: bool) -> None:
+def test_statements_that_end_a_transaction_or_may_create_a_table(
+    text: str, ends: bool, creates: bool
+) -> None:
     parsed = SqlStatement(text, MARIADB)
     assert (parsed.ends_transaction, parsed.may_create) == (ends, creates)
 
 
 def test_columns_that_a_statement_drops_or_renames() -> None:
-    clauses = "DROP COLUMN IF EXISTS a, DROP b, CHANGE COLUMN c `D` INT, CHANGE e E INT, RENAME COLUMN f TO g, MODIFY h INT, ADD i INT"
+    clauses = (
+        "DROP COLUMN IF EXISTS a, DROP b, CHANGE COLUMN c `D` INT, CHANGE e E INT, RENAME COLUMN f "
+        "TO g, MODIFY h INT, ADD i INT"
+    )
     assert SqlStatement(f"ALTER TABLE t {clauses}", MARIADB).removed == {"a", "b", "c", "f"}
     assert (
-        SqlStatement("ALTER TABLE t DROP INDEX a, DROP PRIMARY KEY, RENAME KEY b TO c, CONVERT TO CHARACTER SET d", MARIADB).removed
+        SqlStatement(
+            (
+                "ALTER TABLE t DROP INDEX a, DROP PRIMARY KEY, RENAME KEY b TO c, CONVERT TO "
+                "CHARACTER SET d"
+            ),
+            MARIADB,
+        ).removed
         == set()
     )
     assert SqlStatement("ALTER TABLE t DROP `key`", MARIADB).removed == {"key"}

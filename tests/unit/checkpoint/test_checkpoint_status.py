@@ -1,4 +1,4 @@
-"""`checkpoint_status` and ``cdc status`` on checkpoints that Spark wrote, and on files of a Kafka query."""
+"""`checkpoint_status` and ``cdc status`` on checkpoints by Spark and files of a Kafka query."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ CHECKPOINTS = sorted((VECTORS / "checkpoints").glob("*-arrival.zip"))
 def kafka_checkpoint(folder: Path, planned: int, committed: int) -> Path:
     """Write the files of a query that reads two topics."""
     for number in range(planned + 1):
-        about = {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000 + number, "conf": {"spark.sql.shuffle.partitions": "2"}}
+        about = {
+            "batchWatermarkMs": 0,
+            "batchTimestampMs": 1_700_000_000_000 + number,
+            "conf": {"spark.sql.shuffle.partitions": "2"},
+        }
         offsets = {"orders": {"0": 1000 + number, "1": 5}, "items.\x1b": {"0": number}}
         (folder / "offsets").mkdir(exist_ok=True)
-        (folder / "offsets" / str(number)).write_text(f"v1\n{json.dumps(about)}\n{json.dumps(offsets)}")
+        (folder / "offsets" / str(number)).write_text(
+            f"v1\n{json.dumps(about)}\n{json.dumps(offsets)}"
+        )
     (folder / "commits").mkdir()
     for number in range(committed + 1):
         (folder / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -35,16 +41,27 @@ def kafka_checkpoint(folder: Path, planned: int, committed: int) -> Path:
 def test_checkpoints_of_each_version_of_spark(archive: Path, tmp_path: Path) -> None:
     shutil.unpack_archive(archive, tmp_path)
     status = checkpoint_status(str(tmp_path))
-    assert status.committed_batch == status.planned_batch == max(int(each.name) for each in (tmp_path / "commits").glob("[0-9]*"))
+    assert (
+        status.committed_batch
+        == status.planned_batch
+        == max(int(each.name) for each in (tmp_path / "commits").glob("[0-9]*"))
+    )
     assert status.state_version == status.committed_batch + 1
-    assert [(each.operator_id, each.name, each.partitions) for each in status.operators] == [(0, "applyInPandasWithState", 2)]
+    assert [(each.operator_id, each.name, each.partitions) for each in status.operators] == [
+        (0, "applyInPandasWithState", 2)
+    ]
     assert status.settings["spark.sql.shuffle.partitions"] == "2"
     assert (status.offsets, len(status.other_sources)) == ({}, 1)
 
 
 def test_offsets_are_those_of_the_committed_batch(tmp_path: Path) -> None:
     status = checkpoint_status(str(kafka_checkpoint(tmp_path, planned=11, committed=9)))
-    assert (status.planned_batch, status.committed_batch, status.is_running_or_failed, status.state_version) == (11, 9, True, None)
+    assert (
+        status.planned_batch,
+        status.committed_batch,
+        status.is_running_or_failed,
+        status.state_version,
+    ) == (11, 9, True, None)
     assert status.offsets == {"orders": {0: 1009, 1: 5}, "items.\x1b": {0: 9}}
     assert status.committed_planned_at == datetime(2023, 11, 14, 22, 13, 20, 9000, timezone.utc)
 
@@ -61,7 +78,10 @@ def test_the_command_prints_it(tmp_path: Path) -> None:
     assert "not done          3" in done.out
     assert "partition 0: 1,002" in done.out
     assert "\x1b" not in done.out
-    assert json.loads(quick("status", tmp_path, "--json").out)["offsets"]["orders"] == {"0": 1002, "1": 5}
+    assert json.loads(quick("status", tmp_path, "--json").out)["offsets"]["orders"] == {
+        "0": 1002,
+        "1": 5,
+    }
 
 
 def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ def test_all_formats_are_listed_with_their_properties() -> None:
 
 
 def test_formats_are_listed_as_json() -> None:
-    by_identifier = {each["identifier"]: each for each in json.loads(quick("formats", "--json").out)}
+    by_identifier = {
+        each["identifier"]: each for each in json.loads(quick("formats", "--json").out)
+    }
     assert by_identifier["debezium-flat-json"] == {
         "identifier": "debezium-flat-json",
         "changelog_mode": ["+I", "+U", "-D"],
@@ -40,7 +42,10 @@ def test_formats_are_listed_as_json() -> None:
 def test_each_option_of_a_format_has_a_type_a_default_and_a_description(name: str) -> None:
     described = json.loads(quick("formats", name, "--json").out)
     assert described["description"]
-    assert all(option["type"] and option["description"] and not option["required"] for option in described["options"])
+    assert all(
+        option["type"] and option["description"] and not option["required"]
+        for option in described["options"]
+    )
     assert {"error_excerpt", "validate"} <= {option["name"] for option in described["options"]}
 
 
@@ -64,11 +69,16 @@ def test_options_in_a_narrow_terminal_are_paragraphs_without_marks() -> None:
         _, lines = shown("formats", name, columns=80)
         code = [line for line in lines if line.startswith("    ")]  # messages are not wrapped
         assert max(len(line) for line in lines if line not in code) <= 80
-        assert [line for line in lines if "``" in line or line.endswith("::") or line.startswith("==")] == []
+        assert [
+            line for line in lines if "``" in line or line.endswith("::") or line.startswith("==")
+        ] == []
     text, lines = shown("formats", "debezium-json", columns=60)
     assert "\x1b[36mdecimal_handling_mode\x1b" in text
     place = lines.index("time_zone  str | None, default None")
-    assert lines[place + 1 : place + 3] == ["    The zone of zone-less text in a TIMESTAMP column.", ""]
+    assert lines[place + 1 : place + 3] == [
+        "    The zone of zone-less text in a TIMESTAMP column.",
+        "",
+    ]
 
 
 def test_options_in_a_wide_terminal_are_a_table() -> None:
@@ -79,7 +89,9 @@ def test_options_in_a_wide_terminal_are_a_table() -> None:
 
 
 def test_a_table_that_is_too_wide_becomes_paragraphs() -> None:
-    table = "====  =========\nop    rows\n====  =========\n``c``  one two\n      three\n====  ========="
+    table = (
+        "====  =========\nop    rows\n====  =========\n``c``  one two\n      three\n====  ========="
+    )
     assert manual(table, 80) == ["op  rows", "--  -------------", "c   one two three"]
     assert manual(table, 10) == ["c", "    one two three"]
 
@@ -111,7 +123,7 @@ class Shop(Format):
 
 @pytest.fixture
 def packages(tmp_path: Path) -> str:
-    """Return a folder with two packages: one with a format that has a required option, one that cannot be loaded."""
+    """Return a folder with two packages: a format with a required option, and an unloadable one."""
     fair = THEIRS.replace("shop-json", "fair-json").replace("till: int", "till: int = 1")
     points = {"shop-json": "shop:Shop", "fair-json": "fair:Shop", "broken-json": "shop:Gone"}
     install(tmp_path, points, "shop", {"shop": THEIRS, "fair": fair})
@@ -133,7 +145,10 @@ def test_formats_of_installed_packages_are_listed_despite_a_broken_one(packages:
 def test_option_of_an_installed_format_is_read_as_its_declared_type(packages: str) -> None:
     tail = ("tail", "t", "-b", "127.0.0.1:1", "-f")
     done = cdc(*tail, "fair-json", "-o", "till=one", PYTHONPATH=packages)
-    assert done.err == "error: [FORMAT_OPTION] fair-json: till must be a number (int); the given text is not\n"
+    assert (
+        done.err
+        == "error: [FORMAT_OPTION] fair-json: till must be a number (int); the given text is not\n"
+    )
     done = cdc(*tail, "shop-json", PYTHONPATH=packages)
     assert "till" in done.err
     assert done.err.startswith("error: [FORMAT_OPTION]")

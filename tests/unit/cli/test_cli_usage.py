@@ -25,8 +25,13 @@ def test_help_names_the_commands_and_imports_no_heavy_package() -> None:
         "except SystemExit as end: assert not end.code\n"
         f"print('LOADED', sorted({HEAVY!r} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
-    assert all(name in done.stdout for name in ("formats", "profile", "tail", "verify", "status", "init", "run"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert all(
+        name in done.stdout
+        for name in ("formats", "profile", "tail", "verify", "status", "init", "run")
+    )
     assert done.stdout.strip().endswith("LOADED []")
 
 
@@ -38,15 +43,33 @@ def test_a_package_that_overwrites_this_one_is_noticed(tmp_path: Path) -> None:
     install(tmp_path, {}, "normalize")
     done = cdc("formats", PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}")
     assert done.code == 1
-    assert done.err.startswith("error: the package normalize 1.0 of PyPI is installed, and overwrites the folder normalize of pyspark")
-    run = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/unit/cli", "--collect-only"]
+    assert done.err.startswith(
+        "error: the package normalize 1.0 of PyPI is installed, and overwrites the folder "
+        "normalize of pyspark"
+    )
+    run = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "tests/unit/cli",
+        "--collect-only",
+    ]
     env = environment(PYTHONPATH=str(tmp_path))
-    tests = subprocess.run(run, cwd=REPOSITORY, capture_output=True, text=True, env=env, check=False)
+    tests = subprocess.run(
+        run, cwd=REPOSITORY, capture_output=True, text=True, env=env, check=False
+    )
     assert tests.returncode == 4
-    assert "pip uninstall normalize, then pip install --force-reinstall --no-deps pyspark-kafka-changelog" in tests.stderr
+    assert (
+        "pip uninstall normalize, then pip install --force-reinstall --no-deps "
+        "pyspark-kafka-changelog"
+    ) in tests.stderr
 
 
-@pytest.mark.parametrize("command", ["formats", "profile", "tail", "verify", "status", "init", "run"])
+@pytest.mark.parametrize(
+    "command", ["formats", "profile", "tail", "verify", "status", "init", "run"]
+)
 def test_every_command_has_help_without_a_broker(command: str) -> None:
     done = quick(command, "-h")
     assert done.code == 0
@@ -80,18 +103,38 @@ def test_wrong_usage_exits_with_two(arguments: list[str], error: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["-f", "maxwel-json"], "[UNKNOWN_FORMAT] no format 'maxwel-json'; did you mean 'maxwell-json'?"),
-        (["-f", "maxwell-json", "-o", "tabel_include=x"], "Did you mean table_include for tabel_include?"),
-        (["-f", "debezium-json", "-o", "decimal_handling_mode=text"], "decimal_handling_mode is 'text'; it is one of"),
+        (
+            ["-f", "maxwel-json"],
+            "[UNKNOWN_FORMAT] no format 'maxwel-json'; did you mean 'maxwell-json'?",
+        ),
+        (
+            ["-f", "maxwell-json", "-o", "tabel_include=x"],
+            "Did you mean table_include for tabel_include?",
+        ),
+        (
+            ["-f", "debezium-json", "-o", "decimal_handling_mode=text"],
+            "decimal_handling_mode is 'text'; it is one of",
+        ),
         (["-f", "maxwell-json", "--schema", "id NUMBR"], "[SCHEMA]"),
-        (["-f", "maxwell-json", "--schema", "id INT", "--primary-key", "key"], "primary key column key is not declared"),
+        (
+            ["-f", "maxwell-json", "--schema", "id INT", "--primary-key", "key"],
+            "primary key column key is not declared",
+        ),
         (["-f", "maxwell-json", "--schema", "id INT", "--normalize"], "--primary-key"),
-        (["-f", "upsert-kafka", "-o", "avro_confluent_retry_seconds=soon", "--schema", "id INT"], "must be a number (float)"),
-        (["-f", "maxwell-json", "--schema", "id INT", "-X", "no.such.property=1"], "refuses a property: no.such.property"),
+        (
+            ["-f", "upsert-kafka", "-o", "avro_confluent_retry_seconds=soon", "--schema", "id INT"],
+            "must be a number (float)",
+        ),
+        (
+            ["-f", "maxwell-json", "--schema", "id INT", "-X", "no.such.property=1"],
+            "refuses a property: no.such.property",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_invalid_value_is_a_one_line_error_without_contacting_kafka(arguments: list[str], error: str) -> None:
+def test_invalid_value_is_a_one_line_error_without_contacting_kafka(
+    arguments: list[str], error: str
+) -> None:
     done = quick("tail", "t", "-b", "127.0.0.1:1", *arguments)
     assert done.code == 1
     assert done.err.startswith("error: [")
@@ -114,7 +157,9 @@ def test_unreachable_broker_is_an_error_after_the_timeout() -> None:
 
 
 def test_ctrl_c_works_while_no_broker_answers() -> None:
-    with running("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "60", "-v") as process:
+    with running(
+        "tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "60", "-v"
+    ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == b"connecting with bootstrap.servers=127.0.0.1:1\n"
         done = interrupted(process)

@@ -25,7 +25,12 @@ def test_absent_equals_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("image", "other", "result"),
     [
-        pytest.param((1, ABSENT, None), (1, "scooter", 3.14), (1, "scooter", None), id="absent is taken from the other, null stays"),
+        pytest.param(
+            (1, ABSENT, None),
+            (1, "scooter", 3.14),
+            (1, "scooter", None),
+            id="absent is taken from the other, null stays",
+        ),
         pytest.param((ABSENT, ABSENT), (1, None), (1, None), id="every value is absent"),
         pytest.param((1, 2), (ABSENT, ABSENT), (1, 2), id="nothing is absent"),
         pytest.param((ABSENT, 2), (ABSENT, 3), (ABSENT, 2), id="absent in both stays absent"),

@@ -16,12 +16,23 @@ def decode(value: bytes, ddl: str = "id INT, n INT, s STRING", **options: object
 
 def test_old_is_looked_up_in_its_own_row() -> None:
     """Flink searches all of `old`, so that the second row's before-image would get NULL for s."""
-    value = b'{"type":"UPDATE","data":[{"id":"1","n":"1","s":"new"},{"id":"2","n":"9","s":"same"}],"old":[{"s":"was"},{"n":"2"}]}'
-    assert decode(value) == [Change(U, (1, 1, "was")), Change(V, (1, 1, "new")), Change(U, (2, 2, "same")), Change(V, (2, 9, "same"))]
+    value = (
+        b'{"type":"UPDATE","data":[{"id":"1","n":"1","s":"new"},{"id":"2","n":"9","s":"same"}],'
+        b'"old":[{"s":"was"},{"n":"2"}]}'
+    )
+    assert decode(value) == [
+        Change(U, (1, 1, "was")),
+        Change(V, (1, 1, "new")),
+        Change(U, (2, 2, "same")),
+        Change(V, (2, 9, "same")),
+    ]
 
 
 def test_old_may_list_unchanged_columns_or_none() -> None:
-    value = b'{"type":"UPDATE","data":[{"id":"1","n":null,"s":"a"},{"id":"1","n":null,"s":"a"}],"old":[{"s":"a","n":null},{}]}'
+    value = (
+        b'{"type":"UPDATE","data":[{"id":"1","n":null,"s":"a"},{"id":"1","n":null,"s":"a"}],'
+        b'"old":[{"s":"a","n":null},{}]}'
+    )
     assert decode(value) == [Change(U, (1, None, "a")), Change(V, (1, None, "a"))] * 2
 
 
@@ -33,7 +44,10 @@ def test_null_in_old_was_null() -> None:
 
 
 def test_equal_rows_of_one_message_are_two_rows() -> None:
-    assert decode(b'{"type":"INSERT","data":[{"id":"1"},{"id":"1"}]}') == [Change(INS, (1, None, None))] * 2
+    assert (
+        decode(b'{"type":"INSERT","data":[{"id":"1"},{"id":"1"}]}')
+        == [Change(INS, (1, None, None))] * 2
+    )
 
 
 @pytest.mark.parametrize("kind", ["INSERT", "UPDATE", "DELETE"])
@@ -42,16 +56,24 @@ def test_a_message_without_rows_gives_no_rows(kind: str) -> None:
 
 
 def test_a_delete_does_not_read_old() -> None:
-    assert decode(b'{"type":"DELETE","data":[{"id":"1"}],"old":[{"id":"x"}]}', "id INT") == [Change(D, (1,))]
+    assert decode(b'{"type":"DELETE","data":[{"id":"1"}],"old":[{"id":"x"}]}', "id INT") == [
+        Change(D, (1,))
+    ]
 
 
-# --------------------------------------------------------------------------------------------------------- partial images
+# --------------------------------------------------------------------------------------------------
+# partial images
 
 
-WHOLE = r"configure MySQL to write whole rows \(binlog_row_image=FULL; if it does, set the option binlog_row_image\)"
+WHOLE = (
+    r"configure MySQL to write whole rows \(binlog_row_image=FULL; if it does, set the option "
+    r"binlog_row_image\)"
+)
 
 
-def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
+def upserts(
+    value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object
+) -> object:
     return get_format("canal-json", **options).decoder(ddl, unique_key=[key]).upserts(None, value)
 
 
@@ -60,34 +82,50 @@ def test_an_update_that_lacks_columns_is_completed_by_its_key() -> None:
     value = b'{"type":"UPDATE","data":[{"id":"1","n":"5"}],"old":[{}],"pkNames":["id"]}'
     assert upserts(value) == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
     assert upserts(value, "id INT, n INT") == [KeyedChange((1,), (1, 5))]
-    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Set a primary_key, or " + WHOLE):
+    with pytest.raises(
+        PartialImageError, match=r"left out s \(unchanged\).* Set a primary_key, or " + WHOLE
+    ):
         decode(value)
 
 
 def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
     """MINIMAL: `UPDATE t SET n = 5 WHERE id = 1`."""
-    with pytest.raises(MissingFieldError, match="`id` is part of the primary key and is null or missing: " + WHOLE):
+    with pytest.raises(
+        MissingFieldError, match="`id` is part of the primary key and is null or missing: " + WHOLE
+    ):
         upserts(b'{"type":"UPDATE","data":[{"n":"5"}],"old":[{}],"pkNames":null}')
 
 
 def test_an_update_of_the_key_that_lacks_columns_has_none_of_the_old_row() -> None:
     value = b'{"type":"UPDATE","data":[{"id":"2"}],"old":[{"id":"1"}],"pkNames":["id"]}'
-    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True, moved_from=(1,))]
+    assert upserts(value) == [
+        KeyedChange((1,), None),
+        KeyedChange((2,), (2, ABSENT, ABSENT), partial=True, moved_from=(1,)),
+    ]
 
 
-@pytest.mark.parametrize(("old", "partial"), [(b"{}", True), (b'{"a":["1"]}', False), (b'{"other":[]}', False)])
+@pytest.mark.parametrize(
+    ("old", "partial"), [(b"{}", True), (b'{"a":["1"]}', False), (b'{"other":[]}', False)]
+)
 def test_a_nested_value_in_old_is_a_change_as_any_other(old: bytes, partial: bool) -> None:
     value = b'{"type":"UPDATE","data":[{"id":"1","a":[]}],"old":[%s],"pkNames":["id"]}' % old
     rest = ABSENT if partial else None
-    assert upserts(value, "id INT, a ARRAY<STRING>, s STRING") == [KeyedChange((1,), (1, [], rest), partial=partial)]
+    assert upserts(value, "id INT, a ARRAY<STRING>, s STRING") == [
+        KeyedChange((1,), (1, [], rest), partial=partial)
+    ]
 
 
 def test_a_partial_update_with_another_primary_key_than_the_tables_is_refused() -> None:
     for names in (b"null", b'["id"]'):
         value = b'{"type":"UPDATE","data":[{"id":"1","s":"b"}],"old":[{}],"pkNames":%s}' % names
-        with pytest.raises(MissingBeforeImageError, match="`s` is not in the table's primary key, so it may have changed: " + WHOLE):
+        with pytest.raises(
+            MissingBeforeImageError,
+            match="`s` is not in the table's primary key, so it may have changed: " + WHOLE,
+        ):
             upserts(value, key="s")
-        assert upserts(value, key="s", binlog_row_image="FULL") == [KeyedChange(("b",), (1, None, "b"))]
+        assert upserts(value, key="s", binlog_row_image="FULL") == [
+            KeyedChange(("b",), (1, None, "b"))
+        ]
 
 
 def test_a_delete_that_lacks_columns_deletes_its_key_and_has_no_row() -> None:
@@ -137,7 +175,10 @@ def test_an_invalid_old_is_an_error_in_a_delete_too(old: bytes) -> None:
     ],
 )
 def test_statements_are_ignored_by_reason(kind: str, is_ddl: str, expected: Ignored) -> None:
-    value = b'{"type":"%s","isDdl":%s,"data":null,"old":null,"sql":"..."}' % (kind.encode(), is_ddl.encode())
+    value = b'{"type":"%s","isDdl":%s,"data":null,"old":null,"sql":"..."}' % (
+        kind.encode(),
+        is_ddl.encode(),
+    )
     assert decode(value) is expected
 
 
@@ -149,12 +190,22 @@ def test_statements_are_ignored_by_reason(kind: str, is_ddl: str, expected: Igno
         ({"table_include": "a.*"}, b"null", b'"apples"', 1),
         ({"table_include": "a.*"}, b'"shop"', b'"bananas"', Ignored.OTHER_TABLE),
         ({"database_include": "shop|store", "table_include": "a"}, b'"store"', b'"a"', 1),
-        ({"database_include": "shop|store", "table_include": "a"}, b'"store"', b'"b"', Ignored.OTHER_TABLE),
+        (
+            {"database_include": "shop|store", "table_include": "a"},
+            b'"store"',
+            b'"b"',
+            Ignored.OTHER_TABLE,
+        ),
         ({"table_include": "5"}, b"null", b"5", 1),
     ],
 )
-def test_filters_match_in_full(options: dict, database: bytes, table: bytes, expected: object) -> None:
-    result = decode(b'{"type":"INSERT","database":%s,"table":%s,"data":[{"id":"1"}]}' % (database, table), **options)
+def test_filters_match_in_full(
+    options: dict, database: bytes, table: bytes, expected: object
+) -> None:
+    result = decode(
+        b'{"type":"INSERT","database":%s,"table":%s,"data":[{"id":"1"}]}' % (database, table),
+        **options,
+    )
     assert result == ([Change(INS, (1, None, None))] if expected == 1 else expected)
 
 
@@ -167,11 +218,16 @@ def test_binary_is_latin_1_and_base64_on_request() -> None:
     value = b'{"type":"INSERT","data":[{"b":"AP8="}]}'
     assert decode(value, "b BINARY")[0].row == (b"AP8=",)
     assert decode(value, "b BINARY", binary_handling_mode="base64")[0].row == (b"\x00\xff",)
-    assert decode('{"type":"INSERT","data":[{"b":"\\u0000ÿ"}]}'.encode(), "b BINARY")[0].row == (b"\x00\xff",)
+    assert decode('{"type":"INSERT","data":[{"b":"\\u0000ÿ"}]}'.encode(), "b BINARY")[0].row == (
+        b"\x00\xff",
+    )
 
 
 def test_tidbs_extension_is_accepted() -> None:
-    value = b'{"id":0,"type":"INSERT","data":[{"id":"1"}],"old":null,"_tidb":{"commitTs":429918007904436226,"onlyHandleKey":true}}'
+    value = (
+        b'{"id":0,"type":"INSERT","data":[{"id":"1"}],"old":null,'
+        b'"_tidb":{"commitTs":429918007904436226,"onlyHandleKey":true}}'
+    )
     assert decode(value) == [Change(INS, (1, None, None))]
 
 
@@ -187,20 +243,37 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     }
     decoder = format.decoder("id INT", metadata=list(format.metadata))
     value = (
-        b'{"type":"INSERT","data":[{"id":"1"},{"id":"2"}],"database":"shop","table":"a","sqlType":{"n":12,"id":4,"x":null},"pkNames":["id"],'
-        b'"es":1589373560000,"ts":1589373560798}'
+        b'{"type":"INSERT","data":[{"id":"1"},{"id":"2"}],"database":"shop","table":"a",'
+        b'"sqlType":{"n":12,"id":4,"x":null},"pkNames":["id"],"es":1589373560000,'
+        b'"ts":1589373560798}'
     )
-    expected = ("shop", "a", [["id", 4], ["n", 12], ["x", None]], ["id"], 1_589_373_560_798_000, 1_589_373_560_000_000)
+    expected = (
+        "shop",
+        "a",
+        [["id", 4], ["n", 12], ["x", None]],
+        ["id"],
+        1_589_373_560_798_000,
+        1_589_373_560_000_000,
+    )
     assert [change.metadata for change in decoder.decode(None, value)] == [expected, expected]
-    (change,) = decoder.decode(None, b'{"type":"INSERT","data":[{"id":"1"}],"pkNames":null,"sqlType":[]}')
+    (change,) = decoder.decode(
+        None, b'{"type":"INSERT","data":[{"id":"1"}],"pkNames":null,"sqlType":[]}'
+    )
     assert change.metadata == (None,) * 6
 
 
 @pytest.mark.parametrize(
     ("member", "path"),
-    [(b'"ts":"soon"', "$.ts"), (b'"es":1e300', "$.es"), (b'"sqlType":{"a":"x"}', "$.sqlType"), (b'"ts":253402300800000', "$.ts")],
+    [
+        (b'"ts":"soon"', "$.ts"),
+        (b'"es":1e300', "$.es"),
+        (b'"sqlType":{"a":"x"}', "$.sqlType"),
+        (b'"ts":253402300800000', "$.ts"),
+    ],
 )
-def test_metadata_of_the_wrong_type_is_an_error_only_when_requested(member: bytes, path: str) -> None:
+def test_metadata_of_the_wrong_type_is_an_error_only_when_requested(
+    member: bytes, path: str
+) -> None:
     value = b'{"type":"INSERT","data":[{"id":"1"}],%s}' % member
     format = get_format("canal-json")
     assert format.decoder("id INT").decode(None, value) == [Change(INS, (1,))]

@@ -28,7 +28,9 @@ def test_a_keyed_stage_drops_before_images() -> None:
 
 @pytest.mark.parametrize("kind", RowKind)
 def test_rows_are_written_as_flink_cdc_did(kind: RowKind) -> None:
-    key, value = get_format("changelog-json").encoder("id INT, n DECIMAL(5,2)").encode(kind, (1, "100.00"))
+    key, value = (
+        get_format("changelog-json").encoder("id INT, n DECIMAL(5,2)").encode(kind, (1, "100.00"))
+    )
     assert key is None
     assert value == b'{"data":{"id":1,"n":100.00},"op":"%s"}' % kind.short_string.encode()
 
@@ -43,7 +45,9 @@ def test_the_key_is_written_in_the_order_of_the_primary_key() -> None:
 def test_both_standards_of_timestamps_are_read() -> None:
     decoder = get_format("changelog-json").decoder("t TIMESTAMP_NTZ")
     for between in (b" ", b"T"):
-        assert decoder.decode(None, b'{"data":{"t":"1970-01-01%s00:00:01"},"op":"+I"}' % between)[0].row == (1_000_000,)
+        assert decoder.decode(None, b'{"data":{"t":"1970-01-01%s00:00:01"},"op":"+I"}' % between)[
+            0
+        ].row == (1_000_000,)
 
 
 @pytest.mark.parametrize("text", ["I", "+X", "", "+i"])

@@ -1,4 +1,4 @@
-"""Every format on every scenario of tests/vectors, through the contract that also applies to third-party formats."""
+"""Every format on every scenario of tests/vectors, by the contract for third-party formats, too."""
 
 from __future__ import annotations
 
@@ -37,14 +37,29 @@ from cdc_formats.testing import (
     render,
 )
 from tests.support.examples import examples
-from tests.support.scenarios import CASE_IDS, CASES, FORMATS, OF_FORMAT, OURS, SCENARIOS, UPSERTS, VECTORS, Scenario, read_lines, rejects
+from tests.support.scenarios import (
+    CASE_IDS,
+    CASES,
+    FORMATS,
+    OF_FORMAT,
+    OURS,
+    SCENARIOS,
+    UPSERTS,
+    VECTORS,
+    Scenario,
+    read_lines,
+    rejects,
+)
 
 each_case = pytest.mark.parametrize(("scenario", "identifier"), CASES, ids=CASE_IDS)
 each_format = pytest.mark.parametrize("identifier", OURS)
-each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
+each_scenario = pytest.mark.parametrize(
+    "scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS]
+)
 
 
-# ------------------------------------------------------------------------------------------------------------ the vectors
+# --------------------------------------------------------------------------------------------------
+# the vectors
 
 
 @each_scenario
@@ -55,12 +70,16 @@ def test_scenario_has_a_file_or_a_reason_for_every_format(scenario: Scenario) ->
     assert named - {"*"} | overrides <= known, "names an unknown format"
     assert set(scenario.identifiers) & set(scenario.gaps) == set(), "a gap, and there is a file"
     gaps = known - set(scenario.identifiers) if "*" in scenario.gaps else set(scenario.gaps)
-    assert set(scenario.identifiers) | gaps == known, "neither a file nor a reason why there is none"
+    assert set(scenario.identifiers) | gaps == known, (
+        "neither a file nor a reason why there is none"
+    )
     assert all(reason.strip() for reason in scenario.gaps.values())
 
 
 def test_every_folder_of_vectors_is_a_scenario_or_the_rejects() -> None:
-    folders = {path.name for path in VECTORS.iterdir() if path.is_dir() and any(path.glob("*.jsonl"))}
+    folders = {
+        path.name for path in VECTORS.iterdir() if path.is_dir() and any(path.glob("*.jsonl"))
+    }
     assert folders == {scenario.name for scenario in SCENARIOS} | {"reject", "control-events"}
 
 
@@ -79,7 +98,8 @@ def test_a_line_with_an_unknown_member_fails(tmp_path) -> None:
         read_lines(tmp_path / "x.jsonl")
 
 
-# ----------------------------------------------------------------------------------------------------------- the contract
+# --------------------------------------------------------------------------------------------------
+# the contract
 
 
 @each_format
@@ -97,12 +117,26 @@ def test_vector_gives_the_expected_changelog(scenario: Scenario, identifier: str
     check_vector(FORMATS[identifier], scenario.vector(identifier))
 
 
-@pytest.mark.parametrize("identifier", [name for name in OURS if not OF_FORMAT[name].base64_decimals])
-def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_configured(identifier: str) -> None:
-    scenario = next(each for name in ("product", "mongodb") for each in SCENARIOS if each.name == name and identifier in each.identifiers)
-    options, narrow = scenario.vector(identifier).options, scenario.columns.replace("DECIMAL(10,3)", "DECIMAL(10,1)")
+@pytest.mark.parametrize(
+    "identifier", [name for name in OURS if not OF_FORMAT[name].base64_decimals]
+)
+def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_configured(
+    identifier: str,
+) -> None:
+    scenario = next(
+        each
+        for name in ("product", "mongodb")
+        for each in SCENARIOS
+        if each.name == name and identifier in each.identifiers
+    )
+    options, narrow = (
+        scenario.vector(identifier).options,
+        scenario.columns.replace("DECIMAL(10,3)", "DECIMAL(10,1)"),
+    )
     assert narrow != scenario.columns
-    exact, rounds = (get_format(identifier, rounding=rounding, **options) for rounding in ("error", "half_up"))
+    exact, rounds = (
+        get_format(identifier, rounding=rounding, **options) for rounding in ("error", "half_up")
+    )
     wide, narrowed, strict = (
         format.decoder(ddl, unique_key=scenario.primary_key)
         for format, ddl in ((exact, scenario.columns), (rounds, narrow), (exact, narrow))
@@ -110,13 +144,23 @@ def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_configured(ide
     place = [column.name for column in scenario.parsed].index("weight")
     refused = 0
     for record in scenario.records(identifier):
-        expected, rounded = ([_value(change, place) for change in _upserts(decoder, record)] for decoder in (wide, narrowed))
-        assert rounded == [value and str(Decimal(value).quantize(Decimal("0.1"), ROUND_HALF_UP)) for value in expected]
-        if all(value is None or Decimal(value) == Decimal(value).quantize(Decimal("0.1")) for value in expected):
+        expected, rounded = (
+            [_value(change, place) for change in _upserts(decoder, record)]
+            for decoder in (wide, narrowed)
+        )
+        assert rounded == [
+            value and str(Decimal(value).quantize(Decimal("0.1"), ROUND_HALF_UP))
+            for value in expected
+        ]
+        if all(
+            value is None or Decimal(value) == Decimal(value).quantize(Decimal("0.1"))
+            for value in expected
+        ):
             assert [_value(change, place) for change in _upserts(strict, record)] == rounded
             continue
         with pytest.raises(
-            TypeConversionError, match=r"DECIMAL\(10,1\)`, got `.*more digits after the point .* rounding='half_up'"
+            TypeConversionError,
+            match=r"DECIMAL\(10,1\)`, got `.*more digits after the point .* rounding='half_up'",
         ) as caught:
             strict.upserts(*record)
         assert caught.value.path.endswith(".weight")
@@ -166,7 +210,11 @@ def test_json_schema_accepts_every_vector(scenario: Scenario, identifier: str) -
 REJECTS = [(name, why, reject) for name in OURS for why, reject in rejects(name)]
 
 
-@pytest.mark.parametrize(("identifier", "reject"), [(n, r) for n, _, r in REJECTS], ids=[f"{n}, {w}" for n, w, _ in REJECTS])
+@pytest.mark.parametrize(
+    ("identifier", "reject"),
+    [(n, r) for n, _, r in REJECTS],
+    ids=[f"{n}, {w}" for n, w, _ in REJECTS],
+)
 def test_reject_raises_the_expected_error_at_its_path(identifier: str, reject: Reject) -> None:
     check_reject(FORMATS[identifier], reject)
     check_json_schema(FORMATS[identifier], reject)
@@ -175,13 +223,22 @@ def test_reject_raises_the_expected_error_at_its_path(identifier: str, reject: R
 @each_format
 def test_whole_contract_holds_through_the_public_api(identifier: str) -> None:
     vectors = [scenario.vector(name) for scenario, name in CASES if name == identifier]
-    check_format(identifier, vectors, [reject for _, reject in rejects(identifier)], mutations=10, seed=7)
+    check_format(
+        identifier, vectors, [reject for _, reject in rejects(identifier)], mutations=10, seed=7
+    )
 
 
 @each_format
 def test_module_docstring_has_its_sections(identifier: str) -> None:
     text = sys.modules[type(get_format(identifier)).__module__].__doc__ or ""
-    sections = ("Changelog mode:", "Key:", "Null value:", "Absent and null:", "Differs from Flink", "Source:")
+    sections = (
+        "Changelog mode:",
+        "Key:",
+        "Null value:",
+        "Absent and null:",
+        "Differs from Flink",
+        "Source:",
+    )
     assert [section for section in sections if section not in text] == []
 
 
@@ -189,11 +246,12 @@ def test_formats_are_listed_alphabetically() -> None:
     assert list_formats() == sorted(list_formats())
 
 
-# ------------------------------------------------------------------------------------------------- meaning of changelogs
+# -------------------------------------------------------------------------------------------------
+# meaning of changelogs
 
 
 def normalised(changes: Iterable[Change], key: tuple[int, ...]) -> list[Change]:
-    """Return a changelog with before-images taken from each key's earlier rows (`UPSERTS` has no -U)."""
+    """Return a changelog with before-images from each key's earlier rows (`UPSERTS` has no -U)."""
     rows: dict[tuple, tuple] = {}
     result = []
     for change in changes:
@@ -213,7 +271,11 @@ def normalised(changes: Iterable[Change], key: tuple[int, ...]) -> list[Change]:
 
 def changelog(scenario: Scenario, identifier: str) -> list[Change]:
     vector = scenario.vector(identifier)
-    decoder = type(FORMATS[identifier]).from_options(vector.options).decoder(scenario.columns, unique_key=scenario.primary_key)
+    decoder = (
+        type(FORMATS[identifier])
+        .from_options(vector.options)
+        .decoder(scenario.columns, unique_key=scenario.primary_key)
+    )
     results = [decoder.decode(key, value) for key, value in vector.records]
     changes = [change for result in results if not isinstance(result, Ignored) for change in result]
     key = key_indices(scenario.parsed, scenario.primary_key)
@@ -221,7 +283,7 @@ def changelog(scenario: Scenario, identifier: str) -> list[Change]:
 
 
 def table(changes: Iterable[Change]) -> list[str]:
-    """Return the rows that remain after a changelog, as a multiset (a retraction removes one equal row)."""
+    """Return the rows left by a changelog as a multiset (a retraction removes one equal row)."""
     rows: dict[str, int] = defaultdict(int)
     for change in changes:
         rows[repr(change.row)] += 1 if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
@@ -230,7 +292,9 @@ def table(changes: Iterable[Change]) -> list[str]:
 
 
 WHOLE = [(scenario, name) for scenario, name in CASES if not scenario.keyed]
-each_whole = pytest.mark.parametrize(("scenario", "identifier"), WHOLE, ids=[f"{s.name}, {n}" for s, n in WHOLE])
+each_whole = pytest.mark.parametrize(
+    ("scenario", "identifier"), WHOLE, ids=[f"{s.name}, {n}" for s, n in WHOLE]
+)
 
 
 @pytest.mark.parametrize(
@@ -244,22 +308,37 @@ def test_normalised_upserts_equal_the_changelog(scenario: Scenario, identifier: 
 
 
 @each_whole
-def test_changelog_is_a_retract_stream_that_ends_in_one_table(scenario: Scenario, identifier: str) -> None:
-    reference = next((name for name in scenario.identifiers if name not in UPSERTS), scenario.identifiers[0])
+def test_changelog_is_a_retract_stream_that_ends_in_one_table(
+    scenario: Scenario, identifier: str
+) -> None:
+    reference = next(
+        (name for name in scenario.identifiers if name not in UPSERTS), scenario.identifiers[0]
+    )
     assert table(changelog(scenario, identifier)) == table(changelog(scenario, reference))
 
 
 @each_whole
-def test_a_format_with_its_own_changelog_has_no_other_rows(scenario: Scenario, identifier: str) -> None:
+def test_a_format_with_its_own_changelog_has_no_other_rows(
+    scenario: Scenario, identifier: str
+) -> None:
     """An override may add ignored records and write an update as a delete and an insert."""
-    shared, own = ([line for line in scenario.expected(name) if not line.startswith("Ignored")] for name in ("expected", identifier))
+    shared, own = (
+        [line for line in scenario.expected(name) if not line.startswith("Ignored")]
+        for name in ("expected", identifier)
+    )
     assert sorted(line[2:] for line in shared) == sorted(line[2:] for line in own)
 
 
 @each_whole
-def test_keyed_changes_end_in_the_same_table_as_the_changelog(scenario: Scenario, identifier: str) -> None:
+def test_keyed_changes_end_in_the_same_table_as_the_changelog(
+    scenario: Scenario, identifier: str
+) -> None:
     vector = scenario.vector(identifier)
-    decoder = type(FORMATS[identifier]).from_options(vector.options).decoder(scenario.columns, unique_key=scenario.primary_key)
+    decoder = (
+        type(FORMATS[identifier])
+        .from_options(vector.options)
+        .decoder(scenario.columns, unique_key=scenario.primary_key)
+    )
     rows: dict[tuple, tuple] = {}
     for key, value in vector.records:
         result = decoder.upserts(key, value)
@@ -293,7 +372,9 @@ def test_product_table_is_the_databases(product: sqlite3.Connection, identifier:
             rows[change.row[0]] = change.row
         elif rows[change.row[0]] == change.row:
             del rows[change.row[0]]
-    stored = product.execute("SELECT id, name, description, printf('%.3f', weight) FROM product ORDER BY id").fetchall()
+    stored = product.execute(
+        "SELECT id, name, description, printf('%.3f', weight) FROM product ORDER BY id"
+    ).fetchall()
     assert len(stored) == 8
     assert [rows[key] for key in sorted(rows)] == stored
 
@@ -308,7 +389,9 @@ def test_product_sums_are_the_databases(product: sqlite3.Connection, identifier:
         sums[change.row[1]] += sign * Decimal(change.row[3])
         counts[change.row[1]] += sign
     left = {name: f"{sums[name]:.3f}" for name, count in counts.items() if count}
-    stored = dict(product.execute("SELECT name, printf('%.3f', SUM(weight)) FROM product GROUP BY name"))
+    stored = dict(
+        product.execute("SELECT name, printf('%.3f', SUM(weight)) FROM product GROUP BY name")
+    )
     assert set(counts.values()) >= {0, 1, 2}
     assert left == stored
 
@@ -317,17 +400,23 @@ def test_product_has_22_statements() -> None:
     text = (PRODUCT.folder / "statements.sql").read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith(("INSERT", "UPDATE", "DELETE"))]
     assert len(lines) == 22
-    assert min(len(PRODUCT.records(name)) for name in PRODUCT.identifiers) == 22  # one message for each statement
+    assert (
+        min(len(PRODUCT.records(name)) for name in PRODUCT.identifiers) == 22
+    )  # one message for each statement
 
 
-# ---------------------------------------------------------------------------------------------------------- any bytes at all
+# --------------------------------------------------------------------------------------------------
+# any bytes at all
 
 WIDE = (
-    "id INT, name STRING, w DECIMAL(10,2), u DECIMAL(20,0), f FLOAT, d DATE, t TIME(3), ts TIMESTAMP(6), n TIMESTAMP_NTZ(3), "
-    "b BINARY, flag BOOLEAN, i INTERVAL DAY TO SECOND, a ARRAY<INT>, m MAP<STRING, DECIMAL(5,1)>, s STRUCT<x: INT, y: ARRAY<DATE>>"
+    "id INT, name STRING, w DECIMAL(10,2), u DECIMAL(20,0), f FLOAT, d DATE, t TIME(3), ts "
+    "TIMESTAMP(6), n TIMESTAMP_NTZ(3), b BINARY, flag BOOLEAN, i INTERVAL DAY TO SECOND, a "
+    "ARRAY<INT>, m MAP<STRING, DECIMAL(5,1)>, s STRUCT<x: INT, y: ARRAY<DATE>>"
 )
 DECODERS = [
-    get_format(name, **each["options"]).decoder(WIDE, unique_key=["id"], metadata=sorted(FORMATS[name].metadata))
+    get_format(name, **each["options"]).decoder(
+        WIDE, unique_key=["id"], metadata=sorted(FORMATS[name].metadata)
+    )
     for name in OURS
     for each in OF_FORMAT[name].fuzzed
     if "schema" not in each
@@ -339,7 +428,12 @@ LINES = [
     for each in OF_FORMAT[name].fuzzed
     if "schema" in each
 ]
-quick = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+quick = settings(
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
 
 
 @quick
@@ -351,15 +445,18 @@ def test_any_bytes_raise_only_decode_errors(key: bytes | None, value: bytes) -> 
 
 words = re.compile(r"\S+").findall
 NAMES = words(
-    "op type op_type isDdl data old before after payload schema source fields field name parameters scale value items "
-    "status ddl ts ts_ms es sqlType pkNames database table db primary_keys current_ts op_ts id name w u f d t ts n b "
-    "flag i a m s x y"
+    "op type op_type isDdl data old before after payload schema source fields field name "
+    "parameters scale value items status ddl ts ts_ms es sqlType pkNames database table db "
+    "primary_keys current_ts op_ts id name w u f d t ts n b flag i a m s x y"
 )
-OPS = words("c u d r t m +I -U +U -D I U D T INSERT UPDATE DELETE TRUNCATE QUERY insert update delete bootstrap-insert table-create")
+OPS = words(
+    "c u d r t m +I -U +U -D I U D T INSERT UPDATE DELETE TRUNCATE QUERY insert update delete "
+    "bootstrap-insert table-create"
+)
 CONNECT = words(
     "before after org.apache.kafka.connect.data.Decimal org.apache.kafka.connect.data.Timestamp "
-    "io.debezium.time.MicroTime io.debezium.time.NanoTimestamp shop parts 2 -3 AQID AP8= 1.5 1e5 2020-05-13 03:04:05.123 "
-    "2020-05-13T03:04:05Z 2020-05-13Z"
+    "io.debezium.time.MicroTime io.debezium.time.NanoTimestamp shop parts 2 -3 AQID AP8= 1.5 1e5 "
+    "2020-05-13 03:04:05.123 2020-05-13T03:04:05Z 2020-05-13Z"
 )
 scalars = (
     st.none()
@@ -371,10 +468,16 @@ scalars = (
 )
 documents = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6)
+    ),
     max_leaves=25,
 )
-images = st.dictionaries(st.sampled_from([*WIDE.replace(",", " ").split()[::2], "id", "w", "ts", "n", "d"]), documents, max_size=8)
+images = st.dictionaries(
+    st.sampled_from([*WIDE.replace(",", " ").split()[::2], "id", "w", "ts", "n", "d"]),
+    documents,
+    max_size=8,
+)
 envelopes = st.fixed_dictionaries(
     {},
     optional={
@@ -401,7 +504,10 @@ envelopes = st.fixed_dictionaries(
 @quick
 @given(value=documents | envelopes, key=documents)
 def test_any_json_raises_only_decode_errors(value: object, key: object) -> None:
-    texts = [json.dumps(part, ensure_ascii=False).encode("utf-8", "surrogatepass") for part in (key, value)]
+    texts = [
+        json.dumps(part, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        for part in (key, value)
+    ]
     for decoder in DECODERS:
         check_record(decoder, *texts)
 
@@ -422,7 +528,10 @@ fields_of_blocks = st.fixed_dictionaries(
         "field": st.sampled_from(["id", "w", "u", "t", "n", "ts", "a", "i"]) | documents,
         "type": st.sampled_from(["int32", "bytes", "array", "struct"]) | documents,
         "name": st.sampled_from(CONNECT) | documents,
-        "parameters": st.fixed_dictionaries({"scale": st.sampled_from(["0", "2", "-3", "٣", "9" * 30, "--1"]) | documents}) | documents,
+        "parameters": st.fixed_dictionaries(
+            {"scale": st.sampled_from(["0", "2", "-3", "٣", "9" * 30, "--1"]) | documents}
+        )
+        | documents,
         "items": documents,
     },
 )
@@ -432,25 +541,50 @@ fields_of_blocks = st.fixed_dictionaries(
 @given(block=st.lists(fields_of_blocks, max_size=5), image=images)
 def test_any_schema_block_raises_only_decode_errors(block: list, image: dict) -> None:
     schema = {"fields": [{"field": "after", "fields": block}]}
-    value = json.dumps({"schema": schema, "payload": {"op": "c", "after": image}}, ensure_ascii=False)
+    value = json.dumps(
+        {"schema": schema, "payload": {"op": "c", "after": image}}, ensure_ascii=False
+    )
     for decoder in IN_BLOCKS:
         check_record(decoder, None, value.encode("utf-8", "surrogatepass"))
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: repr(decoder.format)[:60])
-@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"after":', b'{"data":', b'{"source":', b'{"payload":{"schema":'])
+@pytest.mark.parametrize(
+    "opening", [b"[", b'{"a":', b'{"after":', b'{"data":', b'{"source":', b'{"payload":{"schema":']
+)
 def test_deep_nesting_raises_only_decode_errors(decoder, opening: bytes) -> None:
-    """Where the JSON reader reaches its depth limit, the readers of its values reach theirs a little earlier."""
+    """Test depths where readers of values reach their limit a little before the JSON reader."""
     for depth in (*range(900, 1000, 4), 50_000):
-        nested = opening * depth + b"1" + (b"]" if opening == b"[" else b"}" * opening.count(b"{")) * depth
+        nested = (
+            opening * depth
+            + b"1"
+            + (b"]" if opening == b"[" else b"}" * opening.count(b"{")) * depth
+        )
         for column in (b"id", b"name", b"a"):
             image = b'{"%s":%s' % (column, nested)
-            check_record(decoder, b'{"id": 1}', b'{"op":"c","op_type":"I","type":"insert","after":%s,"data":%s}}' % (image + b"}", image))
+            check_record(
+                decoder,
+                b'{"id": 1}',
+                b'{"op":"c","op_type":"I","type":"insert","after":%s,"data":%s}}'
+                % (image + b"}", image),
+            )
 
 
 AROUND = {name: case.around for name, case in OF_FORMAT.items() if case.around}
-"""Each format's JSON message around a value of the column `id` (MongoDB's documents are text: see its own tests)."""
-NUMBERS = ["1e2", "1.0E-5", "-1.5e+3", "1E0", "0.0000000", "0.00000001", "-0.0", "1.50", "100", "123456789012345678901234567890.5"]
+"""Each format's JSON message around a value of the column `id` (MongoDB's documents are text: see
+its own tests)."""
+NUMBERS = [
+    "1e2",
+    "1.0E-5",
+    "-1.5e+3",
+    "1E0",
+    "0.0000000",
+    "0.00000001",
+    "-0.0",
+    "1.50",
+    "100",
+    "123456789012345678901234567890.5",
+]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -497,10 +631,16 @@ BROKEN = [(name, each["why"], each["value"]) for name in OURS for each in OF_FOR
 
 
 @pytest.mark.parametrize("validate", [False, True])
-@pytest.mark.parametrize(("identifier", "why", "text"), BROKEN, ids=[f"{name}, {why}" for name, why, _ in BROKEN])
-def test_a_broken_message_of_another_table_is_ignored(identifier: str, why: str, text: str, validate: bool) -> None:
+@pytest.mark.parametrize(
+    ("identifier", "why", "text"), BROKEN, ids=[f"{name}, {why}" for name, why, _ in BROKEN]
+)
+def test_a_broken_message_of_another_table_is_ignored(
+    identifier: str, why: str, text: str, validate: bool
+) -> None:
     key = OF_FORMAT[identifier].key
-    decoder = get_format(identifier, table_include="mine", validate=validate).decoder(f"{key} INT", unique_key=[key])
+    decoder = get_format(identifier, table_include="mine", validate=validate).decoder(
+        f"{key} INT", unique_key=[key]
+    )
     for decode in (decoder.decode, decoder.upserts):
         with pytest.raises(DecodeError):
             decode(b'{"id":1}', (text % "mine").encode())
@@ -511,7 +651,9 @@ def test_a_broken_message_of_another_table_is_ignored(identifier: str, why: str,
 
 def test_damage_is_drawn_from_the_seed() -> None:
     data = b'{"op": "c", "after": {"id": 1, "name": "scooter"}}'
-    first, again, other = ([damaged(data, draw) for _ in range(50)] for draw in (Random(3), Random(3), Random(4)))
+    first, again, other = (
+        [damaged(data, draw) for _ in range(50)] for draw in (Random(3), Random(3), Random(4))
+    )
     assert first == again
     assert first != other
     assert len(set(first)) > 40

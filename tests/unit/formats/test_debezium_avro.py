@@ -1,4 +1,4 @@
-"""debezium-avro-confluent's own rules: ids in headers, schema changes, sources, filters, metadata, and writing."""
+"""debezium-avro-confluent rules: header ids, schema changes, sources, filters, metadata, writes."""
 
 from __future__ import annotations
 
@@ -39,18 +39,30 @@ def optional(avro: Any) -> list[Any]:
 
 
 def record(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": field, "type": avro} for field, avro in fields.items()], **more}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": field, "type": avro} for field, avro in fields.items()],
+        **more,
+    }
 
 
 def envelope(columns: dict[str, Any], connector: str = "mysql", **more: Any) -> dict[str, Any]:
-    source = record("Source", {"connector": "string", "db": "string", "table": optional("string"), "ts_ms": "long"})
+    source = record(
+        "Source",
+        {"connector": "string", "db": "string", "table": optional("string"), "ts_ms": "long"},
+    )
     source["namespace"] = f"io.debezium.connector.{connector}"
     images = {"before": optional(record("Value", columns)), "after": optional("Value")}
-    return record("Envelope", {**images, "source": source, "op": "string", "ts_ms": optional("long"), **more})
+    return record(
+        "Envelope", {**images, "source": source, "op": "string", "ts_ms": optional("long"), **more}
+    )
 
 
 def registered(schema: Any) -> Any:
-    return Registry(url=URL).client.confluent.register_schema_full_response("tests", Schema(json.dumps(schema), "AVRO"))
+    return Registry(url=URL).client.confluent.register_schema_full_response(
+        "tests", Schema(json.dumps(schema), "AVRO")
+    )
 
 
 def number_of(schema: Any) -> int:
@@ -63,17 +75,33 @@ def avro(schema: Any, message: Any) -> bytes:
     return out.getvalue()
 
 
-def message(schema: Any, op: str, before: Any = None, after: Any = None, table: str = "parts", **more: Any) -> bytes:
+def message(
+    schema: Any, op: str, before: Any = None, after: Any = None, table: str = "parts", **more: Any
+) -> bytes:
     source = {"connector": "x", "db": "shop", "table": table, "ts_ms": 1_700_000_000_000}
-    message = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1_700_000_000_123, **more}
+    message = {
+        "before": before,
+        "after": after,
+        "source": source,
+        "op": op,
+        "ts_ms": 1_700_000_000_123,
+        **more,
+    }
     return framed(number_of(schema), avro(schema, message))
 
 
 PARTS = envelope({"id": "int", "name": optional("string")})
-POSTGRES = envelope({"id": "int", "name": optional("string"), "blob": optional("bytes")}, "postgresql")
+POSTGRES = envelope(
+    {"id": "int", "name": optional("string"), "blob": optional("bytes")}, "postgresql"
+)
 
 
-def decoder(ddl: str = "id INT, name STRING", key: tuple[str, ...] = ("id",), metadata: tuple[str, ...] = (), **options: Any) -> Any:
+def decoder(
+    ddl: str = "id INT, name STRING",
+    key: tuple[str, ...] = ("id",),
+    metadata: tuple[str, ...] = (),
+    **options: Any,
+) -> Any:
     return get_format(NAME, url=URL, **options).decoder(ddl, unique_key=key, metadata=metadata)
 
 
@@ -85,24 +113,39 @@ def test_an_id_in_a_header_takes_precedence_over_one_in_the_value() -> None:
     expected = [Change(C, (1, "fork"))]
     assert decoder().decode(None, framed_row) == expected
     for header in (b"\1" + uuid.UUID(guid).bytes, b"\0" + number.to_bytes(4, "big")):
-        assert decoder().decode(None, bare, [("__op", b"c"), ("__value_schema_id", header)]) == expected
-    assert decoder().upserts(None, framed_row, [("__key_schema_id", b"x")]) == [KeyedChange((1,), (1, "fork"))]
+        assert (
+            decoder().decode(None, bare, [("__op", b"c"), ("__value_schema_id", header)])
+            == expected
+        )
+    assert decoder().upserts(None, framed_row, [("__key_schema_id", b"x")]) == [
+        KeyedChange((1,), (1, "fork"))
+    ]
     with pytest.raises(MalformedMessageError):
         decoder().decode(None, framed_row, [("__value_schema_id", b"x")])
 
 
 def test_each_message_is_read_by_its_own_schema() -> None:
     wide = envelope(
-        {"name": {"type": "enum", "name": "Names", "symbols": ["fork", "knife"]}, "gone": "bytes", "id": "long", "price": "double"}
+        {
+            "name": {"type": "enum", "name": "Names", "symbols": ["fork", "knife"]},
+            "gone": "bytes",
+            "id": "long",
+            "price": "double",
+        }
     )
     narrow = envelope({"id": "int"})
     found = decoder("id INT, name STRING, price DOUBLE")
     first = message(PARTS, "c", None, {"id": 1, "name": "fork"})
     second = message(
-        wide, "u", {"id": 1, "name": "fork", "gone": b"", "price": 1.5}, {"id": 1, "name": "knife", "gone": b"x", "price": 2.5}
+        wide,
+        "u",
+        {"id": 1, "name": "fork", "gone": b"", "price": 1.5},
+        {"id": 1, "name": "knife", "gone": b"x", "price": 2.5},
     )
     third = message(narrow, "c", None, {"id": 2})
-    assert [found.decode(None, value)[-1].row for value in (first, second, third, second, first)] == [
+    assert [
+        found.decode(None, value)[-1].row for value in (first, second, third, second, first)
+    ] == [
         (1, "fork", None),
         (1, "knife", 2.5),
         (2, None, None),
@@ -113,7 +156,10 @@ def test_each_message_is_read_by_its_own_schema() -> None:
 
 def test_a_key_that_changes_is_a_delete_and_an_upsert() -> None:
     value = message(PARTS, "u", {"id": 1, "name": "fork"}, {"id": 2, "name": "fork"})
-    assert decoder().upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, "fork"))]
+    assert decoder().upserts(None, value) == [
+        KeyedChange((1,), None),
+        KeyedChange((2,), (2, "fork")),
+    ]
     value = message(PARTS, "u", {"id": 1, "name": "fork"}, {"id": 1, "name": "knife"})
     assert decoder().upserts(None, value) == [KeyedChange((1,), (1, "knife"))]
 
@@ -131,7 +177,9 @@ def test_the_placeholder_is_completed_from_the_message_or_the_state() -> None:
     whole = message(POSTGRES, "u", {"id": 1, "name": "fork", "blob": b"\1"}, after)
     assert decoder(ddl).upserts(None, whole) == [KeyedChange((1,), (1, "fork", b"\1"))]
     assert [change.row for change in decoder(ddl).decode(None, whole)] == [(1, "fork", b"\1")] * 2
-    assert decoder(ddl, unavailable_value_placeholder="other").upserts(None, without) == [KeyedChange((1,), (1, TOAST, TOAST.encode()))]
+    assert decoder(ddl, unavailable_value_placeholder="other").upserts(None, without) == [
+        KeyedChange((1,), (1, TOAST, TOAST.encode()))
+    ]
 
 
 def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it() -> None:
@@ -140,13 +188,41 @@ def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it() -> N
 
 
 def test_metadata_has_flinks_names() -> None:
-    names = ("ingestion-timestamp", "source.timestamp", "source.database", "source.schema", "source.table", "source.properties")
+    names = (
+        "ingestion-timestamp",
+        "source.timestamp",
+        "source.database",
+        "source.schema",
+        "source.table",
+        "source.properties",
+    )
     value = message(PARTS, "c", None, {"id": 1, "name": None})
     (change,) = decoder(metadata=names).decode(None, value)
-    properties = [["connector", "x"], ["db", "shop"], ["table", "parts"], ["ts_ms", "1700000000000"]]
-    assert change.metadata == (1_700_000_000_123_000, 1_700_000_000_000_000, "shop", None, "parts", properties)
-    bare = record("Bare", {"before": optional(record("Value", {"id": "int"})), "after": optional("Value"), "op": "string"})
-    (change,) = decoder(metadata=names).decode(None, framed(number_of(bare), avro(bare, {"before": None, "after": {"id": 1}, "op": "c"})))
+    properties = [
+        ["connector", "x"],
+        ["db", "shop"],
+        ["table", "parts"],
+        ["ts_ms", "1700000000000"],
+    ]
+    assert change.metadata == (
+        1_700_000_000_123_000,
+        1_700_000_000_000_000,
+        "shop",
+        None,
+        "parts",
+        properties,
+    )
+    bare = record(
+        "Bare",
+        {
+            "before": optional(record("Value", {"id": "int"})),
+            "after": optional("Value"),
+            "op": "string",
+        },
+    )
+    (change,) = decoder(metadata=names).decode(
+        None, framed(number_of(bare), avro(bare, {"before": None, "after": {"id": 1}, "op": "c"}))
+    )
     assert change.metadata == (None,) * 6
     with pytest.raises(SchemaError, match="has no metadata column 'schema'"):
         decoder(metadata=("schema",))
@@ -155,26 +231,49 @@ def test_metadata_has_flinks_names() -> None:
 @pytest.mark.parametrize("options", [{}, {"table_include": "parts"}], ids=["", "with a filter"])
 def test_damage_in_lazily_read_parts_raises_only_decode_errors(options: dict[str, str]) -> None:
     found = decoder(metadata=tuple(sorted(get_format(NAME).metadata)), **options)
-    value, draw = message(PARTS, "u", {"id": 1, "name": "fork"}, {"id": 1, "name": "knife"}), Random(5)
+    value, draw = (
+        message(PARTS, "u", {"id": 1, "name": "fork"}, {"id": 1, "name": "knife"}),
+        Random(5),
+    )
     for _ in range(1500):
         check_record(found, None, value[:5] + damaged(value[5:], draw))
 
 
 def test_a_filter_by_table() -> None:
     found = decoder(table_include="parts|tools", database_include="shop")
-    assert found.decode(None, message(PARTS, "c", None, {"id": 1, "name": None})) == [Change(C, (1, None))]
-    assert found.decode(None, message(PARTS, "c", None, {"id": 1, "name": None}, table="orders")) is Ignored.OTHER_TABLE
+    assert found.decode(None, message(PARTS, "c", None, {"id": 1, "name": None})) == [
+        Change(C, (1, None))
+    ]
+    assert (
+        found.decode(None, message(PARTS, "c", None, {"id": 1, "name": None}, table="orders"))
+        is Ignored.OTHER_TABLE
+    )
 
 
 def test_records_without_rows() -> None:
-    ddl = record("SchemaChangeValue", {"source": record("Source", {"db": "string"}), "databaseName": "string", "ddl": "string"})
-    mark = record("TransactionMetadataValue", {"status": "string", "id": "string", "event_count": optional("long")})
+    ddl = record(
+        "SchemaChangeValue",
+        {"source": record("Source", {"db": "string"}), "databaseName": "string", "ddl": "string"},
+    )
+    mark = record(
+        "TransactionMetadataValue",
+        {"status": "string", "id": "string", "event_count": optional("long")},
+    )
     beat = record("Heartbeat", {"ts_ms": "long"})
-    logical = envelope({"id": "int"}, "postgresql", message=optional(record("Message", {"prefix": "string", "content": "bytes"})))
+    logical = envelope(
+        {"id": "int"},
+        "postgresql",
+        message=optional(record("Message", {"prefix": "string", "content": "bytes"})),
+    )
     source = {"db": "shop"}
     values = {
-        Ignored.DDL: framed(number_of(ddl), avro(ddl, {"source": source, "databaseName": "shop", "ddl": "DROP TABLE x"})),
-        Ignored.TRANSACTION: framed(number_of(mark), avro(mark, {"status": "BEGIN", "id": "7", "event_count": None})),
+        Ignored.DDL: framed(
+            number_of(ddl),
+            avro(ddl, {"source": source, "databaseName": "shop", "ddl": "DROP TABLE x"}),
+        ),
+        Ignored.TRANSACTION: framed(
+            number_of(mark), avro(mark, {"status": "BEGIN", "id": "7", "event_count": None})
+        ),
         Ignored.HEARTBEAT: framed(number_of(beat), avro(beat, {"ts_ms": 1})),
         Ignored.TRUNCATE: message(PARTS, "t"),
         Ignored.MESSAGE: message(logical, "m", message={"prefix": "audit", "content": b"who"}),
@@ -183,7 +282,9 @@ def test_records_without_rows() -> None:
         assert decoder().decode(None, value) is reason
         assert decoder().upserts(None, value) is reason
     format = get_format(NAME, url=URL)
-    assert format.control_event(None, values[Ignored.DDL], Ignored.DDL) == ControlEvent(Ignored.DDL, "shop", None, None, "DROP TABLE x")
+    assert format.control_event(None, values[Ignored.DDL], Ignored.DDL) == ControlEvent(
+        Ignored.DDL, "shop", None, None, "DROP TABLE x"
+    )
     assert format.control_event(None, values[Ignored.TRUNCATE], Ignored.TRUNCATE).table == "parts"
     bare = values[Ignored.TRUNCATE][5:]
     assert format.control_event(None, bare, Ignored.TRUNCATE) == ControlEvent(Ignored.TRUNCATE)
@@ -194,7 +295,11 @@ def test_records_without_rows() -> None:
 
 
 def test_a_logical_message_is_a_control_event() -> None:
-    logical = envelope({"id": "int"}, "postgresql", message=optional(record("Message", {"prefix": "string", "content": "bytes"})))
+    logical = envelope(
+        {"id": "int"},
+        "postgresql",
+        message=optional(record("Message", {"prefix": "string", "content": "bytes"})),
+    )
     value = message(logical, "m", message={"prefix": "audit", "content": b"who"})
     event = get_format(NAME, url=URL).control_event(None, value, Ignored.MESSAGE)
     assert event.statement == '{"prefix":"audit","content":"who"}'
@@ -203,9 +308,13 @@ def test_a_logical_message_is_a_control_event() -> None:
 def test_a_schema_that_is_not_an_envelope_is_an_error() -> None:
     text = number_of("string")
     strange = record("Envelope", {"before": "string", "after": "string", "op": "string"})
-    with pytest.raises(WriterSchemaError, match=f"schema {text}: its writer's schema is not a record"):
+    with pytest.raises(
+        WriterSchemaError, match=f"schema {text}: its writer's schema is not a record"
+    ):
         decoder().decode(None, framed(text, b"\2x"))
-    with pytest.raises(WriterSchemaError, match=r"`\$.before` is not a record in its writer's schema"):
+    with pytest.raises(
+        WriterSchemaError, match=r"`\$.before` is not a record in its writer's schema"
+    ):
         decoder().decode(None, framed(number_of(strange), b"\2x\2x\2c"))
 
 
@@ -217,7 +326,8 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message() -> None:
         assert ("Ada-Lovelace" in str(caught.value)) is shown
 
 
-# -------------------------------------------------------------------------------------------------------------- writing
+# --------------------------------------------------------------------------------------------------
+# writing
 
 DDL = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP(3), tags ARRAY<STRING>"
 OLD, NEW = (1, "fork", "2.50", 1_500_000, ["a", None]), (1, "knife", None, None, None)
@@ -256,11 +366,18 @@ def test_the_schema_is_flinks_and_registered_under_the_subject() -> None:
 
 def test_a_key_is_written_if_it_has_a_subject() -> None:
     format = written(key_subject="rows-key")
-    key, value = format.encoder("id INT NOT NULL, name STRING, part INT", unique_key=["part", "id"]).encode(C, (1, "x", 7))
+    key, value = format.encoder(
+        "id INT NOT NULL, name STRING, part INT", unique_key=["part", "id"]
+    ).encode(C, (1, "x", 7))
     number = int.from_bytes(key[1:5], "big")
     schema = json.loads(Registry(url=URL).client.confluent.get_schema(number).schema_str)
-    assert fastavro.schemaless_reader(BytesIO(key[5:]), fastavro.parse_schema(schema), None) == {"part": 7, "id": 1}
-    assert format.decoder("id INT, name STRING, part INT").decode(key, value) == [Change(C, (1, "x", 7))]
+    assert fastavro.schemaless_reader(BytesIO(key[5:]), fastavro.parse_schema(schema), None) == {
+        "part": 7,
+        "id": 1,
+    }
+    assert format.decoder("id INT, name STRING, part INT").decode(key, value) == [
+        Change(C, (1, "x", 7))
+    ]
 
 
 def test_a_topic_has_its_subjects() -> None:
@@ -268,14 +385,23 @@ def test_a_topic_has_its_subjects() -> None:
     assert (format.subject, format.key_subject) == ("orders-value", "orders-key")
     assert written(key_subject="k").for_topic("orders") == written(key_subject="k")
     upsert = get_format("upsert-kafka").for_topic("orders")
-    assert (upsert.key_avro_confluent_subject, upsert.value_avro_confluent_subject) == ("orders-key", "orders-value")
+    assert (upsert.key_avro_confluent_subject, upsert.value_avro_confluent_subject) == (
+        "orders-key",
+        "orders-value",
+    )
 
 
 def test_without_auto_registration_the_schema_must_be_registered() -> None:
     with pytest.raises(SchemaRegistryError, match="does not have the schema under strict-value"):
-        written(subject="strict-value", auto_register_schemas=False).encoder("id INT").encode(C, (1,))
+        written(subject="strict-value", auto_register_schemas=False).encoder("id INT").encode(
+            C, (1,)
+        )
     written(subject="strict-value").encoder("id INT").encode(C, (1,))
-    _, value = written(subject="strict-value", auto_register_schemas="false").encoder("id INT").encode(C, (1,))
+    _, value = (
+        written(subject="strict-value", auto_register_schemas="false")
+        .encoder("id INT")
+        .encode(C, (1,))
+    )
     assert decoder("id INT").decode(None, value) == [Change(C, (1,))]
 
 
@@ -287,7 +413,9 @@ def test_without_auto_registration_the_schema_must_be_registered() -> None:
         ({"table_include": "x"}, "rows do not contain their table's name"),
     ],
 )
-def test_a_value_that_cannot_be_written_is_an_error_with_the_reason(options: dict[str, Any], text: str) -> None:
+def test_a_value_that_cannot_be_written_is_an_error_with_the_reason(
+    options: dict[str, Any], text: str
+) -> None:
     with pytest.raises(FormatOptionError, match=text):
         written(**options).encoder("id INT")
 
@@ -300,7 +428,11 @@ def test_a_value_that_would_be_read_back_differently_is_refused() -> None:
 
 
 def test_a_connector_that_writes_cells_is_named() -> None:
-    cell = {"type": "record", "name": "Cell", "fields": [{"name": "value", "type": "string"}, {"name": "set", "type": "boolean"}]}
+    cell = {
+        "type": "record",
+        "name": "Cell",
+        "fields": [{"name": "value", "type": "string"}, {"name": "set", "type": "boolean"}],
+    }
     schema = envelope({"id": cell, "name": optional("string")}, "cassandra")
     value = message(schema, "c", None, {"id": {"value": "1", "set": True}, "name": None})
     with pytest.raises(MalformedMessageError, match="the connector cassandra writes cells"):

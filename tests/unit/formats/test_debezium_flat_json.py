@@ -1,4 +1,4 @@
-"""debezium-flat-json's own rules: all forms of keys, schema blocks, added fields, deletes, tables without a key."""
+"""debezium-flat-json rules: all key forms, schema blocks, added fields, deletes, keyless tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,27 @@ import pytest
 
 from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import (
+    FormatOptionError,
+    MalformedMessageError,
+    MissingBeforeImageError,
+    PartialImageError,
+    SchemaError,
+)
 from cdc_formats.events import ControlEvent, KeyedChange
-from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT, UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
+from cdc_formats.formats.debezium.envelope import (
+    SCHEMAS_KEPT,
+    UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER,
+)
 
 FLAT = get_format("debezium-flat-json")
-DECIMAL = {"type": "bytes", "optional": False, "name": "org.apache.kafka.connect.data.Decimal", "version": 1, "parameters": {"scale": "2"}}
+DECIMAL = {
+    "type": "bytes",
+    "optional": False,
+    "name": "org.apache.kafka.connect.data.Decimal",
+    "version": 1,
+    "parameters": {"scale": "2"},
+}
 
 
 def line(value: Any) -> bytes:
@@ -22,10 +37,16 @@ def line(value: Any) -> bytes:
 
 
 def block(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(fields), "optional": False, "name": "shop.orders.Value"}
+    return {
+        "type": "struct",
+        "fields": list(fields),
+        "optional": False,
+        "name": "shop.orders.Value",
+    }
 
 
-# ------------------------------------------------------------------------------------------------------------- added fields
+# --------------------------------------------------------------------------------------------------
+# added fields
 
 ADDED = {
     "op": "u", "ts_ms": 5, "source_ts_ms": 3, "db": "shop", "schema": "public", "table": "orders", "lsn": 77, "deleted": "false"
@@ -36,14 +57,33 @@ ADDED = {
 def test_added_fields_are_metadata_without_their_prefix(prefix: str) -> None:
     format = get_format("debezium-flat-json", add_fields_prefix=prefix)
     row = {"id": 1, **{prefix + name: value for name, value in ADDED.items()}, "__deleted": "false"}
-    names = ["op", "ingestion-timestamp", "source.timestamp", "source.database", "source.schema", "source.table"]
+    names = [
+        "op",
+        "ingestion-timestamp",
+        "source.timestamp",
+        "source.database",
+        "source.schema",
+        "source.table",
+    ]
     (change,) = format.decoder("id INT", unique_key=["id"], metadata=names).decode(None, line(row))
-    assert change == Change(RowKind.UPDATE_AFTER, (1,), ("u", 5000, 3000, "shop", "public", "orders"))
+    assert change == Change(
+        RowKind.UPDATE_AFTER, (1,), ("u", 5000, 3000, "shop", "public", "orders")
+    )
 
 
 def test_all_added_fields_are_in_one_map_without_other_columns() -> None:
-    row = {"id": 1, "_x": 2, "__op": "c", "__file": "binlog.3", "__pos": 154, "__gtid": None, "__deleted": "false"}
-    (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=["source.properties"]).decode(None, line(row))
+    row = {
+        "id": 1,
+        "_x": 2,
+        "__op": "c",
+        "__file": "binlog.3",
+        "__pos": 154,
+        "__gtid": None,
+        "__deleted": "false",
+    }
+    (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=["source.properties"]).decode(
+        None, line(row)
+    )
     assert change.metadata == ([["file", "binlog.3"], ["gtid", None], ["op", "c"], ["pos", "154"]],)
 
 
@@ -61,7 +101,9 @@ def test_a_delete_by_key_has_no_metadata() -> None:
 
 
 def test_an_added_field_can_also_be_a_column() -> None:
-    (change,) = FLAT.decoder("id INT, __lsn BIGINT", unique_key=["id"]).decode(None, b'{"id": 1, "__lsn": 24023128}')
+    (change,) = FLAT.decoder("id INT, __lsn BIGINT", unique_key=["id"]).decode(
+        None, b'{"id": 1, "__lsn": 24023128}'
+    )
     assert change.row == (1, 24023128)
 
 
@@ -70,51 +112,88 @@ def test_an_empty_prefix_is_refused() -> None:
         get_format("debezium-flat-json", add_fields_prefix="")
 
 
-@pytest.mark.parametrize(("op", "kind"), [("c", "+I"), ("r", "+I"), ("u", "+U"), (None, "+U"), ("d", "-D")])
+@pytest.mark.parametrize(
+    ("op", "kind"), [("c", "+I"), ("r", "+I"), ("u", "+U"), (None, "+U"), ("d", "-D")]
+)
 def test_the_operation_decides_the_row_kind(op: str | None, kind: str) -> None:
-    (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(None, line({"id": 1, **({"__op": op} if op else {})}))
+    (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(
+        None, line({"id": 1, **({"__op": op} if op else {})})
+    )
     assert change.kind.short_string == kind
 
 
 def test_a_truncate_is_reported() -> None:
-    assert FLAT.decoder("id INT", unique_key=["id"]).decode(None, b'{"__op": "t"}') is Ignored.TRUNCATE
-    assert FLAT.control_event(None, b'{"__op": "t"}', Ignored.TRUNCATE) == ControlEvent(Ignored.TRUNCATE)
+    assert (
+        FLAT.decoder("id INT", unique_key=["id"]).decode(None, b'{"__op": "t"}') is Ignored.TRUNCATE
+    )
+    assert FLAT.control_event(None, b'{"__op": "t"}', Ignored.TRUNCATE) == ControlEvent(
+        Ignored.TRUNCATE
+    )
 
 
 @pytest.mark.parametrize(("table", "expected"), [("orders", 1), ("orders_2", None)])
 def test_tables_are_filtered_by_the_added_field(table: str, expected: int | None) -> None:
     format = get_format("debezium-flat-json", table_include="orders", database_include="shop")
-    result = format.decoder("id INT", unique_key=["id"]).decode(None, line({"id": 1, "__table": table, "__db": "shop"}))
-    assert result is Ignored.OTHER_TABLE if expected is None else result == [Change(RowKind.UPDATE_AFTER, (1,))]
+    result = format.decoder("id INT", unique_key=["id"]).decode(
+        None, line({"id": 1, "__table": table, "__db": "shop"})
+    )
+    assert (
+        result is Ignored.OTHER_TABLE
+        if expected is None
+        else result == [Change(RowKind.UPDATE_AFTER, (1,))]
+    )
 
 
 @pytest.mark.parametrize("field", ["__table", "__source_table"])
 def test_another_table_may_lack_the_schema_block(field: str) -> None:
-    decoder = get_format("debezium-flat-json", table_include="orders", schema_include=True).decoder("id INT", unique_key=["id"])
+    decoder = get_format("debezium-flat-json", table_include="orders", schema_include=True).decoder(
+        "id INT", unique_key=["id"]
+    )
     assert decoder.decode(None, line({"id": 1, field: "orders_2"})) is Ignored.OTHER_TABLE
     with pytest.raises(MalformedMessageError, match="no schema block"):
         decoder.decode(None, line({"id": 1, field: "orders"}))
 
 
-# ------------------------------------------------------------------------------------------------------------------ deletes
+# --------------------------------------------------------------------------------------------------
+# deletes
 
 DELETES = [
     pytest.param(b'{"id": 1}', None, id="a tombstone"),
     pytest.param(b'{"id": 1}', b"null", id="JSON's null"),
     pytest.param(b'{"id": 1}', b'{"schema": null, "payload": null}', id="a payload of null"),
-    pytest.param(b'{"id": 1}', line({"schema": block(), "payload": None}), id="a payload of null in a schema block"),
+    pytest.param(
+        b'{"id": 1}',
+        line({"schema": block(), "payload": None}),
+        id="a payload of null in a schema block",
+    ),
     pytest.param(b"1", b"null", id="the bare value of a key"),
-    pytest.param(line({"schema": {"type": "int32"}, "payload": 1}), None, id="the bare value of a key in a schema block"),
-    pytest.param(line({"schema": None, "payload": {"id": 1}}), None, id="a key in an empty schema block"),
-    pytest.param(None, b'{"id": 1, "name": null, "__deleted": "true"}', id="rewritten, the key alone"),
+    pytest.param(
+        line({"schema": {"type": "int32"}, "payload": 1}),
+        None,
+        id="the bare value of a key in a schema block",
+    ),
+    pytest.param(
+        line({"schema": None, "payload": {"id": 1}}), None, id="a key in an empty schema block"
+    ),
+    pytest.param(
+        None, b'{"id": 1, "name": null, "__deleted": "true"}', id="rewritten, the key alone"
+    ),
     pytest.param(None, b'{"id": 1, "name": null, "__deleted": true}', id="rewritten, as a boolean"),
-    pytest.param(None, line({"schema": block({"type": "int32", "field": "id"}), "payload": {"id": 1, "__op": "d"}}), id="by __op"),
+    pytest.param(
+        None,
+        line(
+            {"schema": block({"type": "int32", "field": "id"}), "payload": {"id": 1, "__op": "d"}}
+        ),
+        id="by __op",
+    ),
 ]
 
 
 def test_a_deleted_key_has_the_text_that_the_row_has() -> None:
     decoder = get_format("debezium-flat-json").decoder("id STRING", unique_key=["id"])
-    (upsert,), (delete,) = (decoder.upserts(b'{"id": 1e2}', value) for value in (b'{"id": 1e2}', None))
+    (upsert,), (delete,) = (
+        decoder.upserts(b'{"id": 1e2}', value) for value in (b'{"id": 1e2}', None)
+    )
     assert upsert.key == delete.key == ("1e2",)
 
 
@@ -127,11 +206,18 @@ def test_deletes_in_all_their_forms(key: bytes | None, value: bytes | None) -> N
 
 def test_a_rewritten_delete_has_its_row() -> None:
     row = b'{"id": 1, "name": "bike", "__deleted": "true"}'
-    assert FLAT.decoder("id INT, name STRING", unique_key=["id"]).decode(None, row) == [Change(RowKind.DELETE, (1, "bike"))]
+    assert FLAT.decoder("id INT, name STRING", unique_key=["id"]).decode(None, row) == [
+        Change(RowKind.DELETE, (1, "bike"))
+    ]
 
 
 def test_a_key_is_read_by_its_own_schema_block() -> None:
-    key = line({"schema": block({**DECIMAL, "field": "price"}, {"type": "int32", "field": "id"}), "payload": {"price": "AQ==", "id": 7}})
+    key = line(
+        {
+            "schema": block({**DECIMAL, "field": "price"}, {"type": "int32", "field": "id"}),
+            "payload": {"price": "AQ==", "id": 7},
+        }
+    )
     decoder = FLAT.decoder("id INT, price DECIMAL(10,2)", unique_key=["price", "id"])
     for _ in range(2):  # the second time the block is cached
         assert decoder.upserts(key, None) == [KeyedChange(("0.01", 7), None)]
@@ -139,25 +225,36 @@ def test_a_key_is_read_by_its_own_schema_block() -> None:
 
 @pytest.mark.parametrize("decimals", ["string", "double", None, "precise"])
 @pytest.mark.parametrize(("mode", "written"), [("precise", "AP//////////"), ("long", -1)])
-def test_an_unsigned_key_is_read_alike_in_key_and_row(decimals: str | None, mode: str, written: Any) -> None:
-    format = get_format("debezium-flat-json", decimal_handling_mode=decimals, bigint_unsigned_handling_mode=mode)
+def test_an_unsigned_key_is_read_alike_in_key_and_row(
+    decimals: str | None, mode: str, written: Any
+) -> None:
+    format = get_format(
+        "debezium-flat-json", decimal_handling_mode=decimals, bigint_unsigned_handling_mode=mode
+    )
     decoder = format.decoder("id DECIMAL(20,0), n INT", unique_key=["id"])
     most = str(2**64 - 1)
-    assert decoder.upserts(line({"id": written}), line({"id": written, "n": 1})) == [KeyedChange((most,), (most, 1))]
+    assert decoder.upserts(line({"id": written}), line({"id": written, "n": 1})) == [
+        KeyedChange((most,), (most, 1))
+    ]
     assert decoder.upserts(line({"id": written}), None) == [KeyedChange((most,), None)]
     kind = {"type": "int64"} if mode == "long" else {**DECIMAL, "parameters": {"scale": "0"}}
     fields = block({**kind, "field": "id"}, {"type": "int32", "field": "n"})
     key = line({"schema": fields, "payload": {"id": written}})
-    assert decoder.upserts(key, line({"schema": fields, "payload": {"id": written, "n": 1}})) == [KeyedChange((most,), (most, 1))]
+    assert decoder.upserts(key, line({"schema": fields, "payload": {"id": written, "n": 1}})) == [
+        KeyedChange((most,), (most, 1))
+    ]
     assert decoder.upserts(key, None) == [KeyedChange((most,), None)]
 
 
 def test_a_bare_key_is_read_as_declared() -> None:
     format = get_format("debezium-flat-json", decimal_handling_mode="precise", schema_include=False)
-    assert format.decoder("price DECIMAL(10,2)", unique_key=["price"]).upserts(b'{"price": "AQ=="}', None) == [KeyedChange(("0.01",), None)]
+    assert format.decoder("price DECIMAL(10,2)", unique_key=["price"]).upserts(
+        b'{"price": "AQ=="}', None
+    ) == [KeyedChange(("0.01",), None)]
 
 
-# ------------------------------------------------------------------------------------------------------------- schema blocks
+# --------------------------------------------------------------------------------------------------
+# schema blocks
 
 
 def test_columns_are_read_by_the_schema_block() -> None:
@@ -165,7 +262,9 @@ def test_columns_are_read_by_the_schema_block() -> None:
     value = {"schema": block({"type": "int32", "field": "id"}, {**DECIMAL, "field": "price"}, at)}
     decoder = FLAT.decoder("id INT, price DECIMAL(10,2), at TIMESTAMP_NTZ", unique_key=["id"])
     for price in ("AQ==", "Ag=="):
-        (change,) = decoder.decode(None, line({**value, "payload": {"id": 1, "price": price, "at": 1_000_001}}))
+        (change,) = decoder.decode(
+            None, line({**value, "payload": {"id": 1, "price": price, "at": 1_000_001}})
+        )
         assert change.row == (1, f"0.0{1 if price == 'AQ==' else 2}", 1_000_001)
 
 
@@ -178,12 +277,19 @@ def test_columns_are_read_by_the_schema_block() -> None:
     ],
 )
 def test_columns_named_schema_and_payload_are_columns(row: dict[str, Any]) -> None:
-    (change,) = FLAT.decoder("schema STRING, payload STRING", unique_key=["schema"]).decode(None, line(row))
-    assert change.row == tuple(text if text is None or isinstance(text, str) else '{"type":"struct"}' for text in list(row.values())[-2:])
+    (change,) = FLAT.decoder("schema STRING, payload STRING", unique_key=["schema"]).decode(
+        None, line(row)
+    )
+    assert change.row == tuple(
+        text if text is None or isinstance(text, str) else '{"type":"struct"}'
+        for text in list(row.values())[-2:]
+    )
 
 
 def test_a_schema_that_is_not_an_object_is_ignored() -> None:
-    (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(None, b'{"schema": null, "payload": {"id": 1}}')
+    (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(
+        None, b'{"schema": null, "payload": {"id": 1}}'
+    )
     assert change.row == (1,)
 
 
@@ -191,11 +297,16 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     decoder = FLAT.decoder("id INT", unique_key=["id"])
     for number in [*range(SCHEMAS_KEPT + 2), 0]:
         schema = {**block({"type": "int32", "field": "id"}), "version": number}
-        assert decoder.upserts(None, line({"schema": schema, "payload": {"id": number}}))[0].key == (number,)
-        assert decoder.upserts(line({"schema": schema, "payload": {"id": number}}), None)[0].key == (number,)
+        assert decoder.upserts(None, line({"schema": schema, "payload": {"id": number}}))[
+            0
+        ].key == (number,)
+        assert decoder.upserts(line({"schema": schema, "payload": {"id": number}}), None)[
+            0
+        ].key == (number,)
 
 
-# -------------------------------------------------------------------------------------------------------------- placeholders
+# --------------------------------------------------------------------------------------------------
+# placeholders
 
 
 @pytest.mark.parametrize("added", [{}, {"__connector": "postgresql"}])
@@ -214,10 +325,14 @@ def test_an_unchanged_toast_value_is_absent(added: dict[str, str], wrapped: bool
 def test_the_placeholder_is_plain_text_in_messages_of_mysql(name: str, wrapped: bool) -> None:
     row = {"id": 1, "body": PLACEHOLDER, name: "mysql"}
     value = line({"schema": block(), "payload": row} if wrapped else row)
-    assert FLAT.decoder("id INT, body STRING", unique_key=["id"]).decode(None, value)[0].row == (1, PLACEHOLDER)
+    assert FLAT.decoder("id INT, body STRING", unique_key=["id"]).decode(None, value)[0].row == (
+        1,
+        PLACEHOLDER,
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- without a key
+# --------------------------------------------------------------------------------------------------
+# without a key
 
 KEYLESS = get_format("debezium-flat-json", keyless=True)
 
@@ -235,10 +350,16 @@ def test_a_table_without_a_key_must_be_declared() -> None:
 def test_a_table_without_a_key_has_inserts_and_deletes() -> None:
     decoder = KEYLESS.decoder("a INT")
     assert decoder.decode(None, b'{"a": 1, "__op": "c"}') == [Change(RowKind.INSERT, (1,))]
-    assert decoder.decode(None, b'{"a": 1, "__op": "d", "__deleted": "true"}') == [Change(RowKind.DELETE, (1,))]
+    assert decoder.decode(None, b'{"a": 1, "__op": "d", "__deleted": "true"}') == [
+        Change(RowKind.DELETE, (1,))
+    ]
     assert decoder.decode(None, None) is Ignored.TOMBSTONE
     with pytest.raises(
-        MissingBeforeImageError, match=r"does not identify the row that it replaces.*set the columns that identify rows as primary_key"
+        MissingBeforeImageError,
+        match=(
+            r"does not identify the row that it replaces.*set the columns that identify rows as "
+            r"primary_key"
+        ),
     ):
         decoder.decode(None, b'{"a": 1, "__op": "u"}')
 
@@ -249,7 +370,8 @@ def test_a_declared_key_makes_updates_of_a_table_without_a_key_readable() -> Non
     assert decoder.upserts(None, None) is Ignored.TOMBSTONE
 
 
-# -------------------------------------------------------------------------------------------------------------- writing
+# --------------------------------------------------------------------------------------------------
+# writing
 
 
 @pytest.mark.parametrize(
@@ -261,15 +383,23 @@ def test_a_declared_key_makes_updates_of_a_table_without_a_key_readable() -> Non
         (RowKind.DELETE, (b'{"id":1}', None)),
     ],
 )
-def test_rows_are_written_with_their_operation_and_deletes_as_tombstones(kind: RowKind, expected: Any) -> None:
-    assert FLAT.encoder("id INT, name STRING", unique_key=["id"]).encode(kind, (1, "bike")) == expected
+def test_rows_are_written_with_their_operation_and_deletes_as_tombstones(
+    kind: RowKind, expected: Any
+) -> None:
+    assert (
+        FLAT.encoder("id INT, name STRING", unique_key=["id"]).encode(kind, (1, "bike")) == expected
+    )
 
 
 def test_schema_blocks_are_written_if_configured() -> None:
     format = get_format("debezium-flat-json", schema_include=True)
     columns = "price DECIMAL(10,2), at TIMESTAMP_NTZ(6)"
     key, value = format.encoder(columns, unique_key=["price"]).encode(RowKind.INSERT, ("3.10", 5))
-    assert [field["field"] for field in json.loads(value)["schema"]["fields"]] == ["price", "at", "__op"]
+    assert [field["field"] for field in json.loads(value)["schema"]["fields"]] == [
+        "price",
+        "at",
+        "__op",
+    ]
     decoder = format.decoder(columns, unique_key=["price"])
     assert decoder.decode(key, value) == [Change(RowKind.INSERT, ("3.10", 5))]
     assert decoder.upserts(key, None) == [KeyedChange(("3.10",), None)]
@@ -277,8 +407,13 @@ def test_schema_blocks_are_written_if_configured() -> None:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"keyless": True}, "cannot be written with keyless=True"), ({"table_include": "a"}, "cannot be written with table_include")],
+    [
+        ({"keyless": True}, "cannot be written with keyless=True"),
+        ({"table_include": "a"}, "cannot be written with table_include"),
+    ],
 )
-def test_values_that_could_not_be_read_back_are_refused(options: dict[str, Any], reason: str) -> None:
+def test_values_that_could_not_be_read_back_are_refused(
+    options: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(FormatOptionError, match=reason):
         get_format("debezium-flat-json", **options).encoder("id INT", unique_key=["id"])

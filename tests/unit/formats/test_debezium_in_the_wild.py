@@ -1,4 +1,4 @@
-"""debezium-json messages without recordings: SQL Server, Oracle, and further PostgreSQL messages. The shapes come from Debezium's
+"""Unrecorded debezium-json messages of SQL Server, Oracle and PostgreSQL, in shapes from Debezium's
 documentation, with and without a schema block."""
 
 from __future__ import annotations
@@ -36,40 +36,74 @@ POSTGRES = {
 
 
 def line(op: str, source: dict[str, Any], before: Any, after: Any, schema: Any = None) -> bytes:
-    value = {"before": before, "after": after, "source": source, "transaction": None, "op": op, "ts_ms": NOON * 1000 + 345}
+    value = {
+        "before": before,
+        "after": after,
+        "source": source,
+        "transaction": None,
+        "op": op,
+        "ts_ms": NOON * 1000 + 345,
+    }
     return json.dumps(value if schema is None else {"schema": schema, "payload": value}).encode()
 
 
 def envelope(*fields: dict[str, Any]) -> dict[str, Any]:
     row = {"type": "struct", "fields": list(fields), "optional": True, "name": "shop.orders.Value"}
-    return {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}], "name": "shop.orders.Envelope"}
+    return {
+        "type": "struct",
+        "fields": [{**row, "field": "before"}, {**row, "field": "after"}],
+        "name": "shop.orders.Envelope",
+    }
 
 
 def unscaled(number: int) -> str:
-    return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)).decode()
+    return base64.b64encode(
+        number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+    ).decode()
 
 
 Case = tuple[str, Any, Any, dict[str, Any], dict[str, Any]]
 
 
 def cases(*rows: tuple[Any, ...]) -> list[Any]:
-    """(id, declared type, value, canonical value, the field's schema, options for messages without a schema block)."""
+    """Return pytest parameters with ids from the rows.
+
+    A row is (id, declared type, value, canonical value, the field's schema, options for messages
+    without a schema block).
+    """
     return [pytest.param(*row[1:], id=row[0]) for row in rows]
 
 
 def named(kind: str, name: str, **parameters: str) -> dict[str, Any]:
-    return {"type": kind, "optional": True, "name": name, "version": 1, **({"parameters": parameters} if parameters else {})}
+    return {
+        "type": kind,
+        "optional": True,
+        "name": name,
+        "version": 1,
+        **({"parameters": parameters} if parameters else {}),
+    }
 
 
 def array(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "optional": True, "items": items}
 
 
-def check(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any], source: dict[str, Any]) -> None:
+def check(
+    sql_type: str,
+    value: Any,
+    expected: Any,
+    field: dict[str, Any],
+    options: dict[str, Any],
+    source: dict[str, Any],
+) -> None:
     row = {"id": 1, "v": value}
-    described = line("c", source, None, row, envelope({"type": "int32", "field": "id"}, {**field, "field": "v"}))
+    described = line(
+        "c", source, None, row, envelope({"type": "int32", "field": "id"}, {**field, "field": "v"})
+    )
     for message, chosen in ((described, {}), (line("c", source, None, row), options)):
-        decoder = get_format("debezium-json", **chosen).decoder(f"id INT, v {sql_type}", unique_key=["id"])
+        decoder = get_format("debezium-json", **chosen).decoder(
+            f"id INT, v {sql_type}", unique_key=["id"]
+        )
         assert decoder.decode(None, message) == [Change(RowKind.INSERT, (1, expected))]
 
 
@@ -80,7 +114,8 @@ ZONED = named("string", TIME + "ZonedTimestamp")
 DURATION = named("int64", TIME + "MicroDuration")
 UUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 
-# --------------------------------------------------------------------------------------------------------------- SQL Server
+# --------------------------------------------------------------------------------------------------
+# SQL Server
 
 
 @pytest.mark.parametrize(
@@ -102,14 +137,24 @@ UUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
         ("xml", "STRING", "<a/>", "<a/>", named("string", "io.debezium.data.Xml"), {}),
     ),
 )  # fmt: skip
-def test_sql_servers_types(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]) -> None:
+def test_sql_servers_types(
+    sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]
+) -> None:
     check(sql_type, value, expected, field, options, SQL_SERVER)
 
 
 def test_sql_servers_source_is_metadata() -> None:
-    names = ["source.database", "source.schema", "source.table", "source.timestamp", "source.properties"]
+    names = [
+        "source.database",
+        "source.schema",
+        "source.table",
+        "source.timestamp",
+        "source.properties",
+    ]
     decoder = get_format("debezium-json").decoder("id INT", metadata=names)
-    (change,) = decoder.decode(None, line("r", {**SQL_SERVER, "snapshot": "first", "change_lsn": None}, None, {"id": 1}))
+    (change,) = decoder.decode(
+        None, line("r", {**SQL_SERVER, "snapshot": "first", "change_lsn": None}, None, {"id": 1})
+    )
     *plain, properties = change.metadata
     assert plain == ["shop", "dbo", "orders", NOON_US]
     assert {name: value for name, value in properties if "lsn" in name or "serial" in name} == {
@@ -122,11 +167,17 @@ def test_sql_servers_source_is_metadata() -> None:
 def test_sql_servers_updates_and_deletes_have_whole_rows() -> None:
     decoder = get_format("debezium-json").decoder("id INT, name STRING")
     old, new = {"id": 1, "name": "scooter"}, {"id": 1, "name": "bike"}
-    assert [change.row for change in decoder.decode(None, line("u", SQL_SERVER, old, new))] == [(1, "scooter"), (1, "bike")]
-    assert decoder.decode(None, line("d", SQL_SERVER, old, None)) == [Change(RowKind.DELETE, (1, "scooter"))]
+    assert [change.row for change in decoder.decode(None, line("u", SQL_SERVER, old, new))] == [
+        (1, "scooter"),
+        (1, "bike"),
+    ]
+    assert decoder.decode(None, line("d", SQL_SERVER, old, None)) == [
+        Change(RowKind.DELETE, (1, "scooter"))
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------------- Oracle
+# --------------------------------------------------------------------------------------------------
+# Oracle
 
 VARIABLE = named("struct", "io.debezium.data.VariableScaleDecimal")
 
@@ -154,26 +205,50 @@ VARIABLE = named("struct", "io.debezium.data.VariableScaleDecimal")
         ("ROWID", "STRING", "AAAShjAAHAAAAAMAAA", "AAAShjAAHAAAAAMAAA", {"type": "string"}, {}),
     ),
 )  # fmt: skip
-def test_oracles_types(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any] | None) -> None:
-    if options is None:  # without a schema block the scale is the declared one, and a DECIMAL has no negative one
+def test_oracles_types(
+    sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any] | None
+) -> None:
+    if (
+        options is None
+    ):  # without a schema block the scale is the declared one, and a DECIMAL has no negative one
         options = PRECISE
         expected_bare = "15"
         bare = line("c", ORACLE, None, {"id": 1, "v": value})
-        (change,) = get_format("debezium-json", **options).decoder(f"id INT, v {sql_type}").decode(None, bare)
+        (change,) = (
+            get_format("debezium-json", **options)
+            .decoder(f"id INT, v {sql_type}")
+            .decode(None, bare)
+        )
         assert change.row == (1, expected_bare)
-        described = line("c", ORACLE, None, {"id": 1, "v": value}, envelope({"type": "int32", "field": "id"}, {**field, "field": "v"}))
-        assert get_format("debezium-json").decoder(f"id INT, v {sql_type}").decode(None, described)[0].row == (1, expected)
+        described = line(
+            "c",
+            ORACLE,
+            None,
+            {"id": 1, "v": value},
+            envelope({"type": "int32", "field": "id"}, {**field, "field": "v"}),
+        )
+        assert get_format("debezium-json").decoder(f"id INT, v {sql_type}").decode(None, described)[
+            0
+        ].row == (1, expected)
         return
     check(sql_type, value, expected, field, options, ORACLE)
 
 
 def test_a_key_of_oracles_number_is_a_decimal() -> None:
-    decoder = get_format("debezium-json").decoder("ID DECIMAL(38,0), NAME STRING", unique_key=["ID"])
+    decoder = get_format("debezium-json").decoder(
+        "ID DECIMAL(38,0), NAME STRING", unique_key=["ID"]
+    )
     old, new = ({"ID": {"scale": 0, "value": unscaled(key)}, "NAME": "x"} for key in (1001, 1002))
-    assert decoder.upserts(None, line("u", ORACLE, old, new)) == [KeyedChange(("1001",), None), KeyedChange(("1002",), ("1002", "x"))]
+    assert decoder.upserts(None, line("u", ORACLE, old, new)) == [
+        KeyedChange(("1001",), None),
+        KeyedChange(("1002",), ("1002", "x")),
+    ]
 
 
-@pytest.mark.parametrize(("sql_type", "value"), [("STRING", PLACEHOLDER), ("BINARY", base64.b64encode(PLACEHOLDER.encode()).decode())])
+@pytest.mark.parametrize(
+    ("sql_type", "value"),
+    [("STRING", PLACEHOLDER), ("BINARY", base64.b64encode(PLACEHOLDER.encode()).decode())],
+)
 def test_a_lob_of_oracles_that_did_not_change_is_completed(sql_type: str, value: str) -> None:
     decoder = get_format("debezium-json").decoder(f"ID INT, BODY {sql_type}", unique_key=["ID"])
     message = line("u", ORACLE, {"ID": 1, "BODY": value}, {"ID": 1, "BODY": value})
@@ -185,15 +260,25 @@ def test_a_lob_of_oracles_that_did_not_change_is_completed(sql_type: str, value:
 def test_oracles_truncate_and_schema_change_have_no_rows() -> None:
     decoder = get_format("debezium-json").decoder("ID INT")
     assert decoder.decode(None, line("t", ORACLE, None, None)) is Ignored.TRUNCATE
-    change = {"source": ORACLE, "ts_ms": 1, "databaseName": "ORCLPDB1", "schemaName": "SHOP", "ddl": "ALTER TABLE ...", "tableChanges": []}
+    change = {
+        "source": ORACLE,
+        "ts_ms": 1,
+        "databaseName": "ORCLPDB1",
+        "schemaName": "SHOP",
+        "ddl": "ALTER TABLE ...",
+        "tableChanges": [],
+    }
     assert decoder.decode(None, json.dumps(change).encode()) is Ignored.DDL
 
 
-# --------------------------------------------------------------------------------------------------------------- PostgreSQL
+# --------------------------------------------------------------------------------------------------
+# PostgreSQL
 
 
 def test_the_default_replica_identity_has_no_row_before() -> None:
-    decoder = get_format("debezium-json").decoder("id INT, name STRING NOT NULL, stock INT NOT NULL", unique_key=["id"])
+    decoder = get_format("debezium-json").decoder(
+        "id INT, name STRING NOT NULL, stock INT NOT NULL", unique_key=["id"]
+    )
     update = line("u", POSTGRES, None, {"id": 1, "name": "bike", "stock": 5})
     assert decoder.upserts(None, update) == [KeyedChange((1,), (1, "bike", 5))]
     with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
@@ -206,8 +291,14 @@ def test_the_default_replica_identity_has_no_row_before() -> None:
 def test_the_full_replica_identity_has_complete_before_images() -> None:
     decoder = get_format("debezium-json").decoder("id INT, name STRING", unique_key=["id"])
     old, new = {"id": 1, "name": "scooter"}, {"id": 2, "name": "bike"}
-    assert [change.row for change in decoder.decode(None, line("u", POSTGRES, old, new))] == [(1, "scooter"), (2, "bike")]
-    assert decoder.upserts(None, line("u", POSTGRES, old, new)) == [KeyedChange((1,), None), KeyedChange((2,), (2, "bike"))]
+    assert [change.row for change in decoder.decode(None, line("u", POSTGRES, old, new))] == [
+        (1, "scooter"),
+        (2, "bike"),
+    ]
+    assert decoder.upserts(None, line("u", POSTGRES, old, new)) == [
+        KeyedChange((1,), None),
+        KeyedChange((2,), (2, "bike")),
+    ]
 
 
 def test_an_unchanged_value_is_taken_from_the_full_row_before() -> None:
@@ -222,7 +313,12 @@ UNCHANGED = cases(
     ("jsonb", "STRING", PLACEHOLDER, {}),
     ("bytea", "BINARY", base64.b64encode(TEXT).decode(), {}),
     ("bytea, hex", "BINARY", TEXT.hex(), {"binary_handling_mode": "hex"}),
-    ("bytea, base64-url-safe", "BINARY", base64.urlsafe_b64encode(TEXT).decode(), {"binary_handling_mode": "base64-url-safe"}),
+    (
+        "bytea, base64-url-safe",
+        "BINARY",
+        base64.urlsafe_b64encode(TEXT).decode(),
+        {"binary_handling_mode": "base64-url-safe"},
+    ),
     ("text[]", "ARRAY<STRING>", [PLACEHOLDER], {}),
     ("bytea[]", "ARRAY<BINARY>", [base64.b64encode(TEXT).decode()], {}),
     ("uuid[]", "ARRAY<STRING>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], {}),
@@ -234,8 +330,12 @@ UNCHANGED = cases(
 
 
 @pytest.mark.parametrize(("sql_type", "value", "options"), UNCHANGED)
-def test_an_unchanged_toast_value_is_recognised_by_its_columns_type(sql_type: str, value: Any, options: dict[str, Any]) -> None:
-    decoder = get_format("debezium-json", **options).decoder(f"id INT, v {sql_type}", unique_key=["id"])
+def test_an_unchanged_toast_value_is_recognised_by_its_columns_type(
+    sql_type: str, value: Any, options: dict[str, Any]
+) -> None:
+    decoder = get_format("debezium-json", **options).decoder(
+        f"id INT, v {sql_type}", unique_key=["id"]
+    )
     for schema in (None, envelope({"type": "int32", "field": "id"})):
         message = line("u", POSTGRES, None, {"id": 1, "v": value}, schema)
         assert decoder.upserts(None, message) == [KeyedChange((1,), (1, ABSENT), (), True)]
@@ -267,25 +367,46 @@ def test_an_unchanged_toast_value_is_recognised_by_its_columns_type(sql_type: st
         ("point", "STRUCT<x: DOUBLE, y: DOUBLE>", {"x": 1.5, "y": 2.0, "wkb": "AQ=="}, [1.5, 2.0], {"type": "struct"}, {}),
     ),
 )  # fmt: skip
-def test_postgresqls_types(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]) -> None:
+def test_postgresqls_types(
+    sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]
+) -> None:
     check(sql_type, value, expected, field, options, POSTGRES)
 
 
-# ---------------------------------------------------------------------------------------------------------- MySQL, MariaDB
+# --------------------------------------------------------------------------------------------------
+# MySQL, MariaDB
 
 
 @pytest.mark.parametrize("connector", ["mysql", "mariadb"])
 def test_the_placeholder_is_plain_text_in_mysql(connector: str) -> None:
-    decoder = get_format("debezium-json").decoder("id INT, body STRING, tags ARRAY<STRING>", unique_key=["id"])
-    source = {"connector": connector, "db": "shop", "table": "orders", "gtid": "0-1-2", "file": "binlog.000003", "pos": 154, "row": 0}
+    decoder = get_format("debezium-json").decoder(
+        "id INT, body STRING, tags ARRAY<STRING>", unique_key=["id"]
+    )
+    source = {
+        "connector": connector,
+        "db": "shop",
+        "table": "orders",
+        "gtid": "0-1-2",
+        "file": "binlog.000003",
+        "pos": 154,
+        "row": 0,
+    }
     message = line("c", source, None, {"id": 1, "body": PLACEHOLDER, "tags": [PLACEHOLDER]})
-    assert decoder.decode(None, message) == [Change(RowKind.INSERT, (1, PLACEHOLDER, [PLACEHOLDER]))]
+    assert decoder.decode(None, message) == [
+        Change(RowKind.INSERT, (1, PLACEHOLDER, [PLACEHOLDER]))
+    ]
 
 
 @pytest.mark.parametrize(
-    ("mode", "value"), [("long", -1), ("precise", unscaled(2**64 - 1)), ("precise", 2**64 - 1)], ids=["long", "precise", "as a number"]
+    ("mode", "value"),
+    [("long", -1), ("precise", unscaled(2**64 - 1)), ("precise", 2**64 - 1)],
+    ids=["long", "precise", "as a number"],
 )
 def test_the_largest_unsigned_bigint(mode: str, value: Any) -> None:
-    format = get_format("debezium-json", bigint_unsigned_handling_mode=mode, decimal_handling_mode="precise")
+    format = get_format(
+        "debezium-json", bigint_unsigned_handling_mode=mode, decimal_handling_mode="precise"
+    )
     source = {"connector": "mysql"}
-    assert format.decoder("u DECIMAL(20,0)").decode(None, line("c", source, None, {"u": value}))[0].row == (str(2**64 - 1),)
+    assert format.decoder("u DECIMAL(20,0)").decode(None, line("c", source, None, {"u": value}))[
+        0
+    ].row == (str(2**64 - 1),)

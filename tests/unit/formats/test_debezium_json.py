@@ -1,4 +1,7 @@
-"""Debezium's own rules: schema blocks, declared encodings, unchanged values, and updates without before-images."""
+"""Debezium's own rules: schema blocks, declared encodings and unchanged values.
+
+They include updates without before-images.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from typing import Any
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
-from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, SchemaError, TypeConversionError
+from cdc_formats.errors import (
+    DecodeError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    PartialImageError,
+    SchemaError,
+    TypeConversionError,
+)
 from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
 from cdc_formats.formats.debezium.json import DebeziumJson
 from normalize.decode.source import needed_columns
@@ -75,7 +85,11 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     for change in decoder.decode(None, b'{"schema": {"type": "struct"}, "payload": %s}' % payload):
         assert dict(zip(METADATA, change.metadata, strict=True)) == METADATA
     bare = {change.kind: change.metadata for change in decoder.decode(None, payload)}
-    assert bare[RowKind.UPDATE_BEFORE] == bare[RowKind.UPDATE_AFTER] == (None, *list(METADATA.values())[1:])
+    assert (
+        bare[RowKind.UPDATE_BEFORE]
+        == bare[RowKind.UPDATE_AFTER]
+        == (None, *list(METADATA.values())[1:])
+    )
 
 
 def test_metadata_missing_in_the_message_is_null() -> None:
@@ -87,16 +101,23 @@ def test_metadata_missing_in_the_message_is_null() -> None:
     assert change.metadata == (None,) * 7
 
 
-@pytest.mark.parametrize("snapshot", [True, False, "true", "first", "last", "false", "incremental", None])
+@pytest.mark.parametrize(
+    "snapshot", [True, False, "true", "first", "last", "false", "incremental", None]
+)
 def test_snapshot_marks_of_every_spelling_are_read(snapshot: object) -> None:
     value = message("r", None, {"id": 1}, source={"snapshot": snapshot})
-    assert get_format("debezium-json").decoder("id INT").decode(None, value) == [Change(RowKind.INSERT, (1,))]
+    assert get_format("debezium-json").decoder("id INT").decode(None, value) == [
+        Change(RowKind.INSERT, (1,))
+    ]
 
 
-# ----------------------------------------------------------------------------------------------------- without before-image
+# --------------------------------------------------------------------------------------------------
+# without before-image
 
 
-def test_an_update_without_before_is_an_error_of_the_changelog_and_an_upsert_of_the_keyed_stage() -> None:
+def test_an_update_without_before_is_an_error_of_the_changelog_and_an_upsert_of_the_keyed_stage() -> (
+    None
+):
     decoder = get_format("debezium-json").decoder("id INT, n INT", unique_key=["id"])
     value = message("u", None, {"id": 1, "n": 2})
     with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
@@ -106,30 +127,40 @@ def test_an_update_without_before_is_an_error_of_the_changelog_and_an_upsert_of_
 
 def test_a_before_image_with_only_the_key_is_a_row_with_nulls() -> None:
     decoder = get_format("debezium-json").decoder("id INT, n INT", unique_key=["id"])
-    assert decoder.decode(None, message("d", {"id": 1}, None)) == [Change(RowKind.DELETE, (1, None))]
+    assert decoder.decode(None, message("d", {"id": 1}, None)) == [
+        Change(RowKind.DELETE, (1, None))
+    ]
     assert decoder.upserts(None, message("d", {"id": 1}, None)) == [KeyedChange((1,), None)]
 
 
 def test_a_key_that_changes_in_one_event_deletes_the_old_key() -> None:
     decoder = get_format("debezium-json").decoder("a INT, b INT, n INT", unique_key=["b", "a"])
     value = message("u", {"a": 1, "b": 2, "n": 3}, {"a": 1, "b": 9, "n": 3})
-    assert decoder.upserts(None, value) == [KeyedChange((2, 1), None), KeyedChange((9, 1), (1, 9, 3))]
+    assert decoder.upserts(None, value) == [
+        KeyedChange((2, 1), None),
+        KeyedChange((9, 1), (1, 9, 3)),
+    ]
 
 
 @pytest.mark.parametrize("before", [{"a": 1, "n": 4}, {"a": 1, "b": 2}])
 def test_a_before_image_without_another_key_deletes_nothing(before: dict) -> None:
     decoder = get_format("debezium-json").decoder("a INT, b INT, n INT", unique_key=["a", "b"])
-    assert decoder.upserts(None, message("u", before, {"a": 1, "b": 2, "n": 3})) == [KeyedChange((1, 2), (1, 2, 3))]
+    assert decoder.upserts(None, message("u", before, {"a": 1, "b": 2, "n": 3})) == [
+        KeyedChange((1, 2), (1, 2, 3))
+    ]
 
 
 def test_an_insert_with_a_before_is_an_insert() -> None:
     decoder = get_format("debezium-json").decoder("id INT", unique_key=["id"])
     for op in "cr":
-        assert decoder.decode(None, message(op, {"id": 7}, {"id": 1})) == [Change(RowKind.INSERT, (1,))]
+        assert decoder.decode(None, message(op, {"id": 7}, {"id": 1})) == [
+            Change(RowKind.INSERT, (1,))
+        ]
         assert decoder.upserts(None, message(op, {"id": 7}, {"id": 1})) == [KeyedChange((1,), (1,))]
 
 
-# ------------------------------------------------------------------------------------------------------------- unchanged values
+# --------------------------------------------------------------------------------------------------
+# unchanged values
 
 
 def test_an_unchanged_value_is_taken_from_the_full_before_image() -> None:
@@ -144,39 +175,61 @@ def test_a_missing_column_is_null_though_another_is_unchanged() -> None:
     decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT", unique_key=["id"])
     value = message("u", None, {"id": 1, "body": PLACE})
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
-    with pytest.raises(PartialImageError, match=r"left out body [(]unchanged[)].*REPLICA IDENTITY FULL"):
+    with pytest.raises(
+        PartialImageError, match=r"left out body [(]unchanged[)].*REPLICA IDENTITY FULL"
+    ):
         decoder.decode(None, message("c", None, {"id": 1, "body": PLACE}))
 
 
 def test_an_unchanged_value_in_a_before_image_is_taken_from_the_after_image() -> None:
     decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT")
-    changes = decoder.decode(None, message("u", {"id": 1, "body": PLACE}, {"id": 1, "body": "new", "n": 5}))
+    changes = decoder.decode(
+        None, message("u", {"id": 1, "body": PLACE}, {"id": 1, "body": "new", "n": 5})
+    )
     assert [change.row for change in changes] == [(1, "new", None), (1, "new", 5)]
-    assert decoder.decode(None, message("d", {"id": 1, "body": PLACE}, None)) == [Change(RowKind.DELETE, (1, None, None))]
+    assert decoder.decode(None, message("d", {"id": 1, "body": PLACE}, None)) == [
+        Change(RowKind.DELETE, (1, None, None))
+    ]
 
 
 def test_the_placeholder_is_an_option() -> None:
-    decoder = get_format("debezium-json", unavailable_value_placeholder="??").decoder("id INT, body STRING", unique_key=["id"])
+    decoder = get_format("debezium-json", unavailable_value_placeholder="??").decoder(
+        "id INT, body STRING", unique_key=["id"]
+    )
     assert decoder.upserts(None, message("u", None, {"id": 1, "body": "??"}))[0].row == (1, ABSENT)
     assert decoder.upserts(None, message("u", None, {"id": 1, "body": PLACE}))[0].row == (1, PLACE)
 
 
-# --------------------------------------------------------------------------------------------------------------- schema blocks
+# --------------------------------------------------------------------------------------------------
+# schema blocks
 
 
 @pytest.mark.parametrize("include", ["auto", True, "true"])
 def test_a_schema_block_is_read_when_it_is_optional(include: object) -> None:
     decoder = get_format("debezium-json", schema_include=include).decoder("v TIMESTAMP_NTZ")
-    assert decoder.decode(None, wrapped("io.debezium.time.MicroTimestamp", 5)) == [Change(RowKind.INSERT, (5,))]
+    assert decoder.decode(None, wrapped("io.debezium.time.MicroTimestamp", 5)) == [
+        Change(RowKind.INSERT, (5,))
+    ]
 
 
 BYTES = {"type": "bytes"}
 BITS = {"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": "20"}}
 HEX = {"type": "string"}
-UNSCALED = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
-UNSIGNED = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}
+UNSCALED = {
+    "type": "bytes",
+    "name": "org.apache.kafka.connect.data.Decimal",
+    "parameters": {"scale": "2"},
+}
+UNSIGNED = {
+    "type": "bytes",
+    "name": "org.apache.kafka.connect.data.Decimal",
+    "parameters": {"scale": "0"},
+}
 MOST = str(2**64 - 1)
-POINT = {"type": "struct", "fields": [{**BYTES, "field": "wkb"}, {**HEX, "field": "hex"}, {**UNSCALED, "field": "price"}]}
+POINT = {
+    "type": "struct",
+    "fields": [{**BYTES, "field": "wkb"}, {**HEX, "field": "hex"}, {**UNSCALED, "field": "price"}],
+}
 MILLIS = {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
 PARTS = {"type": "map", "keys": {"type": "string"}, "values": MILLIS}
 
@@ -185,13 +238,48 @@ PARTS = {"type": "map", "keys": {"type": "string"}, "values": MILLIS}
     ("options", "field", "ddl", "value", "expected"),
     [
         pytest.param(
-            {"binary_handling_mode": "hex"}, BITS, "BINARY", "AAAA", b"\0\0\0", id="a BIT column is base64 though other columns are hex"
+            {"binary_handling_mode": "hex"},
+            BITS,
+            "BINARY",
+            "AAAA",
+            b"\0\0\0",
+            id="a BIT column is base64 though other columns are hex",
         ),
-        pytest.param({"binary_handling_mode": "hex"}, BITS, "BINARY", "zK8H", b"\xcc\xaf\x07", id="a BIT column that is not in hex"),
-        pytest.param({"binary_handling_mode": "hex"}, BYTES, "BINARY", "AAAA", b"\0\0\0", id="bytes"),
-        pytest.param({"binary_handling_mode": "base64-url-safe"}, BYTES, "BINARY", "+/8=", b"\xfb\xff", id="bytes are plain base64"),
-        pytest.param({"binary_handling_mode": "hex"}, HEX, "BINARY", "deadbeef", b"\xde\xad\xbe\xef", id="text is as declared"),
-        pytest.param({"binary_handling_mode": "base64"}, HEX, "BINARY", "AAAA", b"\0\0\0", id="text in base64"),
+        pytest.param(
+            {"binary_handling_mode": "hex"},
+            BITS,
+            "BINARY",
+            "zK8H",
+            b"\xcc\xaf\x07",
+            id="a BIT column that is not in hex",
+        ),
+        pytest.param(
+            {"binary_handling_mode": "hex"}, BYTES, "BINARY", "AAAA", b"\0\0\0", id="bytes"
+        ),
+        pytest.param(
+            {"binary_handling_mode": "base64-url-safe"},
+            BYTES,
+            "BINARY",
+            "+/8=",
+            b"\xfb\xff",
+            id="bytes are plain base64",
+        ),
+        pytest.param(
+            {"binary_handling_mode": "hex"},
+            HEX,
+            "BINARY",
+            "deadbeef",
+            b"\xde\xad\xbe\xef",
+            id="text is as declared",
+        ),
+        pytest.param(
+            {"binary_handling_mode": "base64"},
+            HEX,
+            "BINARY",
+            "AAAA",
+            b"\0\0\0",
+            id="text in base64",
+        ),
         pytest.param(
             {"binary_handling_mode": "hex"},
             {"type": "array", "items": BYTES},
@@ -217,16 +305,55 @@ PARTS = {"type": "map", "keys": {"type": "string"}, "values": MILLIS}
             id="structs of an array",
         ),
         pytest.param({}, UNSCALED, "DECIMAL(5,1)", "AUA=", "3.2", id="the scale of a Decimal"),
-        pytest.param({}, PARTS, "MAP<STRING, TIMESTAMP_NTZ>", {"a": 5}, [["a", 5000]], id="values of a map"),
+        pytest.param(
+            {}, PARTS, "MAP<STRING, TIMESTAMP_NTZ>", {"a": 5}, [["a", 5000]], id="values of a map"
+        ),
         pytest.param({}, PARTS, "MAP<STRING, BIGINT>", {"a": 5}, [["a", 5]], id="numbers of a map"),
-        pytest.param({"bigint_unsigned_handling_mode": "long"}, UNSIGNED, "DECIMAL(20,0)", "AP//////////", MOST, id="unsigned, precise"),
-        pytest.param({"bigint_unsigned_handling_mode": "long"}, UNSIGNED, "DECIMAL(20,0)", -1, "-1", id="a Decimal as a JSON number"),
-        pytest.param({"bigint_unsigned_handling_mode": "long"}, {}, "DECIMAL(20,0)", -1, MOST, id="unsigned, long"),
-        pytest.param({"bigint_unsigned_handling_mode": "precise"}, {}, "DECIMAL(20,0)", -1, "-1", id="a signed number"),
-        pytest.param({"bigint_unsigned_handling_mode": "precise"}, HEX, "DECIMAL(20,0)", "1234", "1234", id="digits"),
+        pytest.param(
+            {"bigint_unsigned_handling_mode": "long"},
+            UNSIGNED,
+            "DECIMAL(20,0)",
+            "AP//////////",
+            MOST,
+            id="unsigned, precise",
+        ),
+        pytest.param(
+            {"bigint_unsigned_handling_mode": "long"},
+            UNSIGNED,
+            "DECIMAL(20,0)",
+            -1,
+            "-1",
+            id="a Decimal as a JSON number",
+        ),
+        pytest.param(
+            {"bigint_unsigned_handling_mode": "long"},
+            {},
+            "DECIMAL(20,0)",
+            -1,
+            MOST,
+            id="unsigned, long",
+        ),
+        pytest.param(
+            {"bigint_unsigned_handling_mode": "precise"},
+            {},
+            "DECIMAL(20,0)",
+            -1,
+            "-1",
+            id="a signed number",
+        ),
+        pytest.param(
+            {"bigint_unsigned_handling_mode": "precise"},
+            HEX,
+            "DECIMAL(20,0)",
+            "1234",
+            "1234",
+            id="digits",
+        ),
     ],
 )
-def test_a_schema_block_takes_precedence_over_options(options: dict, field: dict, ddl: str, value: Any, expected: Any) -> None:
+def test_a_schema_block_takes_precedence_over_options(
+    options: dict, field: dict, ddl: str, value: Any, expected: Any
+) -> None:
     declared = {"decimal_handling_mode": "string", **options}
     decoder = get_format("debezium-json", **declared).decoder(f"v {ddl}", unique_key=["v"])
     record = wrapped(None, value, **field)
@@ -239,52 +366,96 @@ def test_a_schema_block_takes_precedence_over_options(options: dict, field: dict
     ("options", "field", "ddl", "value", "reason"),
     [
         pytest.param(
-            {}, UNSCALED, "DECIMAL(5,1)", "ATo=", "got `number` 3.14: more digits after the point", id="a scale that is too large"
+            {},
+            UNSCALED,
+            "DECIMAL(5,1)",
+            "ATo=",
+            "got `number` 3.14: more digits after the point",
+            id="a scale that is too large",
         ),
         pytest.param(
-            {}, HEX, "BINARY", "deadbeef", "the schema declares text: set binary_handling_mode", id="text whose form is not declared"
+            {},
+            HEX,
+            "BINARY",
+            "deadbeef",
+            "the schema declares text: set binary_handling_mode",
+            id="text whose form is not declared",
         ),
-        pytest.param({}, {}, "DECIMAL(20,0)", -1, "set bigint_unsigned_handling_mode='long', else 'precise'", id="signed or unsigned"),
-        pytest.param({"bigint_unsigned_handling_mode": "precise"}, HEX, "DECIMAL(20,0)", "AQ==", "got `str` 'AQ=='", id="text is digits"),
+        pytest.param(
+            {},
+            {},
+            "DECIMAL(20,0)",
+            -1,
+            "set bigint_unsigned_handling_mode='long', else 'precise'",
+            id="signed or unsigned",
+        ),
+        pytest.param(
+            {"bigint_unsigned_handling_mode": "precise"},
+            HEX,
+            "DECIMAL(20,0)",
+            "AQ==",
+            "got `str` 'AQ=='",
+            id="text is digits",
+        ),
     ],
 )
-def test_values_that_a_schema_block_leaves_open_are_not_guessed(options: dict, field: dict, ddl: str, value: Any, reason: str) -> None:
+def test_values_that_a_schema_block_leaves_open_are_not_guessed(
+    options: dict, field: dict, ddl: str, value: Any, reason: str
+) -> None:
     with pytest.raises(TypeConversionError, match=re.escape(reason)) as caught:
-        get_format("debezium-json", **options).decoder(f"v {ddl}").decode(None, wrapped(None, value, **field))
+        get_format("debezium-json", **options).decoder(f"v {ddl}").decode(
+            None, wrapped(None, value, **field)
+        )
     assert caught.value.path == "$.payload.after.v"
 
 
 @pytest.mark.parametrize("decimals", ["string", "double", None, "precise"])
-def test_a_bare_unsigned_bigint_in_mode_precise_is_base64_with_decimals_in_any_mode(decimals: str | None) -> None:
-    decoder = get_format("debezium-json", decimal_handling_mode=decimals, bigint_unsigned_handling_mode="precise").decoder(
-        "id DECIMAL(20,0), n DECIMAL(20,0)", unique_key=["id"]
-    )
+def test_a_bare_unsigned_bigint_in_mode_precise_is_base64_with_decimals_in_any_mode(
+    decimals: str | None,
+) -> None:
+    decoder = get_format(
+        "debezium-json", decimal_handling_mode=decimals, bigint_unsigned_handling_mode="precise"
+    ).decoder("id DECIMAL(20,0), n DECIMAL(20,0)", unique_key=["id"])
     value = message("u", {"id": "AQ==", "n": None}, {"id": "AP//////////", "n": "AQ=="})
     assert [change.row for change in decoder.decode(None, value)] == [("1", None), (MOST, "1")]
-    assert decoder.upserts(None, value) == [KeyedChange(("1",), None), KeyedChange((MOST,), (MOST, "1"))]
+    assert decoder.upserts(None, value) == [
+        KeyedChange(("1",), None),
+        KeyedChange((MOST,), (MOST, "1")),
+    ]
 
 
-@pytest.mark.parametrize(("mode", "written"), [("string", "9.995"), ("double", 9.995), ("precise", 9.995)])
+@pytest.mark.parametrize(
+    ("mode", "written"), [("string", "9.995"), ("double", 9.995), ("precise", 9.995)]
+)
 def test_a_bare_decimal_with_too_many_digits_is_refused_or_rounded(mode: str, written: Any) -> None:
     refuses, rounds = (
-        get_format("debezium-json", decimal_handling_mode=mode, rounding=rounding).decoder("p DECIMAL(10,2)")
+        get_format("debezium-json", decimal_handling_mode=mode, rounding=rounding).decoder(
+            "p DECIMAL(10,2)"
+        )
         for rounding in ("error", "half_up")
     )
     value = message("c", None, {"p": written})
-    with pytest.raises(TypeConversionError, match=r"got `number` 9.995: more digits .*rounding='half_up' - at `\$.after.p`"):
+    with pytest.raises(
+        TypeConversionError,
+        match=r"got `number` 9.995: more digits .*rounding='half_up' - at `\$.after.p`",
+    ):
         refuses.decode(None, value)
     assert rounds.decode(None, value)[0].row == ("10.00",)
 
 
 def test_auto_reads_bare_and_wrapped_messages_of_one_topic() -> None:
-    decoder = get_format("debezium-json", time_precision_mode="connect").decoder("v TIMESTAMP_NTZ(3)")
+    decoder = get_format("debezium-json", time_precision_mode="connect").decoder(
+        "v TIMESTAMP_NTZ(3)"
+    )
     assert decoder.decode(None, wrapped("io.debezium.time.NanoTimestamp", 5000))[0].row == (5,)
     assert decoder.decode(None, message("c", None, {"v": 5}))[0].row == (5000,)
 
 
 def test_a_wrapped_message_whose_schema_is_null_is_read_as_a_bare_one() -> None:
     decoder = get_format("debezium-json", time_precision_mode="connect").decoder("v TIMESTAMP_NTZ")
-    assert decoder.decode(None, b'{"schema": null, "payload": {"op": "c", "after": {"v": 5}}}')[0].row == (5000,)
+    assert decoder.decode(None, b'{"schema": null, "payload": {"op": "c", "after": {"v": 5}}}')[
+        0
+    ].row == (5000,)
 
 
 def test_a_table_with_columns_named_schema_and_payload_is_a_bare_message() -> None:
@@ -305,7 +476,11 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     decoder = Watched().decoder("v TIMESTAMP_NTZ")
     units = {"Timestamp": 1000, "MicroTimestamp": 1}
     for number in range(SCHEMAS_KEPT + 3):
-        for unit, factor in units.items() if number % 500 == 0 or number > SCHEMAS_KEPT - 2 else [("Timestamp", 1000)]:
+        for unit, factor in (
+            units.items()
+            if number % 500 == 0 or number > SCHEMAS_KEPT - 2
+            else [("Timestamp", 1000)]
+        ):
             value = wrapped(f"io.debezium.time.{unit}", 7, doc=f"version {number}")
             assert decoder.decode(None, value)[0].row == (7 * factor,)
     assert 0 < max(reader.described.cache_info().currsize for reader in readers) <= SCHEMAS_KEPT
@@ -315,7 +490,9 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
 def test_a_wrapped_null_is_a_tombstone(payload: bytes) -> None:
     for schema in (b"{}", b"null"):
         message = b'{"schema": %s, "payload": %s}' % (schema, payload)
-        assert get_format("debezium-json").decoder("id INT").decode(None, message) is Ignored.TOMBSTONE
+        assert (
+            get_format("debezium-json").decoder("id INT").decode(None, message) is Ignored.TOMBSTONE
+        )
 
 
 @pytest.mark.parametrize(
@@ -327,24 +504,41 @@ def test_a_wrapped_null_is_a_tombstone(payload: bytes) -> None:
         (b'{"schema": {}, "payload": {"tableChanges": []}}', Ignored.DDL),
     ],
 )
-def test_wrapped_messages_without_rows_are_ignored_by_reason(message: bytes, expected: Ignored) -> None:
+def test_wrapped_messages_without_rows_are_ignored_by_reason(
+    message: bytes, expected: Ignored
+) -> None:
     assert get_format("debezium-json").decoder("id INT").decode(None, message) is expected
 
 
-# -------------------------------------------------------------------------------------------------------- what is not declared
+# --------------------------------------------------------------------------------------------------
+# what is not declared
 
 
 @pytest.mark.parametrize(
     ("options", "ddl", "reason"),
     [
-        ({"schema_include": False}, "a DECIMAL(5,2)", "set decimal_handling_mode to 'precise', 'string' or 'double'"),
-        ({"schema_include": False, "time_precision_mode": "adaptive"}, "t TIMESTAMP", "declare TIMESTAMP(3) or TIMESTAMP(6)"),
+        (
+            {"schema_include": False},
+            "a DECIMAL(5,2)",
+            "set decimal_handling_mode to 'precise', 'string' or 'double'",
+        ),
+        (
+            {"schema_include": False, "time_precision_mode": "adaptive"},
+            "t TIMESTAMP",
+            "declare TIMESTAMP(3) or TIMESTAMP(6)",
+        ),
         ({"time_precision_mode": "adaptive"}, "t TIME", "declare TIME(3) or TIME(6)"),
-        ({"time_precision_mode": "adaptive_time_microseconds"}, "t TIMESTAMP_NTZ", "declare TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)"),
+        (
+            {"time_precision_mode": "adaptive_time_microseconds"},
+            "t TIMESTAMP_NTZ",
+            "declare TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)",
+        ),
         ({"time_precision_mode": "connect"}, "t INTERVAL DAY TO SECOND", "declare TIME or BIGINT"),
     ],
 )
-def test_columns_that_cannot_be_read_are_refused_when_the_decoder_is_made(options: dict, ddl: str, reason: str) -> None:
+def test_columns_that_cannot_be_read_are_refused_when_the_decoder_is_made(
+    options: dict, ddl: str, reason: str
+) -> None:
     with pytest.raises(SchemaError) as caught:
         get_format("debezium-json", **options).decoder(ddl)
     assert reason in str(caught.value)
@@ -356,7 +550,10 @@ def test_columns_that_cannot_be_read_are_refused_when_the_decoder_is_made(option
         ({}, "a DECIMAL(5,2), t TIMESTAMP"),
         ({"time_precision_mode": "adaptive_time_microseconds"}, "a DECIMAL(5,2), t TIME"),
         ({"schema_include": True}, "a DECIMAL(5,2), t TIMESTAMP"),
-        ({"schema_include": False, "decimal_handling_mode": "string"}, "a DECIMAL(5,2), b DECIMAL(20,0), t DATE"),
+        (
+            {"schema_include": False, "decimal_handling_mode": "string"},
+            "a DECIMAL(5,2), b DECIMAL(20,0), t DATE",
+        ),
         ({"schema_include": False, "time_precision_mode": "isostring"}, "t TIMESTAMP"),
     ],
 )
@@ -365,7 +562,9 @@ def test_columns_that_can_be_read_are_accepted(options: dict, ddl: str) -> None:
 
 
 def test_filters_match_in_full_and_before_the_row_is_read() -> None:
-    decoder = get_format("debezium-json", database_include="shop", table_include="a|b").decoder("id INT")
+    decoder = get_format("debezium-json", database_include="shop", table_include="a|b").decoder(
+        "id INT"
+    )
 
     def decode(db: str, table: str, after: object) -> object:
         return decoder.decode(None, message("c", None, after, source={"db": db, "table": table}))
@@ -379,12 +578,18 @@ def test_filters_match_in_full_and_before_the_row_is_read() -> None:
 
 @pytest.mark.parametrize("connector", ["mysql", "mariadb"])
 @pytest.mark.parametrize("op", ["c", "u"])
-def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it(connector: str, op: str) -> None:
-    decoder = get_format("debezium-json").decoder("id INT, name STRING, text STRING, raw BINARY", unique_key=["id"])
+def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it(
+    connector: str, op: str
+) -> None:
+    decoder = get_format("debezium-json").decoder(
+        "id INT, name STRING, text STRING, raw BINARY", unique_key=["id"]
+    )
     encoded = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
     after = {"id": 1, "name": "__debezium_unavailable_value", "text": encoded, "raw": encoded}
     before = {"id": 1, "name": "old", "text": None, "raw": None} if op == "u" else None
-    value = json.dumps({"op": op, "before": before, "after": after, "source": {"connector": connector}}).encode()
+    value = json.dumps(
+        {"op": op, "before": before, "after": after, "source": {"connector": connector}}
+    ).encode()
     row = (1, "__debezium_unavailable_value", encoded, b"__debezium_unavailable_value")
     assert decoder.upserts(None, value) == [KeyedChange((1,), row)]
     assert decoder.decode(None, value)[-1].row == row
@@ -393,13 +598,25 @@ def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it(connec
 def test_a_placeholder_in_bytes_is_recognised_in_an_otherwise_plain_row() -> None:
     decoder = get_format("debezium-json").decoder("id INT, raw BINARY", unique_key=["id"])
     after = {"id": 1, "raw": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
-    value = json.dumps({"op": "u", "before": None, "after": after, "source": {"connector": "postgresql"}}).encode()
+    value = json.dumps(
+        {"op": "u", "before": None, "after": after, "source": {"connector": "postgresql"}}
+    ).encode()
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, ABSENT), (), True)]
-    value = json.dumps({"op": "u", "before": {"id": 1, "raw": "AQ=="}, "after": after, "source": {"connector": "postgresql"}}).encode()
+    value = json.dumps(
+        {
+            "op": "u",
+            "before": {"id": 1, "raw": "AQ=="},
+            "after": after,
+            "source": {"connector": "postgresql"},
+        }
+    ).encode()
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, b"\x01"))]
 
 
-COCKROACH_KEY_SCHEMA = {"type": "struct", "fields": [{"field": "id", "type": "int64"}, {"field": "day", "type": "int32"}]}
+COCKROACH_KEY_SCHEMA = {
+    "type": "struct",
+    "fields": [{"field": "id", "type": "int64"}, {"field": "day", "type": "int32"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -410,7 +627,11 @@ COCKROACH_KEY_SCHEMA = {"type": "struct", "fields": [{"field": "id", "type": "in
         (1, ["id"], (1,)),
         ({"id": 1, "day": "2026-11-25"}, ["id", "day"], (1, 20782)),
         ({"payload": {"id": 1}}, ["id"], (1,)),
-        ({"schema": COCKROACH_KEY_SCHEMA, "payload": {"id": 1, "day": 20782}}, ["id", "day"], (1, 20782)),
+        (
+            {"schema": COCKROACH_KEY_SCHEMA, "payload": {"id": 1, "day": 20782}},
+            ["id", "day"],
+            (1, 20782),
+        ),
         (["a"], ["name"], ("a",)),
     ],
 )
@@ -419,7 +640,10 @@ def test_a_delete_without_any_row_is_that_of_its_kafka_key(
     key: Any, unique_key: list[str], expected: tuple[Any, ...], wrapped: bool
 ) -> None:
     message: Any = {"op": "d", "before": None, "after": None, "source": {"origin": "cockroachdb"}}
-    record = (None if key is None else json.dumps(key).encode(), json.dumps({"payload": message} if wrapped else message).encode())
+    record = (
+        None if key is None else json.dumps(key).encode(),
+        json.dumps({"payload": message} if wrapped else message).encode(),
+    )
     source = source_of(get_format("debezium-json"), "id BIGINT, name STRING, day DATE", unique_key)
     assert source.decoder().upserts(*record) == [KeyedChange(expected, None)]
     assert not differences(source, [record])
@@ -430,18 +654,28 @@ def test_a_delete_without_any_row_is_that_of_its_kafka_key(
     ("key", "error", "text"),
     [
         (None, MissingBeforeImageError, "CockroachDB: set the changefeed's option diff"),
-        (b'{"rowid": 1}', MissingFieldError, "`id` is part of the primary key and is not in the Kafka key, which has rowid"),
+        (
+            b'{"rowid": 1}',
+            MissingFieldError,
+            "`id` is part of the primary key and is not in the Kafka key, which has rowid",
+        ),
         (b'{"id": null}', MissingFieldError, "not in the Kafka key"),
         (b'{"id": "x"}', TypeConversionError, "BIGINT"),
         (b'[1, "a"]', TypeConversionError, "BIGINT"),
         (b"{", DecodeError, "at the key"),
     ],
 )
-def test_a_delete_without_any_row_needs_its_kafka_key(key: bytes | None, error: type[DecodeError], text: str) -> None:
+def test_a_delete_without_any_row_needs_its_kafka_key(
+    key: bytes | None, error: type[DecodeError], text: str
+) -> None:
     value = b'{"op": "d", "before": null, "after": null}'
     with pytest.raises(error, match=re.escape(text)):
-        get_format("debezium-json").decoder("id BIGINT, name STRING", unique_key=["id"]).upserts(key, value)
-    assert not differences(source_of(get_format("debezium-json"), "id BIGINT, name STRING", ["id"]), [(key, value)])
+        get_format("debezium-json").decoder("id BIGINT, name STRING", unique_key=["id"]).upserts(
+            key, value
+        )
+    assert not differences(
+        source_of(get_format("debezium-json"), "id BIGINT, name STRING", ["id"]), [(key, value)]
+    )
 
 
 def test_the_kafka_key_is_only_read_for_a_keyed_stage_with_a_primary_key() -> None:
@@ -452,4 +686,8 @@ def test_the_kafka_key_is_only_read_for_a_keyed_stage_with_a_primary_key() -> No
     ):
         with pytest.raises(MissingBeforeImageError):
             decode(*record)
-    assert "key" not in needed_columns(source_of(get_format("debezium-json"), "id INT", [], mode="FAILFAST", control_events=frozenset()))
+    assert "key" not in needed_columns(
+        source_of(
+            get_format("debezium-json"), "id INT", [], mode="FAILFAST", control_events=frozenset()
+        )
+    )

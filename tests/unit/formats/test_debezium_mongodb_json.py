@@ -9,7 +9,13 @@ import pytest
 
 from cdc_formats import Change, Ignored, RowKind, get_format
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.errors import DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import (
+    DecodeError,
+    FormatOptionError,
+    MissingBeforeImageError,
+    PartialImageError,
+    SchemaError,
+)
 from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.testing import check_record
 
@@ -22,13 +28,19 @@ KEY = json.dumps({"id": json.dumps(OID)}).encode()
 DOCUMENT = {"_id": OID, "name": "bike", "stock": {"$numberLong": "5"}}
 
 
-def message(op: str | None, *, after: Any = None, before: Any = None, wrapped: bool = False, **more: Any) -> bytes:
+def message(
+    op: str | None, *, after: Any = None, before: Any = None, wrapped: bool = False, **more: Any
+) -> bytes:
     images = {"before": before and json.dumps(before), "after": after and json.dumps(after)}
     value = {**images, "op": op, **more}
-    return json.dumps({"schema": {"type": "struct", "fields": []}, "payload": value} if wrapped else value).encode()
+    return json.dumps(
+        {"schema": {"type": "struct", "fields": []}, "payload": value} if wrapped else value
+    ).encode()
 
 
-def description(updated: Any = None, removed: list[str] | None = None, arrays: list[Any] | None = None) -> dict[str, Any]:
+def description(
+    updated: Any = None, removed: list[str] | None = None, arrays: list[Any] | None = None
+) -> dict[str, Any]:
     return {
         "updateDescription": {
             "updatedFields": None if updated is None else json.dumps(updated),
@@ -38,7 +50,8 @@ def description(updated: Any = None, removed: list[str] | None = None, arrays: l
     }
 
 
-# ------------------------------------------------------------------------------------------------------------------ updates
+# --------------------------------------------------------------------------------------------------
+# updates
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -52,7 +65,9 @@ def test_a_number_is_one_text_in_the_key_the_document_and_an_update_of_fields() 
     inserted = b'{"op": "c", "after": "{\\"_id\\": 1.0E10, \\"name\\": 1.0E-5}"}'
     assert DECODER.upserts(key, inserted) == [KeyedChange(("1.0E10",), ("1.0E10", "1.0E-5", None))]
     updated = b'{"op": "u", "updateDescription": {"updatedFields": "{\\"name\\": 1.0E-6}"}}'
-    assert DECODER.upserts(key, updated) == [KeyedChange(("1.0E10",), ("1.0E10", "1.0E-6", ABSENT), (), True)]
+    assert DECODER.upserts(key, updated) == [
+        KeyedChange(("1.0E10",), ("1.0E10", "1.0E-6", ABSENT), (), True)
+    ]
     assert DECODER.upserts(key, b'{"op": "d"}') == [KeyedChange(("1.0E10",), None)]
 
 
@@ -73,7 +88,9 @@ def test_an_update_with_its_pre_image_needs_no_stage() -> None:
 def test_an_update_that_the_connector_looked_up_has_the_document() -> None:
     value = message("u", after=DOCUMENT, **description({"name.first": 1}))
     assert DECODER.upserts(None, value) == [KeyedChange((HEX,), (HEX, "bike", 5))]
-    with pytest.raises(MissingBeforeImageError, match=r"capture\.mode to change_streams_update_full_with_pre_image"):
+    with pytest.raises(
+        MissingBeforeImageError, match=r"capture\.mode to change_streams_update_full_with_pre_image"
+    ):
         DECODER.decode(None, value)
 
 
@@ -87,16 +104,27 @@ def test_an_update_that_the_connector_looked_up_has_the_document() -> None:
         description({}, None, [{"field": "name.tags", "newSize": 1}]),
     ],
 )
-def test_an_update_of_a_part_of_a_column_is_an_error_that_names_the_setting(changed: dict[str, Any]) -> None:
+def test_an_update_of_a_part_of_a_column_is_an_error_that_names_the_setting(
+    changed: dict[str, Any],
+) -> None:
     for value in (message("u", **changed), message("u", before=DOCUMENT, **changed)):
         with pytest.raises(
-            PartialImageError, match=r"a part of a column \(name.*set the connector's capture.mode to change_streams_update_full"
+            PartialImageError,
+            match=(
+                r"a part of a column \(name.*set the connector's capture.mode to "
+                r"change_streams_update_full"
+            ),
         ):
             DECODER.upserts(KEY, value)
 
 
 def test_a_part_of_an_undeclared_field_is_ignored() -> None:
-    value = message("u", **description({"address.city": "Ulm", "tags.0": 1}, ["a.b"], [{"field": "list", "newSize": 0}, "odd"]))
+    value = message(
+        "u",
+        **description(
+            {"address.city": "Ulm", "tags.0": 1}, ["a.b"], [{"field": "list", "newSize": 0}, "odd"]
+        ),
+    )
     assert DECODER.upserts(KEY, value) == [KeyedChange((HEX,), (HEX, ABSENT, ABSENT), (), True)]
 
 
@@ -106,7 +134,8 @@ def test_a_column_with_a_point_in_its_name_could_be_a_part_of_another() -> None:
         decoder.upserts(KEY, message("u", **description({"a.b": 1})))
 
 
-# ---------------------------------------------------------------------------------------------------------- keys and deletes
+# --------------------------------------------------------------------------------------------------
+# keys and deletes
 
 
 @pytest.mark.parametrize(
@@ -119,11 +148,17 @@ def test_a_column_with_a_point_in_its_name_could_be_a_part_of_another() -> None:
         ({"$numberLong": "1234"}, "BIGINT", 1234),
         ({"$binary": "a2Fma2E=", "$type": "00"}, "BINARY", b"kafka"),
         ({"hi": "kafka", "nums": [10.0]}, "STRING", '{"hi":"kafka","nums":[10.0]}'),
-        ({"hi": "kafka", "nums": [10.0]}, "STRUCT<hi: STRING, nums: ARRAY<DOUBLE>>", ["kafka", [10.0]]),
+        (
+            {"hi": "kafka", "nums": [10.0]},
+            "STRUCT<hi: STRING, nums: ARRAY<DOUBLE>>",
+            ["kafka", [10.0]],
+        ),
     ],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_delete_is_of_the_keys_id(identifier: Any, sql_type: str, expected: Any, wrapped: bool) -> None:
+def test_a_delete_is_of_the_keys_id(
+    identifier: Any, sql_type: str, expected: Any, wrapped: bool
+) -> None:
     key: Any = {"id": json.dumps(identifier)}
     key = json.dumps({"schema": {"type": "struct"}, "payload": key} if wrapped else key).encode()
     decoder = MONGO.decoder(f"_id {sql_type}, name STRING", unique_key=["_id"])
@@ -132,7 +167,9 @@ def test_a_delete_is_of_the_keys_id(identifier: Any, sql_type: str, expected: An
 
 def test_an_update_is_a_row_without_a_primary_key_too() -> None:
     value = message("u", before=DOCUMENT, **description({"stock": 4}))
-    assert MONGO.decoder(COLUMNS).decode(KEY, value)[1] == Change(RowKind.UPDATE_AFTER, (HEX, "bike", 4))
+    assert MONGO.decoder(COLUMNS).decode(KEY, value)[1] == Change(
+        RowKind.UPDATE_AFTER, (HEX, "bike", 4)
+    )
 
 
 def test_a_delete_with_its_pre_image_has_the_document() -> None:
@@ -143,10 +180,16 @@ def test_a_delete_with_its_pre_image_has_the_document() -> None:
 
 def test_a_key_in_an_undeclared_schema_block_is_refused() -> None:
     key = json.dumps({"schema": {}, "payload": {"id": "1"}}).encode()
-    with pytest.raises(DecodeError, match=r"`id` is missing or not a string - at `\$\.id` of the key"):
-        get_format("debezium-mongodb-json", schema_include=False).decoder("_id INT", unique_key=["_id"]).upserts(key, message("d"))
+    with pytest.raises(
+        DecodeError, match=r"`id` is missing or not a string - at `\$\.id` of the key"
+    ):
+        get_format("debezium-mongodb-json", schema_include=False).decoder(
+            "_id INT", unique_key=["_id"]
+        ).upserts(key, message("d"))
     with pytest.raises(DecodeError, match="`id` is missing"):
-        MONGO.decoder("_id INT", unique_key=["_id"]).upserts(b'{"schema": {}, "payload": 5}', message("d"))
+        MONGO.decoder("_id INT", unique_key=["_id"]).upserts(
+            b'{"schema": {}, "payload": 5}', message("d")
+        )
 
 
 def test_the_primary_key_is_the_documents_id() -> None:
@@ -154,14 +197,17 @@ def test_the_primary_key_is_the_documents_id() -> None:
         MONGO.decoder(COLUMNS, unique_key=["name"])
 
 
-# ------------------------------------------------------------------------------------------------ envelopes without documents
+# ------------------------------------------------------------------------------------------------
+# envelopes without documents
 
 
 def test_marker_events_are_ignored_as_for_other_connectors() -> None:
     assert DECODER.decode(None, b'{"ts_ms": 5}') is Ignored.HEARTBEAT
     transaction = b'{"status": "BEGIN", "id": "tx1"}'
     assert DECODER.decode(None, transaction) is Ignored.TRANSACTION
-    assert MONGO.control_event(None, transaction, Ignored.TRANSACTION) == ControlEvent(Ignored.TRANSACTION, statement="BEGIN tx1")
+    assert MONGO.control_event(None, transaction, Ignored.TRANSACTION) == ControlEvent(
+        Ignored.TRANSACTION, statement="BEGIN tx1"
+    )
     assert DECODER.decode(KEY, None) is Ignored.TOMBSTONE
     assert DECODER.decode(KEY, b'{"schema": null, "payload": null}') is Ignored.TOMBSTONE
 
@@ -169,16 +215,27 @@ def test_marker_events_are_ignored_as_for_other_connectors() -> None:
 def test_collections_are_filtered_by_the_source() -> None:
     value = message("c", after=DOCUMENT, source={"db": "shop", "collection": "products"})
     for options in ({"table_include": "orders"}, {"database_include": "inventory"}):
-        assert get_format("debezium-mongodb-json", **options).decoder("_id STRING").decode(None, value) is Ignored.OTHER_TABLE
-    assert get_format("debezium-mongodb-json", table_include="prod.*").decoder("_id STRING").decode(None, value) == [
-        Change(RowKind.INSERT, (HEX,))
-    ]
+        assert (
+            get_format("debezium-mongodb-json", **options).decoder("_id STRING").decode(None, value)
+            is Ignored.OTHER_TABLE
+        )
+    assert get_format("debezium-mongodb-json", table_include="prod.*").decoder("_id STRING").decode(
+        None, value
+    ) == [Change(RowKind.INSERT, (HEX,))]
 
 
 def test_metadata_is_read_from_the_source() -> None:
     source = {"db": "shop", "collection": "products", "ts_ms": 3, "ord": 31}
-    names = ["ingestion-timestamp", "source.timestamp", "source.database", "source.collection", "source.properties"]
-    (change,) = MONGO.decoder("_id STRING", metadata=names).decode(None, message("c", after=DOCUMENT, source=source, ts_ms=5))
+    names = [
+        "ingestion-timestamp",
+        "source.timestamp",
+        "source.database",
+        "source.collection",
+        "source.properties",
+    ]
+    (change,) = MONGO.decoder("_id STRING", metadata=names).decode(
+        None, message("c", after=DOCUMENT, source=source, ts_ms=5)
+    )
     properties = [["collection", "products"], ["db", "shop"], ["ord", "31"], ["ts_ms", "3"]]
     assert change.metadata == (5000, 3000, "shop", "products", properties)
 
@@ -186,7 +243,9 @@ def test_metadata_is_read_from_the_source() -> None:
 @pytest.mark.parametrize("text", ["true", "False", True, "auto"])
 def test_schema_include_is_taken_as_text(text: Any) -> None:
     format = get_format("debezium-mongodb-json", schema_include=text)
-    assert format.decoder("_id STRING").decode(None, message("c", after=DOCUMENT, wrapped=text in ("true", True)))
+    assert format.decoder("_id STRING").decode(
+        None, message("c", after=DOCUMENT, wrapped=text in ("true", True))
+    )
     with pytest.raises(FormatOptionError, match="schema_include is 'perhaps'"):
         get_format("debezium-mongodb-json", schema_include="perhaps")
 
@@ -194,9 +253,19 @@ def test_schema_include_is_taken_as_text(text: Any) -> None:
 @pytest.mark.parametrize("depth", [400, 900, 950, 990, 200_000])
 def test_documents_of_any_depth_raise_only_decode_errors(depth: int) -> None:
     nested = "[" * depth + "]" * depth
-    for text in (f'{{"_id": {nested}}}', f'{{"_id": 1, "name": {nested}}}', f'{{"_id": {{"$date": {nested}}}}}'):
-        value = json.dumps({"op": "u", "after": text, "before": text, "updateDescription": {"updatedFields": text}}).encode()
+    for text in (
+        f'{{"_id": {nested}}}',
+        f'{{"_id": 1, "name": {nested}}}',
+        f'{{"_id": {{"$date": {nested}}}}}',
+    ):
+        value = json.dumps(
+            {"op": "u", "after": text, "before": text, "updateDescription": {"updatedFields": text}}
+        ).encode()
         for sql_type in ("INT", "STRING", "TIMESTAMP", "BINARY", "ARRAY<STRING>"):
-            check_record(MONGO.decoder(f"_id {sql_type}, name STRING", unique_key=["_id"]), KEY, value)
+            check_record(
+                MONGO.decoder(f"_id {sql_type}, name STRING", unique_key=["_id"]), KEY, value
+            )
     with pytest.raises(DecodeError):
-        MONGO.decoder("_id INT").decode(None, json.dumps({"op": "c", "after": f'{{"_id": {nested}}}'}).encode())
+        MONGO.decoder("_id INT").decode(
+            None, json.dumps({"op": "c", "after": f'{{"_id": {nested}}}'}).encode()
+        )

@@ -1,4 +1,4 @@
-"""Encoders: written rows are read back as the same rows, in every format and handling; other rows are errors."""
+"""Encoders: in every format and handling, written rows read back equal; other rows are errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cdc_formats import Change, ChangelogMode, Column, Encoder, Event, Format, RowKind, SqlType, columns, get_format, read_object
+from cdc_formats import (
+    Change,
+    ChangelogMode,
+    Column,
+    Encoder,
+    Event,
+    Format,
+    RowKind,
+    SqlType,
+    columns,
+    get_format,
+    read_object,
+)
 from cdc_formats.encoding.pairing import pair_updates
 from cdc_formats.errors import EncodeError, FormatOptionError, SchemaError
 from cdc_formats.formats.canal import CanalJson
@@ -30,22 +42,35 @@ from tests.support.examples import examples
 INS, B, A, D = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 PLACEHOLDER = UNAVAILABLE_VALUE_PLACEHOLDER
 
-# ---------------------------------------------------------------------------------------------------------- the messages
+# --------------------------------------------------------------------------------------------------
+# the messages
 
 ORDERS = "id INT, item STRING, price DECIMAL(10,2)"
 OLD, NEW = (7, "bike", "100.00"), (7, "bike", "99.50")
 MESSAGES: list[tuple[str, dict[str, Any], list[str], tuple, bytes | None, str]] = [
     ("debezium-json", {}, ["id"], (INS, OLD), b'{"id":7}', '{"before":null,"after":{"id":7,"item":"bike","price":100.00},"op":"c"}'),
     ("debezium-json", {}, [], (A, NEW, OLD), None,
-     '{"before":{"id":7,"item":"bike","price":100.00},"after":{"id":7,"item":"bike","price":99.50},"op":"u"}'),
+     (
+         '{"before":{"id":7,"item":"bike","price":100.00},"after":{"id":7,"item":"bike",'
+         '"price":99.50},"op":"u"}'
+     )),
     ("debezium-json", {"decimal_handling_mode": "precise"}, [], (D, NEW), None,
      '{"before":{"id":7,"item":"bike","price":"Jt4="},"after":null,"op":"d"}'),
     ("canal-json", {}, ["id"], (INS, OLD), b'{"id":"7"}',
-     '{"data":[{"id":"7","item":"bike","price":"100.00"}],"old":null,"type":"INSERT","isDdl":false,"pkNames":["id"]}'),
+     (
+         '{"data":[{"id":"7","item":"bike","price":"100.00"}],"old":null,"type":"INSERT",'
+         '"isDdl":false,"pkNames":["id"]}'
+     )),
     ("canal-json", {}, [], (A, NEW, OLD), None,
-     '{"data":[{"id":"7","item":"bike","price":"99.50"}],"old":[{"price":"100.00"}],"type":"UPDATE","isDdl":false,"pkNames":null}'),
+     (
+         '{"data":[{"id":"7","item":"bike","price":"99.50"}],"old":[{"price":"100.00"}],'
+         '"type":"UPDATE","isDdl":false,"pkNames":null}'
+     )),
     ("canal-json", {}, [], (A, NEW, NEW), None,
-     '{"data":[{"id":"7","item":"bike","price":"99.50"}],"old":[{}],"type":"UPDATE","isDdl":false,"pkNames":null}'),
+     (
+         '{"data":[{"id":"7","item":"bike","price":"99.50"}],"old":[{}],"type":"UPDATE",'
+         '"isDdl":false,"pkNames":null}'
+     )),
     ("maxwell-json", {}, ["id"], (D, OLD), b'{"id":7}',
      '{"type":"delete","primary_key_columns":["id"],"data":{"id":7,"item":"bike","price":100.00}}'),
     ("maxwell-json", {}, [], (A, NEW, OLD), None, '{"type":"update","data":{"id":7,"item":"bike","price":99.50},"old":{"price":100.00}}'),
@@ -59,12 +84,16 @@ MESSAGES: list[tuple[str, dict[str, Any], list[str], tuple, bytes | None, str]] 
 
 
 @pytest.mark.parametrize(
-    ("identifier", "options", "key", "change", "key_text", "text"), MESSAGES, ids=[f"{m[0]} {m[3][0].short_string}" for m in MESSAGES]
+    ("identifier", "options", "key", "change", "key_text", "text"),
+    MESSAGES,
+    ids=[f"{m[0]} {m[3][0].short_string}" for m in MESSAGES],
 )
 def test_messages_equal_those_of_their_producers(
     identifier: str, options: dict, key: list[str], change: tuple, key_text: bytes | None, text: str
 ) -> None:
-    got_key, value = get_format(identifier, **options).encoder(ORDERS, unique_key=key).encode(*change)
+    got_key, value = (
+        get_format(identifier, **options).encoder(ORDERS, unique_key=key).encode(*change)
+    )
     assert (got_key, value.decode()) == (key_text, text)
 
 
@@ -93,7 +122,10 @@ def test_old_has_only_changed_columns_including_nulls(identifier: str, turned: b
 def test_the_sign_of_zero_is_a_change(identifier: str) -> None:
     format, ddl = get_format(identifier), "a INT, b DOUBLE, c ARRAY<FLOAT>"
     _, value = format.encoder(ddl).encode(A, (1, 0.0, [0.0]), (1, -0.0, [-0.0]))
-    assert repr([change.row for change in format.decoder(ddl).decode(None, value)]) == "[(1, -0.0, [-0.0]), (1, 0.0, [0.0])]"
+    assert (
+        repr([change.row for change in format.decoder(ddl).decode(None, value)])
+        == "[(1, -0.0, [-0.0]), (1, 0.0, [0.0])]"
+    )
 
 
 SPELLED: list[tuple[str, dict[str, Any], Any, str]] = [
@@ -128,8 +160,14 @@ SPELLED: list[tuple[str, dict[str, Any], Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("ddl", "options", "value", "text"), SPELLED, ids=[f"{s[0]} {s[1]} {s[2]!r}"[:80] for s in SPELLED])
-def test_debezium_values_are_spelled_as_declared(ddl: str, options: dict, value: Any, text: str) -> None:
+@pytest.mark.parametrize(
+    ("ddl", "options", "value", "text"),
+    SPELLED,
+    ids=[f"{s[0]} {s[1]} {s[2]!r}"[:80] for s in SPELLED],
+)
+def test_debezium_values_are_spelled_as_declared(
+    ddl: str, options: dict, value: Any, text: str
+) -> None:
     format = DebeziumJson(**options)
     _, message = format.encoder(f"c {ddl}").encode(INS, (value,))
     assert message.decode() == f'{{"before":null,"after":{{"c":{text}}},"op":"c"}}'
@@ -137,10 +175,26 @@ def test_debezium_values_are_spelled_as_declared(ddl: str, options: dict, value:
 
 
 def test_canal_writes_every_value_as_text() -> None:
-    ddl = "a BOOLEAN, b BIGINT, c DOUBLE, d DECIMAL(5,1), e BINARY, f TIMESTAMP_NTZ, g ARRAY<INT>, h FLOAT"
-    _, value = CanalJson().encoder(ddl).encode(INS, (True, -5, 1e16, "0.5", b"\x00\xff", 1_000_000, [1, None], float("nan")))
+    ddl = (
+        "a BOOLEAN, b BIGINT, c DOUBLE, d DECIMAL(5,1), e BINARY, f TIMESTAMP_NTZ, g ARRAY<INT>, h "
+        "FLOAT"
+    )
+    _, value = (
+        CanalJson()
+        .encoder(ddl)
+        .encode(INS, (True, -5, 1e16, "0.5", b"\x00\xff", 1_000_000, [1, None], float("nan")))
+    )
     assert read_object(value)["data"] == [
-        {"a": "true", "b": "-5", "c": "1e+16", "d": "0.5", "e": "\x00ÿ", "f": "1970-01-01 00:00:01", "g": ["1", None], "h": "NaN"}
+        {
+            "a": "true",
+            "b": "-5",
+            "c": "1e+16",
+            "d": "0.5",
+            "e": "\x00ÿ",
+            "f": "1970-01-01 00:00:01",
+            "g": ["1", None],
+            "h": "NaN",
+        }
     ]
 
 
@@ -150,13 +204,27 @@ STAMPS = "id INT, a TIMESTAMP_NTZ(3), b TIMESTAMP, c ARRAY<TIMESTAMP_NTZ>"
 @pytest.mark.parametrize("standard", ["SQL", "ISO-8601"])
 @pytest.mark.parametrize(
     "identifier",
-    ["canal-json", "changelog-json", "debezium-flat-json", "debezium-json", "maxwell-json", "ogg-json", "ticdc-canal-json"],
+    [
+        "canal-json",
+        "changelog-json",
+        "debezium-flat-json",
+        "debezium-json",
+        "maxwell-json",
+        "ogg-json",
+        "ticdc-canal-json",
+    ],
 )
 def test_timestamps_are_written_in_the_configured_format(identifier: str, standard: str) -> None:
     # Flink's readers accept one of the two, chosen by their option timestamp-format.standard.
-    format, between = get_format(identifier, **{"timestamp-format.standard": standard}), "T" if standard == "ISO-8601" else " "
+    format, between = (
+        get_format(identifier, **{"timestamp-format.standard": standard}),
+        "T" if standard == "ISO-8601" else " ",
+    )
     row, before = (1, 5_000, 1_000_000, [None, 0]), (1, 6_000, 2_000_000, [1])
-    encoder, decoder = format.encoder(STAMPS, unique_key=["id"]), format.decoder(STAMPS, unique_key=["id"])
+    encoder, decoder = (
+        format.encoder(STAMPS, unique_key=["id"]),
+        format.decoder(STAMPS, unique_key=["id"]),
+    )
     key, value = encoder.encode(A, row, before)
     written = re.findall("1970-01-01(.)", value.decode())
     assert set(written) == {between}
@@ -181,7 +249,9 @@ FLOAT_3_14 = 3.140000104904175
         ("upsert-kafka", {"value_format": "csv"}, b"1,3.14,3.140000104904175"),
     ],
 )
-def test_a_float_is_written_with_its_own_digits(identifier: str, options: dict, written: bytes) -> None:
+def test_a_float_is_written_with_its_own_digits(
+    identifier: str, options: dict, written: bytes
+) -> None:
     ddl, row = "id INT, f FLOAT, d DOUBLE", (1, FLOAT_3_14, FLOAT_3_14)
     format = get_format(identifier, **options)
     key, value = format.encoder(ddl, unique_key=["id"]).encode(INS, row)
@@ -200,15 +270,19 @@ def test_a_number_beyond_a_float_is_not_written() -> None:
         MaxwellJson().encoder("f FLOAT").encode(INS, (1e39,))
 
 
-# --------------------------------------------------------------------------------------------------------- the schema block
+# --------------------------------------------------------------------------------------------------
+# the schema block
 
 
 def test_debezium_writes_the_schema_block_as_connect_does() -> None:
     ddl = (
-        "id BIGINT NOT NULL, price DECIMAL(10,2), at TIMESTAMP, day DATE, t TIME(3), tags ARRAY<DECIMAL(5,1)>, m MAP<STRING, DECIMAL(3,1)>"
+        "id BIGINT NOT NULL, price DECIMAL(10,2), at TIMESTAMP, day DATE, t TIME(3), tags "
+        "ARRAY<DECIMAL(5,1)>, m MAP<STRING, DECIMAL(3,1)>"
     )
     format = DebeziumJson(schema_include=True)
-    key, value = format.encoder(ddl, unique_key=["id"]).encode(INS, (1, "100.00", 0, 1, 5000, ["0.1"], [["a", "1.0"]]))
+    key, value = format.encoder(ddl, unique_key=["id"]).encode(
+        INS, (1, "100.00", 0, 1, 5000, ["0.1"], [["a", "1.0"]])
+    )
     message = read_object(value)
     assert message["payload"]["after"] == {
         "id": 1, "price": "JxA=", "at": "1970-01-01T00:00:00Z", "day": 1, "t": 5000, "tags": ["AQ=="], "m": {"a": "1.0"},
@@ -232,7 +306,12 @@ def test_debezium_writes_the_schema_block_as_connect_does() -> None:
     assert by_name["tags"]["items"]["parameters"]["scale"] == "1"
     assert by_name["m"]["values"] == {"type": "string", "optional": True}
     assert read_object(key) == {
-        "schema": {"type": "struct", "fields": [by_name["id"]], "optional": False, "name": "changelog.Key"},
+        "schema": {
+            "type": "struct",
+            "fields": [by_name["id"]],
+            "optional": False,
+            "name": "changelog.Key",
+        },
         "payload": {"id": 1},
     }
 
@@ -253,7 +332,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("mode", "ddl", "kind", "name"), NAMES)
-def test_times_have_their_names_in_the_schema_block(mode: str, ddl: str, kind: str, name: str | None) -> None:
+def test_times_have_their_names_in_the_schema_block(
+    mode: str, ddl: str, kind: str, name: str | None
+) -> None:
     format = DebeziumJson(schema_include=True, time_precision_mode=mode)
     _, value = format.encoder(f"c {ddl}").encode(INS, (0,))
     (field,) = read_object(value)["schema"]["fields"][1]["fields"]
@@ -262,7 +343,9 @@ def test_times_have_their_names_in_the_schema_block(mode: str, ddl: str, kind: s
 
 
 def test_an_unknown_unit_cannot_be_in_a_schema_block() -> None:
-    with pytest.raises(SchemaError, match=r"c TIME: 'adaptive' writes milliseconds .* declare TIME\(3\)"):
+    with pytest.raises(
+        SchemaError, match=r"c TIME: 'adaptive' writes milliseconds .* declare TIME\(3\)"
+    ):
         DebeziumJson(schema_include=True, time_precision_mode="adaptive").encoder("c TIME")
 
 
@@ -278,7 +361,8 @@ def test_encoded_messages_match_the_formats_json_schema(format: Format) -> None:
         assert decode(*encode(*change))
 
 
-# ---------------------------------------------------------------------------------------------- what cannot be represented
+# ----------------------------------------------------------------------------------------------
+# what cannot be represented
 
 REFUSED: list[tuple[Format, str, Any, str]] = [
     (DebeziumJson(), "STRING", PLACEHOLDER, "placeholder for unavailable values"),
@@ -299,8 +383,14 @@ REFUSED: list[tuple[Format, str, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("format", "ddl", "value", "reason"), REFUSED, ids=[f"{r[0].identifier} {r[1]} {r[3]}"[:60] for r in REFUSED])
-def test_a_value_that_would_be_read_back_differently_is_refused(format: Format, ddl: str, value: Any, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("format", "ddl", "value", "reason"),
+    REFUSED,
+    ids=[f"{r[0].identifier} {r[1]} {r[3]}"[:60] for r in REFUSED],
+)
+def test_a_value_that_would_be_read_back_differently_is_refused(
+    format: Format, ddl: str, value: Any, reason: str
+) -> None:
     encoder = format.encoder(f"a INT, c {ddl}", unique_key=["a"])
     with pytest.raises(EncodeError, match=rf"{reason}.* - at `\$\.\S*c`$"):
         encoder.encode(INS, (1, value))
@@ -312,7 +402,9 @@ def test_an_error_names_the_column_and_hides_the_value_when_configured() -> None
     encoder = DebeziumJson(error_excerpt=False).encoder("a INT, c STRING")
     with pytest.raises(EncodeError) as caught:
         encoder.encode(A, (1, "x"), (1, PLACEHOLDER))
-    assert str(caught.value).startswith("[ENCODE] expected `STRING`, got `str`: it equals the placeholder")
+    assert str(caught.value).startswith(
+        "[ENCODE] expected `STRING`, got `str`: it equals the placeholder"
+    )
     assert str(caught.value).endswith("at `$.before.c`")
     assert PLACEHOLDER not in str(caught.value)
 
@@ -323,7 +415,9 @@ def test_the_default_placeholder_is_plain_text_under_another_placeholder() -> No
     assert format.decoder("c STRING").decode(*record) == [Change(INS, (PLACEHOLDER,))]
 
 
-@pytest.mark.parametrize("ddl", ["a MAP<INT, INT>", "a ARRAY<MAP<DATE, INT>>", "a STRUCT<x: INT, x: INT>"])
+@pytest.mark.parametrize(
+    "ddl", ["a MAP<INT, INT>", "a ARRAY<MAP<DATE, INT>>", "a STRUCT<x: INT, x: INT>"]
+)
 def test_types_without_a_json_encoding_are_refused(ddl: str) -> None:
     with pytest.raises(SchemaError, match="cannot be written as JSON"):
         MaxwellJson().encoder(ddl)
@@ -338,7 +432,12 @@ def test_the_encoder_refuses_what_the_decoder_refuses() -> None:
 
 @pytest.mark.parametrize(
     "format",
-    [CanalJson(table_include="t"), MaxwellJson(database_include="d"), OggJson(table_include="t"), DebeziumJson(table_include="t")],
+    [
+        CanalJson(table_include="t"),
+        MaxwellJson(database_include="d"),
+        OggJson(table_include="t"),
+        DebeziumJson(table_include="t"),
+    ],
     ids=lambda format: format.identifier,
 )
 def test_a_format_that_filters_cannot_be_written(format: Format) -> None:
@@ -346,7 +445,8 @@ def test_a_format_that_filters_cannot_be_written(format: Format) -> None:
         format.encoder("a INT")
 
 
-# ------------------------------------------------------------------------------------------------- any rows of any tables
+# -------------------------------------------------------------------------------------------------
+# any rows of any tables
 
 MODES = {
     "decimal_handling_mode": [None, *DECIMAL_MODES],
@@ -361,14 +461,23 @@ zones = st.sampled_from([None, "UTC", "Europe/Berlin"])
 standards = st.sampled_from(["SQL", "ISO-8601"])
 FORMATS: dict[str, st.SearchStrategy[Format]] = {
     "canal-json": st.builds(
-        CanalJson, binary_handling_mode=st.sampled_from(["latin1", "base64"]), time_zone=zones, timestamp_format_standard=standards
+        CanalJson,
+        binary_handling_mode=st.sampled_from(["latin1", "base64"]),
+        time_zone=zones,
+        timestamp_format_standard=standards,
     ),
-    "changelog-json": st.builds(ChangelogJson, timestamp_format_standard=standards, time_zone=zones),
-    "debezium-json": st.builds(DebeziumJson, **{name: st.sampled_from(values) for name, values in MODES.items()}),
+    "changelog-json": st.builds(
+        ChangelogJson, timestamp_format_standard=standards, time_zone=zones
+    ),
+    "debezium-json": st.builds(
+        DebeziumJson, **{name: st.sampled_from(values) for name, values in MODES.items()}
+    ),
     "maxwell-json": st.builds(MaxwellJson, time_zone=zones, timestamp_format_standard=standards),
     "ogg-json": st.builds(OggJson, time_zone=zones, timestamp_format_standard=standards),
 }
-text = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from([PLACEHOLDER, "NULL", '"', "\\", "\x00", "0", "true", "{}"])
+text = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(
+    [PLACEHOLDER, "NULL", '"', "\\", "\x00", "0", "true", "{}"]
+)
 DAY = 86_400_000_000
 LEAST, MOST = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -386,22 +495,40 @@ names = text.filter(lambda name: name and "\0" not in name)
 
 def _nested(inner: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
     array = inner.map(lambda of: SqlType("ARRAY", fields=(Column("element", of),)))
-    entries = inner.map(lambda of: SqlType("MAP", fields=(Column("key", SqlType("STRING"), False), Column("value", of))))
-    fields = st.lists(st.tuples(names, inner), min_size=1, max_size=3, unique_by=lambda field: field[0])
-    return array | entries | fields.map(lambda found: SqlType("STRUCT", fields=tuple(Column(name, of) for name, of in found)))
+    entries = inner.map(
+        lambda of: SqlType(
+            "MAP", fields=(Column("key", SqlType("STRING"), False), Column("value", of))
+        )
+    )
+    fields = st.lists(
+        st.tuples(names, inner), min_size=1, max_size=3, unique_by=lambda field: field[0]
+    )
+    return (
+        array
+        | entries
+        | fields.map(
+            lambda found: SqlType("STRUCT", fields=tuple(Column(name, of) for name, of in found))
+        )
+    )
 
 
 types = st.recursive(plain_types, _nested, max_leaves=4)
-tables = st.lists(st.tuples(names, types), min_size=1, max_size=4, unique_by=lambda column: column[0]).map(
-    lambda found: tuple(Column(name, of) for name, of in found)
-)
+tables = st.lists(
+    st.tuples(names, types), min_size=1, max_size=4, unique_by=lambda column: column[0]
+).map(lambda found: tuple(Column(name, of) for name, of in found))
 
 
 def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
     """Canonical values of a type, including NULL and values that some formats cannot write."""
     inner = [values_of(field.type) for field in sql_type.fields]
     precision, scale = sql_type.precision or 10, sql_type.scale or 0
-    bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "INTERVAL DAY TO SECOND": 63}.get(sql_type.name, 0)
+    bits = {
+        "TINYINT": 7,
+        "SMALLINT": 15,
+        "INT": 31,
+        "BIGINT": 63,
+        "INTERVAL DAY TO SECOND": 63,
+    }.get(sql_type.name, 0)
     unscaled = st.integers(-(10**precision) + 1, 10**precision - 1)
     plain: dict[str, Any] = {
         "BOOLEAN": st.booleans,
@@ -418,7 +545,9 @@ def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
         "MAP": lambda: st.dictionaries(text, inner[1], max_size=3).map(lambda found: sorted([key, value] for key, value in found.items())),
         "STRUCT": lambda: st.tuples(*inner).map(list),
     }  # fmt: skip
-    chosen = st.integers(-(2**bits), 2**bits - 1) if bits else plain.get(sql_type.name, lambda: text)()
+    chosen = (
+        st.integers(-(2**bits), 2**bits - 1) if bits else plain.get(sql_type.name, lambda: text)()
+    )
     return st.none() | chosen
 
 
@@ -426,13 +555,20 @@ def _scaled(number: int, scale: int) -> Decimal:
     return Decimal(number).scaleb(-scale, Context(prec=80))
 
 
-quick = settings(max_examples=examples(50), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = settings(
+    max_examples=examples(50),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @pytest.mark.parametrize("identifier", sorted(FORMATS))
 @quick
 @given(data=st.data())
-def test_any_row_of_any_table_is_read_back_or_is_an_error(identifier: str, data: st.DataObject) -> None:
+def test_any_row_of_any_table_is_read_back_or_is_an_error(
+    identifier: str, data: st.DataObject
+) -> None:
     format, table = data.draw(FORMATS[identifier]), data.draw(tables)
     key = [column.name for column in table if data.draw(st.booleans())]
     encoder = made(lambda: format.encoder(table, unique_key=key), SchemaError)
@@ -441,8 +577,14 @@ def test_any_row_of_any_table_is_read_back_or_is_an_error(identifier: str, data:
         assert isinstance(format, DebeziumJson)
         return
     decoder = format.decoder(table, unique_key=key)
-    row, before = (data.draw(st.tuples(*[values_of(column.type) for column in table])) for _ in range(2))
-    lone = {INS: INS, B: D, A: INS, D: D} if encoder.pairs_updates else {kind: kind for kind in RowKind}
+    row, before = (
+        data.draw(st.tuples(*[values_of(column.type) for column in table])) for _ in range(2)
+    )
+    lone = (
+        {INS: INS, B: D, A: INS, D: D}
+        if encoder.pairs_updates
+        else {kind: kind for kind in RowKind}
+    )
     cases = [(kind, None, [(said, row)]) for kind, said in lone.items()]
     cases += [(A, before, [(B, before), (A, row)])] if encoder.pairs_updates else []
     for kind, old, expected in cases:
@@ -450,7 +592,9 @@ def test_any_row_of_any_table_is_read_back_or_is_an_error(identifier: str, data:
         if isinstance(record, EncodeError):
             assert refusable(format, (row, old)), f"{record} of {row}"
         else:
-            assert repr([(change.kind, change.row) for change in decoder.decode(*record)]) == repr(expected)
+            assert repr([(change.kind, change.row) for change in decoder.decode(*record)]) == repr(
+                expected
+            )
             assert [json.loads(part) for part in record if part is not None]
             assert (record[0] is None) == (not key)
 
@@ -465,12 +609,24 @@ def made(make: Callable[[], Any], error: type[Exception]) -> Any:
 
 def refusable(format: Format, rows: Any) -> bool:
     """Whether a value is among the rows that not every handling can write."""
-    units = isinstance(format, DebeziumJson) and format.time_precision_mode not in (None, "isostring")
-    return units or PLACEHOLDER in repr(rows) or PLACEHOLDER.encode() in repr(rows).encode() or _has_long_interval(rows)
+    units = isinstance(format, DebeziumJson) and format.time_precision_mode not in (
+        None,
+        "isostring",
+    )
+    return (
+        units
+        or PLACEHOLDER in repr(rows)
+        or PLACEHOLDER.encode() in repr(rows).encode()
+        or _has_long_interval(rows)
+    )
 
 
 def _has_long_interval(value: Any) -> bool:
-    return any(map(_has_long_interval, value)) if isinstance(value, (tuple, list)) else type(value) is int and abs(value) >= 36 * 10**17
+    return (
+        any(map(_has_long_interval, value))
+        if isinstance(value, (tuple, list))
+        else type(value) is int and abs(value) >= 36 * 10**17
+    )
 
 
 def values_with(sql_type: SqlType, format: DebeziumJson) -> st.SearchStrategy[Any]:
@@ -482,17 +638,25 @@ def values_with(sql_type: SqlType, format: DebeziumJson) -> st.SearchStrategy[An
 
 @pytest.mark.parametrize("mode", [None, *TIME_MODES])
 @pytest.mark.parametrize("schema_include", ["auto", True])
-@pytest.mark.parametrize("ddl", ["TIME(3)", "TIME(6)", "TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ(6)", "TIMESTAMP_NTZ(0)"])
+@pytest.mark.parametrize(
+    "ddl", ["TIME(3)", "TIME(6)", "TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ(6)", "TIMESTAMP_NTZ(0)"]
+)
 @settings(quick, max_examples=examples(10))
 @given(data=st.data())
-def test_times_that_their_unit_holds_are_always_written(mode: str | None, schema_include: Any, ddl: str, data: st.DataObject) -> None:
-    format, (column,) = DebeziumJson(time_precision_mode=mode, schema_include=schema_include), columns(f"c {ddl}")
+def test_times_that_their_unit_holds_are_always_written(
+    mode: str | None, schema_include: Any, ddl: str, data: st.DataObject
+) -> None:
+    format, (column,) = (
+        DebeziumJson(time_precision_mode=mode, schema_include=schema_include),
+        columns(f"c {ddl}"),
+    )
     value = data.draw(values_with(column.type, format))
     record = format.encoder([column]).encode(INS, (value,))
     assert format.decoder([column]).decode(*record) == [Change(INS, (value,))]
 
 
-# ----------------------------------------------------------------------------------------------------------------- pairing
+# --------------------------------------------------------------------------------------------------
+# pairing
 
 kinds = st.sampled_from(list(RowKind))
 histories = st.lists(st.tuples(kinds, st.tuples(st.integers(0, 2), st.integers(0, 1))), max_size=12)
@@ -502,7 +666,11 @@ histories = st.lists(st.tuples(kinds, st.tuples(st.integers(0, 2), st.integers(0
 @given(history=histories, key=st.sampled_from([(), (0,), (0, 1)]))
 def test_pairing_loses_nothing_and_keeps_the_order(history: list, key: tuple[int, ...]) -> None:
     paired = list(pair_updates(history, key))
-    again = [pair for kind, row, before in paired for pair in ([(B, before)] if before is not None else []) + [(kind, row)]]
+    again = [
+        pair
+        for kind, row, before in paired
+        for pair in ([(B, before)] if before is not None else []) + [(kind, row)]
+    ]
     assert again == history
     for kind, row, before in paired:
         assert before is None or (kind is A and [row[i] for i in key] == [before[i] for i in key])
@@ -512,7 +680,11 @@ def test_pairing_loses_nothing_and_keeps_the_order(history: list, key: tuple[int
 
 
 def test_a_pair_across_batches_is_one_update_and_held_rows_come_last() -> None:
-    batches = [[(INS, (1, "a")), (B, (1, "a"))], [], [(A, (1, "b")), (B, (1, "b")), (B, (2, "x")), (A, (1, "c")), (B, (3, "y"))]]
+    batches = [
+        [(INS, (1, "a")), (B, (1, "a"))],
+        [],
+        [(A, (1, "b")), (B, (1, "b")), (B, (2, "x")), (A, (1, "c")), (B, (3, "y"))],
+    ]
     assert list(pair_updates((row for batch in batches for row in batch), [0])) == [
         (INS, (1, "a"), None),
         (A, (1, "b"), (1, "a")),
@@ -523,7 +695,8 @@ def test_a_pair_across_batches_is_one_update_and_held_rows_come_last() -> None:
     ]
 
 
-# ---------------------------------------------------------------------------------------------------- the contract's check
+# --------------------------------------------------------------------------------------------------
+# the contract's check
 
 STORY = Vector(
     schema="id INT, v STRING",
@@ -543,8 +716,16 @@ def write(kind: str, row: tuple, **more: Any) -> tuple[None, bytes]:
 
 def broken(encode: Any, **members: Any) -> Format:
     """Return Maxwell's format with another encoder."""
-    made = type("Made", (Encoder,), {"encode": lambda self, kind, row, before=None: encode(kind, row, before)})
-    return type("Broken", (MaxwellJson,), {"encoder": lambda self, columns_, *, unique_key=(): made(), **members})()
+    made = type(
+        "Made",
+        (Encoder,),
+        {"encode": lambda self, kind, row, before=None: encode(kind, row, before)},
+    )
+    return type(
+        "Broken",
+        (MaxwellJson,),
+        {"encoder": lambda self, columns_, *, unique_key=(): made(), **members},
+    )()
 
 
 def well(kind: RowKind, row: tuple, before: tuple | None) -> Any:
@@ -562,15 +743,31 @@ def test_an_encoder_that_keeps_the_contract_passes() -> None:
 @pytest.mark.parametrize(
     ("encode", "sentence"),
     [
-        pytest.param(lambda k, r, b: well(k, r, None), r"\+U\(1, 'b'\) with \(1, 'a'\) before it", id="updates are degraded"),
-        pytest.param(lambda k, r, b: well(k, r, b and (1, "z")), r"which decodes to \['-U\(1,z\)'", id="another row before"),
-        pytest.param(lambda k, r, b: None if k is B else well(k, r, b), "encoded to no record, which decodes to", id="a lone -U is lost"),
+        pytest.param(
+            lambda k, r, b: well(k, r, None),
+            r"\+U\(1, 'b'\) with \(1, 'a'\) before it",
+            id="updates are degraded",
+        ),
+        pytest.param(
+            lambda k, r, b: well(k, r, b and (1, "z")),
+            r"which decodes to \['-U\(1,z\)'",
+            id="another row before",
+        ),
+        pytest.param(
+            lambda k, r, b: None if k is B else well(k, r, b),
+            "encoded to no record, which decodes to",
+            id="a lone -U is lost",
+        ),
         pytest.param(
             lambda k, r, b: well(A, r, r) if k is A and not b else well(k, r, b),
             "which decodes to .* instead of .*I",
             id="a lone +U updates",
         ),
-        pytest.param(lambda k, r, b: well(INS, r, b), "which decodes to .* instead of .*-D", id="deletes are lost"),
+        pytest.param(
+            lambda k, r, b: well(INS, r, b),
+            "which decodes to .* instead of .*-D",
+            id="deletes are lost",
+        ),
     ],
 )
 def test_an_encoder_that_breaks_the_contract_is_reported(encode: Any, sentence: str) -> None:
@@ -600,7 +797,9 @@ class Upserts(Format):
             def encode(self, kind: RowKind, row: tuple, before: tuple | None = None) -> Any:
                 if kind is B and strict:
                     return None
-                image = json.dumps({column.name: value for column, value in zip(made, row, strict=True)}).encode()
+                image = json.dumps(
+                    {column.name: value for column, value in zip(made, row, strict=True)}
+                ).encode()
                 return json.dumps({"id": row[0]}).encode(), image if kind in (INS, A) else None
 
         return Upserting()
@@ -611,11 +810,15 @@ def test_upsert_formats_write_no_update_before() -> None:
     vector = Vector(schema="id INT, v STRING", primary_key=["id"], records=records, expected=None)
     check_encoder(Upserts(), vector)
     check_encoder(Upserts(), Vector(**{**vars(vector), "keyed": True}))
-    with pytest.raises(AssertionError, match=r"-U\(1, 'a'\) with None before it.* is encoded to the record"):
+    with pytest.raises(
+        AssertionError, match=r"-U\(1, 'a'\) with None before it.* is encoded to the record"
+    ):
         check_encoder(Upserts(strict=False), vector)
 
 
-@pytest.mark.parametrize("format", [CanalJson(), MaxwellJson()], ids=lambda format: format.identifier)
+@pytest.mark.parametrize(
+    "format", [CanalJson(), MaxwellJson()], ids=lambda format: format.identifier
+)
 def test_a_row_before_that_cannot_be_written_is_an_error(format: Format) -> None:
     with pytest.raises(EncodeError, match=r"out of its range - at `\$\.old(\[0\])?\.d`"):
         format.encoder("a INT, d DATE").encode(A, (1, 0), (1, 10**9))
@@ -625,5 +828,7 @@ def test_bytes_written_as_text_are_strings_in_a_schema_block() -> None:
     for mode, kind in (("bytes", "bytes"), ("hex", "string")):
         format = DebeziumJson(schema_include=True, binary_handling_mode=mode)
         record = format.encoder("c BINARY").encode(INS, (b"\xff",))
-        assert read_object(record[1])["schema"]["fields"][1]["fields"] == [{"type": kind, "optional": True, "field": "c"}]
+        assert read_object(record[1])["schema"]["fields"][1]["fields"] == [
+            {"type": kind, "optional": True, "field": "c"}
+        ]
         assert format.decoder("c BINARY").decode(*record) == [Change(INS, (b"\xff",))]

@@ -23,7 +23,9 @@ UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 
 def converted(sql_type: str, value: Any, time_zone: str | None = None) -> Any:
     (column,) = columns(f"c {sql_type}")
-    return document_converter(column.type, Handling(time_zone=time_zone))(read_json(json.dumps(value).encode()))
+    return document_converter(column.type, Handling(time_zone=time_zone))(
+        read_json(json.dumps(value).encode())
+    )
 
 
 VALUES = [
@@ -44,7 +46,11 @@ VALUES = [
     ("STRING", {"$binary": "AP8=", "$type": "00"}, '{"$binary":"AP8=","$type":"00"}'),
     ("STRING", {"$binary": "AP8=", "$type": "04"}, '{"$binary":"AP8=","$type":"04"}'),
     ("STRING", {"$timestamp": {"t": 5, "i": 1}}, '{"$timestamp":{"t":5,"i":1}}'),
-    ("STRING", {"$regularExpression": {"pattern": "a", "options": "i"}}, '{"$regularExpression":{"pattern":"a","options":"i"}}'),
+    (
+        "STRING",
+        {"$regularExpression": {"pattern": "a", "options": "i"}},
+        '{"$regularExpression":{"pattern":"a","options":"i"}}',
+    ),
     ("STRING", {"$minKey": 1}, '{"$minKey":1}'),
     ("STRING", {"a": {"$numberLong": "5"}, "b": [1.50]}, '{"a":{"$numberLong":"5"},"b":[1.5]}'),
     ("STRING", [1, {"a": None}], '[1,{"a":null}]'),
@@ -80,7 +86,11 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("sql_type", "value", "expected"), VALUES, ids=[f"{sql_type} {value}"[:70] for sql_type, value, _ in VALUES])
+@pytest.mark.parametrize(
+    ("sql_type", "value", "expected"),
+    VALUES,
+    ids=[f"{sql_type} {value}"[:70] for sql_type, value, _ in VALUES],
+)
 def test_a_value_is_converted_by_its_columns_type(sql_type: str, value: Any, expected: Any) -> None:
     got = converted(sql_type, value)
     assert got == expected
@@ -114,18 +124,23 @@ def test_a_value_is_converted_by_its_columns_type(sql_type: str, value: Any, exp
         ("STRUCT<a: INT>", 5, "expected `STRUCT<a: INT>`, got `number`"),
     ],
 )
-def test_a_value_that_the_column_cannot_hold_is_refused(sql_type: str, value: Any, reason: str) -> None:
+def test_a_value_that_the_column_cannot_hold_is_refused(
+    sql_type: str, value: Any, reason: str
+) -> None:
     with pytest.raises(ConversionError, match=reason):
         converted(sql_type, value)
 
 
 def test_text_without_a_zone_is_read_in_the_declared_zone() -> None:
-    assert converted("ARRAY<TIMESTAMP>", ["2025-01-02 01:00:00"], "Europe/Berlin") == [MIDNIGHT * 1000]
+    assert converted("ARRAY<TIMESTAMP>", ["2025-01-02 01:00:00"], "Europe/Berlin") == [
+        MIDNIGHT * 1000
+    ]
     with pytest.raises(FormatOptionError, match="time_zone 'Mars' is unknown"):
         get_format("debezium-mongodb-json", time_zone="Mars").decoder("_id INT, at TIMESTAMP")
 
 
-# ------------------------------------------------------------------------------------------- any value, in Debezium's form
+# ------------------------------------------------------------------------------------------- any
+# value, in Debezium's form
 
 numbers = st.integers(-(10**33), 10**33).map(lambda number: f"{number:d}")
 dates = st.integers(-719_162, 2_932_896)
@@ -161,17 +176,28 @@ CANONICAL: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
     "TIMESTAMP_NTZ": (stamps, _stamp),
     "BINARY": (st.binary(), lambda value: {"$binary": b64encode(value).decode(), "$type": "00"}),
     "ARRAY<BIGINT>": (st.lists(st.none() | longs), lambda value: [_long(item) for item in value]),
-    "MAP<STRING, STRING>": (st.dictionaries(st.text(), st.text()).map(lambda entries: sorted(map(list, entries.items()))), dict),
+    "MAP<STRING, STRING>": (
+        st.dictionaries(st.text(), st.text()).map(
+            lambda entries: sorted(map(list, entries.items()))
+        ),
+        dict,
+    ),
     "STRUCT<at: TIMESTAMP, of: ARRAY<DATE>>": (
         st.tuples(st.none() | stamps, st.lists(dates)).map(list),
         lambda value: {"at": _stamp(value[0]), "of": [_day(item) for item in value[1]]},
     ),
 }
-"""The values of a column, and the document's value of each, in the strict mode of version 1 (Debezium's default)."""
+"""The values of a column, and the document's value of each, in the strict mode of version 1
+(Debezium's default)."""
 
 
 @pytest.mark.parametrize("sql_type", CANONICAL)
-@settings(max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(data=st.data())
 def test_any_value_is_read_from_its_document(sql_type: str, data: st.DataObject) -> None:
     values, document_of = CANONICAL[sql_type]

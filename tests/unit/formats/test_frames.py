@@ -20,7 +20,11 @@ from tests.support.servers.registry_front import RegistryFront
 
 pytestmark = pytest.mark.usefixtures("no_other_formats")
 
-IN_JSON = [(scenario, name) for scenario, name in CASES if scenario.name == "product" and "avro" not in name]
+IN_JSON = [
+    (scenario, name)
+    for scenario, name in CASES
+    if scenario.name == "product" and "avro" not in name
+]
 FRAMES = [b"\0\0\0\0\7", b"\0\xff\xff\xff\xff", b"\1" + bytes(range(16))]
 PROTOBUF = b"\x08\x01\x12\x04bike\x1a\x02\x08\x05"
 """A number, text and a message."""
@@ -32,14 +36,25 @@ def framed(records: list[KeyValue], frame: bytes) -> list[KeyValue]:
 
 @pytest.mark.parametrize("frame", FRAMES, ids=["an id", "the last id", "a GUID"])
 @pytest.mark.parametrize(("scenario", "identifier"), IN_JSON, ids=[name for _, name in IN_JSON])
-def test_json_in_a_frame_is_read_as_without_it(scenario: Scenario, identifier: str, frame: bytes) -> None:
+def test_json_in_a_frame_is_read_as_without_it(
+    scenario: Scenario, identifier: str, frame: bytes
+) -> None:
     vector = scenario.vector(identifier)
-    decoder = get_format(identifier, **vector.options).decoder(vector.schema, unique_key=vector.primary_key)
+    decoder = get_format(identifier, **vector.options).decoder(
+        vector.schema, unique_key=vector.primary_key
+    )
     source = source_of(decoder.format, vector.schema, vector.primary_key)
     plain, records = list(vector.records), framed(list(vector.records), frame)
-    assert [decoder.decode(*record) for record in records] == [decoder.decode(*record) for record in plain]
-    assert [decoder.upserts(*record) for record in records] == [decoder.upserts(*record) for record in plain]
-    assert outcome(source, records, columnar=together).changes == outcome(source, plain, columnar=together).changes
+    assert [decoder.decode(*record) for record in records] == [
+        decoder.decode(*record) for record in plain
+    ]
+    assert [decoder.upserts(*record) for record in records] == [
+        decoder.upserts(*record) for record in plain
+    ]
+    assert (
+        outcome(source, records, columnar=together).changes
+        == outcome(source, plain, columnar=together).changes
+    )
     for target in (Blocks, TypedRows):
         assert not differences(source, records, target)
         assert not differences(source, [*plain[:3], *records[3:], *plain[:3]], target)
@@ -48,27 +63,50 @@ def test_json_in_a_frame_is_read_as_without_it(scenario: Scenario, identifier: s
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_a_profile_reads_json_in_frames(frame: bytes) -> None:
-    values = [b'{"before":null,"after":{"id":%d,"name":"a"},"op":"c","source":{}}' % number for number in range(3)]
+    values = [
+        b'{"before":null,"after":{"id":%d,"name":"a"},"op":"c","source":{}}' % number
+        for number in range(3)
+    ]
     records = sample(*framed([(b'{"id":1}', value) for value in values], frame))
     profile = profile_records(records)
-    assert (profile.format, profile.values) == ("debezium-json", {"Confluent framing, then JSON": 3})
-    assert (profile.tables[0].ddl, profile.tables[0].primary_key) == ("id BIGINT NOT NULL, name STRING", ("id",))
+    assert (profile.format, profile.values) == (
+        "debezium-json",
+        {"Confluent framing, then JSON": 3},
+    )
+    assert (profile.tables[0].ddl, profile.tables[0].primary_key) == (
+        "id BIGINT NOT NULL, name STRING",
+        ("id",),
+    )
     rows = profile_records(sample(*framed([(b'{"id":1}', b'{"id":1,"name":"a"}')], frame)))
     assert (rows.format, rows.tables[0].options) == ("upsert-kafka", {})
 
 
 @pytest.mark.parametrize(
-    "value", [b"\0", b"\0\0\0\0", b"\0\0\0\0\7", b"\0\0\0\0\7\0\0\0\0\7{}", b"\1" * 17, b"\0\0\0\0\7{", b"\0\0\0\0\7\xef\xbb\xbf[]"]
+    "value",
+    [
+        b"\0",
+        b"\0\0\0\0",
+        b"\0\0\0\0\7",
+        b"\0\0\0\0\7\0\0\0\0\7{}",
+        b"\1" * 17,
+        b"\0\0\0\0\7{",
+        b"\0\0\0\0\7\xef\xbb\xbf[]",
+    ],
 )
-@pytest.mark.parametrize("identifier", ["changelog-json", "debezium-json", "debezium-flat-json", "upsert-kafka"])
+@pytest.mark.parametrize(
+    "identifier", ["changelog-json", "debezium-json", "debezium-flat-json", "upsert-kafka"]
+)
 def test_a_frame_around_other_data_is_an_error(identifier: str, value: bytes) -> None:
     decoder = FORMATS[identifier].decoder("id INT", unique_key=["id"])
     with pytest.raises(DecodeError):
         decoder.upserts(b'{"id":1}', value)
-    assert not differences(source_of(FORMATS[identifier], "id INT", ["id"]), [(b'{"id":1}', value)] * 2)
+    assert not differences(
+        source_of(FORMATS[identifier], "id INT", ["id"]), [(b'{"id":1}', value)] * 2
+    )
 
 
-# --------------------------------------------------------------------------------------------------------------- Protobuf
+# --------------------------------------------------------------------------------------------------
+# Protobuf
 
 
 @pytest.mark.parametrize("frame", [*FRAMES[:2], b""])
@@ -82,15 +120,27 @@ def test_a_profile_names_protobuf(frame: bytes) -> None:
 
 @pytest.mark.parametrize("value", [b"\0\0\0\0\7\0\x08\1", b"\0\0\0\0\7\0" + PROTOBUF])
 def test_a_registry_says_that_a_value_is_protobuf(value: bytes) -> None:
-    with RegistryFront(schemas={7: 'syntax = "proto3"; message Item { int64 id = 1; string name = 2; }'}, schema_type="PROTOBUF") as front:
+    with RegistryFront(
+        schemas={7: 'syntax = "proto3"; message Item { int64 id = 1; string name = 2; }'},
+        schema_type="PROTOBUF",
+    ) as front:
         profile = profile_records(sample(*[(b"1", value)] * 3), url=front.url)
         assert profile.format is None
-        assert "they are Protobuf, as the schema registry says. Protobuf is not read: write Avro or JSON" in profile.reason
+        assert (
+            "they are Protobuf, as the schema registry says. Protobuf is not read: write Avro or "
+            "JSON"
+        ) in profile.reason
         options: dict[str, Any] = {"format": "debezium-avro-confluent", "url": front.url}
-        with pytest.raises(InferenceError, match=r"it is a PROTOBUF schema[.] Protobuf is not read"):
+        with pytest.raises(
+            InferenceError, match=r"it is a PROTOBUF schema[.] Protobuf is not read"
+        ):
             infer_schema([(None, value)], **options)
-        with pytest.raises(WriterSchemaError, match=r"schema 7: it is a PROTOBUF schema[.] Protobuf is not read"):
-            get_format("debezium-avro-confluent", url=front.url).decoder("id INT").decode(None, value)
+        with pytest.raises(
+            WriterSchemaError, match=r"schema 7: it is a PROTOBUF schema[.] Protobuf is not read"
+        ):
+            get_format("debezium-avro-confluent", url=front.url).decoder("id INT").decode(
+                None, value
+            )
 
 
 @pytest.mark.parametrize(
@@ -112,53 +162,93 @@ def test_bytes_that_are_not_clearly_protobuf_are_not_called_so(value: bytes) -> 
     assert "Protobuf" not in profile_records(sample((b"1", value))).reason
 
 
-# ------------------------------------------------------------------------------------------- JSON Schemas of a registry
+# ------------------------------------------------------------------------------------------- JSON
+# Schemas of a registry
 
 
-def field(index: int, kind: str, connect: str, *, optional: bool = True, **more: Any) -> dict[str, Any]:
+def field(
+    index: int, kind: str, connect: str, *, optional: bool = True, **more: Any
+) -> dict[str, Any]:
     """Return a field as Kafka Connect's JsonSchemaConverter writes it."""
     schema = {"type": kind, "connect.type": connect, **more}
-    return {"connect.index": index, **({"oneOf": [{"type": "null"}, schema]} if optional else schema)}
+    return {
+        "connect.index": index,
+        **({"oneOf": [{"type": "null"}, schema]} if optional else schema),
+    }
 
 
 ROW = {
     "type": "object",
     "title": "shop.products.Value",
     "properties": {
-        "price": field(2, "number", "bytes", title="org.apache.kafka.connect.data.Decimal", **{"connect.parameters": {"scale": "2"}}),
+        "price": field(
+            2,
+            "number",
+            "bytes",
+            title="org.apache.kafka.connect.data.Decimal",
+            **{"connect.parameters": {"scale": "2"}},
+        ),
         "id": field(0, "integer", "int32", optional=False),
         "name": field(1, "string", "string"),
-        "at": field(3, "integer", "int64", title="io.debezium.time.MicroTimestamp", **{"connect.version": 1}),
+        "at": field(
+            3, "integer", "int64", title="io.debezium.time.MicroTimestamp", **{"connect.version": 1}
+        ),
         "ratio": field(4, "number", "float64"),
-        "tags": {"connect.index": 5, "oneOf": [{"type": "null"}, {"type": "array", "items": {"type": "string", "connect.type": "string"}}]},
+        "tags": {
+            "connect.index": 5,
+            "oneOf": [
+                {"type": "null"},
+                {"type": "array", "items": {"type": "string", "connect.type": "string"}},
+            ],
+        },
     },
 }
 ENVELOPE = {
     "type": "object",
     "title": "shop.products.Envelope",
     "properties": {
-        "before": {"connect.index": 0, "oneOf": [{"type": "null"}, {"$ref": "#/definitions/Value"}]},
+        "before": {
+            "connect.index": 0,
+            "oneOf": [{"type": "null"}, {"$ref": "#/definitions/Value"}],
+        },
         "after": {"connect.index": 1, "oneOf": [{"type": "null"}, {"$ref": "#/definitions/Value"}]},
         "op": field(3, "string", "string", optional=False),
-        "source": {"connect.index": 2, "type": "object", "properties": {"connector": field(0, "string", "string")}},
+        "source": {
+            "connect.index": 2,
+            "type": "object",
+            "properties": {"connector": field(0, "string", "string")},
+        },
     },
     "definitions": {"Value": ROW},
 }
-DECLARED = "id INT NOT NULL, name STRING, price DECIMAL(38,2), at TIMESTAMP_NTZ(6), ratio DOUBLE, tags ARRAY<STRING>"
+DECLARED = (
+    "id INT NOT NULL, name STRING, price DECIMAL(38,2), at TIMESTAMP_NTZ(6), ratio DOUBLE, tags "
+    "ARRAY<STRING>"
+)
 VALUES = b'{"id":1,"name":null,"price":"AfQ=","at":1700000000000000,"ratio":null,"tags":["a"]}'
 
 
 @pytest.mark.parametrize(
     ("format", "schema", "value"),
     [
-        ("debezium-json", ENVELOPE, b'{"before":null,"after":%s,"op":"c","source":{"connector":"postgresql"}}' % VALUES),
+        (
+            "debezium-json",
+            ENVELOPE,
+            b'{"before":null,"after":%s,"op":"c","source":{"connector":"postgresql"}}' % VALUES,
+        ),
         ("debezium-flat-json", ROW, b'{"__op":"c",%s' % VALUES[1:]),
     ],
 )
-def test_a_schema_is_inferred_from_the_registrys_json_schema(format: str, schema: dict[str, Any], value: bytes) -> None:
+def test_a_schema_is_inferred_from_the_registrys_json_schema(
+    format: str, schema: dict[str, Any], value: bytes
+) -> None:
     record = (b'\0\0\0\0\7{"id":1}', b"\0\0\0\0\7" + value)
-    with RegistryFront(schemas={7: json.dumps(schema)}, schema_type="JSON", basic="ada:lovelace") as front:
-        inferred = infer_schema([record] * 2, format=format, url=front.url, basic_auth_user_info="ada:lovelace")
+    with RegistryFront(
+        schemas={7: json.dumps(schema)}, schema_type="JSON", basic="ada:lovelace"
+    ) as front:
+        inferred = infer_schema(
+            [record] * 2, format=format, url=front.url, basic_auth_user_info="ada:lovelace"
+        )
         assert (inferred.ddl, inferred.primary_key) == (DECLARED, ("id",))
         assert {each.certainty for each in inferred.evidence} == {"schema registry"}
         assert inferred.options_besides(["url", "basic_auth_user_info"]) == {
@@ -166,11 +256,15 @@ def test_a_schema_is_inferred_from_the_registrys_json_schema(format: str, schema
             "time_precision_mode": "adaptive_time_microseconds",
         }
         assert not inferred.notes
-        profile = profile_records(sample(record, record), url=front.url, basic_auth_user_info="ada:lovelace")
+        profile = profile_records(
+            sample(record, record), url=front.url, basic_auth_user_info="ada:lovelace"
+        )
         assert (profile.format, profile.tables[0].ddl) == (format, DECLARED)
         assert "lovelace" not in profile.call()
     options = {name: option for name, option in inferred.format_options.items() if "mode" in name}
-    changes = get_format(format, **options).decoder(inferred.ddl, unique_key=["id"]).upserts(*record)
+    changes = (
+        get_format(format, **options).decoder(inferred.ddl, unique_key=["id"]).upserts(*record)
+    )
     assert isinstance(changes, list)
     assert changes[0].row == (1, None, "5.00", 1700000000000000, None, ["a"])
 
@@ -191,7 +285,10 @@ def test_rows_by_key_have_the_columns_of_another_json_schema() -> None:
     with RegistryFront(schemas={7: json.dumps(schema)}, schema_type="JSON") as front:
         profile = profile_records(sample((b'{"id":1}', b"\0\0\0\0\7" + value)), url=front.url)
         assert profile.format == "upsert-kafka"
-        expected = "id BIGINT NOT NULL, price DECIMAL(38,18), at TIMESTAMP, address STRUCT<zip: STRING>, any STRING"
+        expected = (
+            "id BIGINT NOT NULL, price DECIMAL(38,18), at TIMESTAMP, address STRUCT<zip: STRING>, "
+            "any STRING"
+        )
         assert profile.tables[0].ddl.replace(" NOT NULL", "") == expected.replace(" NOT NULL", "")
         assert profile.tables[0].options["avro_confluent_url"] == front.url
 
@@ -199,15 +296,31 @@ def test_rows_by_key_have_the_columns_of_another_json_schema() -> None:
 UNTYPED = b'\0\0\0\0\7{"before":null,"after":{"id":1},"op":"c","source":{}}'
 
 
-@pytest.mark.parametrize("schema", ["5", '{"type": "object"}', '{"$ref": "#"}', '{"$ref": "other.json"}', '{"type": "string"}'])
+@pytest.mark.parametrize(
+    "schema",
+    ["5", '{"type": "object"}', '{"$ref": "#"}', '{"$ref": "other.json"}', '{"type": "string"}'],
+)
 def test_a_json_schema_without_columns_is_an_error_that_names_it(schema: str) -> None:
-    with RegistryFront(schemas={7: schema}, schema_type="JSON") as front, pytest.raises(InferenceError, match="schema 7: the JSON Schema"):
+    with (
+        RegistryFront(schemas={7: schema}, schema_type="JSON") as front,
+        pytest.raises(InferenceError, match="schema 7: the JSON Schema"),
+    ):
         infer_schema([(None, UNTYPED)], format="debezium-json", url=front.url)
 
 
-@pytest.mark.parametrize(("number", "schema", "kind"), [(7, "[", "JSON"), (8, "{}", "JSON"), (7, '"string"', "AVRO")])
-def test_without_a_json_schema_columns_are_inferred_from_values(number: int, schema: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "schema", "kind"), [(7, "[", "JSON"), (8, "{}", "JSON"), (7, '"string"', "AVRO")]
+)
+def test_without_a_json_schema_columns_are_inferred_from_values(
+    number: int, schema: str, kind: str
+) -> None:
     with RegistryFront(schemas={number: schema}, schema_type=kind) as front:
-        assert infer_schema([(None, UNTYPED)], format="debezium-json", url=front.url).ddl == "id BIGINT"
-        assert infer_schema([(None, UNTYPED[5:])], format="debezium-json", url=front.url).ddl == "id BIGINT"
+        assert (
+            infer_schema([(None, UNTYPED)], format="debezium-json", url=front.url).ddl
+            == "id BIGINT"
+        )
+        assert (
+            infer_schema([(None, UNTYPED[5:])], format="debezium-json", url=front.url).ddl
+            == "id BIGINT"
+        )
     assert infer_schema([(None, UNTYPED)], format="debezium-json").ddl == "id BIGINT"

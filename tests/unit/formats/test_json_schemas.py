@@ -16,7 +16,12 @@ from jsonschema import Draft202012Validator
 
 from cdc_formats import Event, Format, Ignored, get_format, read_object
 from cdc_formats.decoding.validation import DRAFT, message_validator
-from cdc_formats.errors import DecodeError, FormatOptionError, MalformedMessageError, SchemaValidationError
+from cdc_formats.errors import (
+    DecodeError,
+    FormatOptionError,
+    MalformedMessageError,
+    SchemaValidationError,
+)
 from cdc_formats.testing import Reject, Vector, check_json_schema
 from tests.support.samples import recorded
 from tests.support.scenarios import FORMATS, OURS
@@ -24,20 +29,26 @@ from tests.support.scenarios import FORMATS, OURS
 PACKAGE = Path(sys.modules["cdc_formats"].__file__ or "").parent
 
 WITH_SCHEMA = [name for name in OURS if FORMATS[name].json_schema() is not None]
-WITHOUT = {"op-json": "the options name its fields", "upsert-kafka": "a value is the table's row, with nothing around it"}
+WITHOUT = {
+    "op-json": "the options name its fields",
+    "upsert-kafka": "a value is the table's row, with nothing around it",
+}
 
 
 def check(identifier: str, message: Any) -> None:
     message_validator(identifier, FORMATS[identifier].json_schema())(json.dumps(message).encode())
 
 
-# ----------------------------------------------------------------------------------------------------------- the schemas
+# --------------------------------------------------------------------------------------------------
+# the schemas
 
 
 def test_every_json_format_has_a_schema_and_every_schema_a_format() -> None:
     json_formats = {name for name in OURS if not name.endswith(("-avro-confluent", "-avro"))}
     assert json_formats - set(WITH_SCHEMA) == set(WITHOUT)
-    assert {path.stem for path in (PACKAGE / "formats" / "json_schemas").iterdir()} == set(WITH_SCHEMA)
+    assert {path.stem for path in (PACKAGE / "formats" / "json_schemas").iterdir()} == set(
+        WITH_SCHEMA
+    )
 
 
 @pytest.mark.parametrize("identifier", WITH_SCHEMA)
@@ -60,7 +71,9 @@ def test_a_schema_is_read_out_of_a_zip(tmp_path: Path) -> None:
         "import cdc_formats; from cdc_formats import get_format\n"
         "print('shipped.zip' in cdc_formats.__file__, get_format('ogg-json').json_schema()['$id'])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert done.stdout.strip() == "True urn:cdc-formats:ogg-json", done.stderr
 
 
@@ -68,34 +81,96 @@ ROW = {"id": 1}
 SOURCE = {"db": "d", "table": "t", "ts_ms": 1, "snapshot": "last", "connector": "mysql"}
 VALID = [
     ("debezium-json", {"op": "c", "after": ROW}),
-    ("debezium-json", {"op": "u", "before": None, "after": ROW, "source": {**SOURCE, "snapshot": True}, "transaction": None}),
-    ("debezium-json", {"op": "d", "before": ROW, "after": None, "source": SOURCE, "ts_ms": 1, "ts_us": 1000}),
+    (
+        "debezium-json",
+        {
+            "op": "u",
+            "before": None,
+            "after": ROW,
+            "source": {**SOURCE, "snapshot": True},
+            "transaction": None,
+        },
+    ),
+    (
+        "debezium-json",
+        {"op": "d", "before": ROW, "after": None, "source": SOURCE, "ts_ms": 1, "ts_us": 1000},
+    ),
     ("debezium-json", {"op": "m", "message": {"prefix": "p", "content": "AA=="}, "source": SOURCE}),
     ("debezium-json", {"op": "t", "source": SOURCE}),
     ("debezium-json", {"schema": {"type": "struct"}, "payload": {"op": "c", "after": ROW}}),
     ("debezium-json", {"schema": None, "payload": None}),
     ("debezium-json", {"payload": {"op": "c", "after": ROW}}),
     ("debezium-json", {"ts_ms": 1}),
-    ("debezium-json", {"status": "END", "id": "1:2", "event_count": 2, "data_collections": [{"data_collection": "t", "event_count": 2}]}),
+    (
+        "debezium-json",
+        {
+            "status": "END",
+            "id": "1:2",
+            "event_count": 2,
+            "data_collections": [{"data_collection": "t", "event_count": 2}],
+        },
+    ),
     ("debezium-json", {"ddl": "CREATE TABLE t", "databaseName": "d", "tableChanges": []}),
     ("debezium-flat-json", None),
     ("debezium-flat-json", {"id": 1, "__op": "c", "__deleted": "false"}),
     ("debezium-flat-json", {"schema": {"type": "struct"}, "payload": None}),
-    ("debezium-mongodb-json", {"op": "d", "before": None, "after": None, "source": {"collection": "c"}}),
-    ("debezium-mongodb-json", {"op": "u", "updateDescription": {"updatedFields": "{}", "removedFields": ["a"]}}),
+    (
+        "debezium-mongodb-json",
+        {"op": "d", "before": None, "after": None, "source": {"collection": "c"}},
+    ),
+    (
+        "debezium-mongodb-json",
+        {"op": "u", "updateDescription": {"updatedFields": "{}", "removedFields": ["a"]}},
+    ),
     ("canal-json", {"type": "QUERY", "isDdl": False, "data": None}),
     ("canal-json", {"type": "ANYTHING", "isDdl": True}),
-    ("canal-json", {"type": "UPDATE", "data": [ROW], "old": [{}], "pkNames": None, "sqlType": {"id": 4}, "mysqlType": {"id": "int"}}),
+    (
+        "canal-json",
+        {
+            "type": "UPDATE",
+            "data": [ROW],
+            "old": [{}],
+            "pkNames": None,
+            "sqlType": {"id": 4},
+            "mysqlType": {"id": "int"},
+        },
+    ),
     ("ticdc-canal-json", {"type": "TIDB_WATERMARK", "isDdl": False, "_tidb": {"watermarkTs": 1}}),
-    ("ticdc-canal-json", {"type": "DELETE", "data": [ROW], "old": None, "_tidb": {"commitTs": 1, "onlyHandleKey": True}}),
-    ("maxwell-json", {"type": "bootstrap-start", "database": "d", "table": "t", "data": {}, "ts": 1}),
-    ("maxwell-json", {"type": "update", "data": ROW, "old": {}, "xid": 1, "commit": True, "push_ts": 1.5}),
+    (
+        "ticdc-canal-json",
+        {
+            "type": "DELETE",
+            "data": [ROW],
+            "old": None,
+            "_tidb": {"commitTs": 1, "onlyHandleKey": True},
+        },
+    ),
+    (
+        "maxwell-json",
+        {"type": "bootstrap-start", "database": "d", "table": "t", "data": {}, "ts": 1},
+    ),
+    (
+        "maxwell-json",
+        {"type": "update", "data": ROW, "old": {}, "xid": 1, "commit": True, "push_ts": 1.5},
+    ),
     ("maxwell-json", {"type": "update", "data": ROW}),
-    ("maxwell-json", {"type": "table-create", "database": "d", "table": "t", "sql": "CREATE TABLE t", "def": {}}),
+    (
+        "maxwell-json",
+        {"type": "table-create", "database": "d", "table": "t", "sql": "CREATE TABLE t", "def": {}},
+    ),
     ("ogg-json", {"op_type": "T", "table": "o.t", "pos": "000"}),
     ("ogg-json", {"op_type": "U", "after": ROW, "primary_keys": ["id"], "tokens": {}}),
-    ("dms-json", {"metadata": {"record-type": "control", "operation": "create-table"}, "control": {}}),
-    ("dms-json", {"data": ROW, "metadata": {"record-type": "data", "operation": "load", "transaction-id": 1}}),
+    (
+        "dms-json",
+        {"metadata": {"record-type": "control", "operation": "create-table"}, "control": {}},
+    ),
+    (
+        "dms-json",
+        {
+            "data": ROW,
+            "metadata": {"record-type": "data", "operation": "load", "transaction-id": 1},
+        },
+    ),
     ("changelog-json", {"op": "-U", "data": ROW}),
 ]
 INVALID = [
@@ -106,41 +181,126 @@ INVALID = [
     ("debezium-json", {"op": "c", "after": None}, "$.after", "expected `object`, got `null`"),
     ("debezium-json", {"op": "c", "after": [ROW]}, "$.after", "got `array`"),
     ("debezium-json", {"op": "d", "after": ROW}, "$", "missing `before`"),
-    ("debezium-json", {"op": "c", "after": ROW, "source": "x"}, "$.source", "expected `object or null`, got `string`"),
-    ("debezium-json", {"op": "c", "after": ROW, "source": {"ts_ms": "1"}}, "$.source.ts_ms", "expected `integer or null`, got `string`"),
+    (
+        "debezium-json",
+        {"op": "c", "after": ROW, "source": "x"},
+        "$.source",
+        "expected `object or null`, got `string`",
+    ),
+    (
+        "debezium-json",
+        {"op": "c", "after": ROW, "source": {"ts_ms": "1"}},
+        "$.source.ts_ms",
+        "expected `integer or null`, got `string`",
+    ),
     ("debezium-json", {"op": "m"}, "$", "missing `message`"),
     ("debezium-json", {"schema": {}, "payload": {"op": "x"}}, "$.payload.op", "got `string` 'x'"),
     ("debezium-json", {"payload": {"op": "x"}}, "$.payload.op", "got `string` 'x'"),
-    ("debezium-json", {"schema": {}, "payload": [1]}, "$.payload", "expected `object`, got `array`"),
-    ("debezium-json", {"schema": [], "payload": None}, "$.schema", "expected `object or null`, got `array`"),
-    ("debezium-json", {"status": "MIDDLE", "id": "1"}, "$.status", "expected BEGIN or END, got `string` 'MIDDLE'"),
+    (
+        "debezium-json",
+        {"schema": {}, "payload": [1]},
+        "$.payload",
+        "expected `object`, got `array`",
+    ),
+    (
+        "debezium-json",
+        {"schema": [], "payload": None},
+        "$.schema",
+        "expected `object or null`, got `array`",
+    ),
+    (
+        "debezium-json",
+        {"status": "MIDDLE", "id": "1"},
+        "$.status",
+        "expected BEGIN or END, got `string` 'MIDDLE'",
+    ),
     ("debezium-json", {"ddl": 1}, "$.ddl", "expected `string or null`, got `integer`"),
-    ("debezium-flat-json", {"id": 1, "__deleted": "perhaps"}, "$.__deleted", "got `string` 'perhaps'"),
-    ("debezium-flat-json", {"schema": {}, "payload": {"__op": "x"}}, "$.payload.__op", "got `string` 'x'"),
+    (
+        "debezium-flat-json",
+        {"id": 1, "__deleted": "perhaps"},
+        "$.__deleted",
+        "got `string` 'perhaps'",
+    ),
+    (
+        "debezium-flat-json",
+        {"schema": {}, "payload": {"__op": "x"}},
+        "$.payload.__op",
+        "got `string` 'x'",
+    ),
     ("debezium-flat-json", [ROW], "$", "expected `object or null`, got `array`"),
-    ("debezium-mongodb-json", {"op": "c", "after": {"_id": 1}}, "$.after", "expected `string or null`, got `object`"),
+    (
+        "debezium-mongodb-json",
+        {"op": "c", "after": {"_id": 1}},
+        "$.after",
+        "expected `string or null`, got `object`",
+    ),
     ("debezium-mongodb-json", {"op": "u", "after": None}, "$", "missing `updateDescription`"),
     ("debezium-mongodb-json", {"op": "t"}, "$.op", "got `string` 't'"),
     ("canal-json", {"data": [ROW]}, "$", "missing `type`"),
     ("canal-json", {"type": "ODD"}, "$.type", "got `string` 'ODD'"),
-    ("canal-json", {"type": "INSERT", "data": ROW}, "$.data", "expected `array or null`, got `object`"),
-    ("canal-json", {"type": "INSERT", "data": [1]}, "$.data[0]", "expected `object`, got `integer`"),
+    (
+        "canal-json",
+        {"type": "INSERT", "data": ROW},
+        "$.data",
+        "expected `array or null`, got `object`",
+    ),
+    (
+        "canal-json",
+        {"type": "INSERT", "data": [1]},
+        "$.data[0]",
+        "expected `object`, got `integer`",
+    ),
     ("canal-json", {"type": "UPDATE", "data": [ROW]}, "$", "missing `old`"),
-    ("canal-json", {"type": "UPDATE", "data": [ROW], "old": [None]}, "$.old[0]", "expected `object`, got `null`"),
-    ("canal-json", {"type": "INSERT", "data": [ROW], "sqlType": {"id": "int"}}, "$.sqlType.id", "expected `integer or null`"),
-    ("ticdc-canal-json", {"type": "INSERT", "data": [ROW, ROW]}, "$.data", "expected maxItems 1, got `array`"),
+    (
+        "canal-json",
+        {"type": "UPDATE", "data": [ROW], "old": [None]},
+        "$.old[0]",
+        "expected `object`, got `null`",
+    ),
+    (
+        "canal-json",
+        {"type": "INSERT", "data": [ROW], "sqlType": {"id": "int"}},
+        "$.sqlType.id",
+        "expected `integer or null`",
+    ),
+    (
+        "ticdc-canal-json",
+        {"type": "INSERT", "data": [ROW, ROW]},
+        "$.data",
+        "expected maxItems 1, got `array`",
+    ),
     ("ticdc-canal-json", {"type": "QUERY", "data": None}, "$.type", "got `string` 'QUERY'"),
     ("maxwell-json", {"type": "insert"}, "$", "missing `data`"),
-    ("maxwell-json", {"type": "update", "data": ROW, "old": [ROW]}, "$.old", "expected `object or null`, got `array`"),
-    ("maxwell-json", {"type": "insert", "data": ROW, "ts": 1.5}, "$.ts", "expected `integer or null`, got `number`"),
+    (
+        "maxwell-json",
+        {"type": "update", "data": ROW, "old": [ROW]},
+        "$.old",
+        "expected `object or null`, got `array`",
+    ),
+    (
+        "maxwell-json",
+        {"type": "insert", "data": ROW, "ts": 1.5},
+        "$.ts",
+        "expected `integer or null`, got `number`",
+    ),
     ("ogg-json", {"op_type": "I"}, "$", "missing `after`"),
     ("ogg-json", {"op_type": "D", "before": None}, "$.before", "expected `object`, got `null`"),
     ("ogg-json", {"op_type": 1}, "$.op_type", "expected D or I or T or U, got `integer` 1"),
     ("dms-json", {"data": ROW}, "$", "missing `metadata`"),
     ("dms-json", {"metadata": {"operation": "insert"}}, "$", "missing `data`"),
-    ("dms-json", {"data": ROW, "metadata": {"operation": "upsert"}}, "$.metadata.operation", "got `string` 'upsert'"),
+    (
+        "dms-json",
+        {"data": ROW, "metadata": {"operation": "upsert"}},
+        "$.metadata.operation",
+        "got `string` 'upsert'",
+    ),
     ("changelog-json", {"op": "+I"}, "$", "missing `data`"),
-    ("changelog-json", {"op": "I", "data": ROW}, "$.op", "expected +I or -U or +U or -D, got `string` 'I'"),
+    (
+        "changelog-json",
+        {"op": "I", "data": ROW},
+        "$.op",
+        "expected +I or -U or +U or -D, got `string` 'I'",
+    ),
 ]
 
 
@@ -148,13 +308,23 @@ def test_every_schema_has_valid_and_invalid_examples() -> None:
     assert {name for name, _ in VALID} == {case[0] for case in INVALID} == set(WITH_SCHEMA)
 
 
-@pytest.mark.parametrize(("identifier", "message"), VALID, ids=[f"{name} {json.dumps(message)[:60]}" for name, message in VALID])
+@pytest.mark.parametrize(
+    ("identifier", "message"),
+    VALID,
+    ids=[f"{name} {json.dumps(message)[:60]}" for name, message in VALID],
+)
 def test_an_envelope_is_valid(identifier: str, message: Any) -> None:
     check(identifier, message)
 
 
-@pytest.mark.parametrize(("identifier", "message", "path", "reason"), INVALID, ids=[f"{c[0]} {json.dumps(c[1])[:60]}" for c in INVALID])
-def test_an_envelope_is_refused_at_its_path(identifier: str, message: Any, path: str, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("identifier", "message", "path", "reason"),
+    INVALID,
+    ids=[f"{c[0]} {json.dumps(c[1])[:60]}" for c in INVALID],
+)
+def test_an_envelope_is_refused_at_its_path(
+    identifier: str, message: Any, path: str, reason: str
+) -> None:
     with pytest.raises(SchemaValidationError) as caught:
         check(identifier, message)
     assert caught.value.path == path
@@ -186,7 +356,8 @@ def test_recorded_messages_are_valid(name: str) -> None:
     assert count
 
 
-# --------------------------------------------------------------------------------------------------------- validate=True
+# --------------------------------------------------------------------------------------------------
+# validate=True
 
 
 def test_validate_refuses_before_decoding_and_only_on_request() -> None:
@@ -205,7 +376,9 @@ def test_validate_refuses_before_decoding_and_only_on_request() -> None:
 
 def test_validate_accepts_valid_messages_and_tombstones() -> None:
     decoder = get_format("debezium-json", validate=True).decoder("id INT")
-    assert [change.row for change in decoder.decode(None, bytearray(b'{"op": "c", "after": {"id": 1}}'))] == [(1,)]
+    assert [
+        change.row for change in decoder.decode(None, bytearray(b'{"op": "c", "after": {"id": 1}}'))
+    ] == [(1,)]
     assert decoder.decode(None, memoryview(b'{"ts_ms": 1}')) is Ignored.HEARTBEAT
     assert decoder.decode(None, None) is Ignored.TOMBSTONE
     flat = get_format("debezium-flat-json", validate=True).decoder("id INT", unique_key=["id"])
@@ -213,8 +386,16 @@ def test_validate_accepts_valid_messages_and_tombstones() -> None:
 
 
 def test_without_excerpt_an_error_shows_nothing_of_the_message() -> None:
-    for value in (b'{"op": "Lovelace"}', b'{"status": "Lovelace", "id": "1"}', b'{"op": "c", "after": "Lovelace"}', b'"Lovelace"'):
-        shown, bare = (get_format("debezium-json", validate=True, error_excerpt=on).decoder("id INT") for on in (True, False))
+    for value in (
+        b'{"op": "Lovelace"}',
+        b'{"status": "Lovelace", "id": "1"}',
+        b'{"op": "c", "after": "Lovelace"}',
+        b'"Lovelace"',
+    ):
+        shown, bare = (
+            get_format("debezium-json", validate=True, error_excerpt=on).decoder("id INT")
+            for on in (True, False)
+        )
         with pytest.raises(SchemaValidationError, match="Lovelace"):
             shown.decode(None, value)
         with pytest.raises(SchemaValidationError) as caught:
@@ -241,7 +422,11 @@ def test_the_text_of_an_error_is_short(value: bytes) -> None:
 
 def test_text_that_is_not_json_or_too_deep_is_malformed() -> None:
     decoder = get_format("debezium-json", validate=True).decoder("id INT")
-    for value in (b"{", b'{"op":"c","after":' + b"[" * 100_000, b'{"schema":{},"payload":' * 800 + b"null" + b"}" * 800):
+    for value in (
+        b"{",
+        b'{"op":"c","after":' + b"[" * 100_000,
+        b'{"schema":{},"payload":' * 800 + b"null" + b"}" * 800,
+    ):
         with pytest.raises(DecodeError):
             decoder.decode(None, value)
     with pytest.raises(MalformedMessageError, match="not JSON"):
@@ -256,7 +441,11 @@ class Own(Format):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        return {"type": "object", "required": ["id"], "anyOf": [{"required": ["a"]}, {"properties": {"b": {"minimum": 5}}}]}
+        return {
+            "type": "object",
+            "required": ["id"],
+            "anyOf": [{"required": ["a"]}, {"properties": {"b": {"minimum": 5}}}],
+        }
 
     def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
         return [Event.insert(read_object(value or b""))]
@@ -267,14 +456,20 @@ def test_a_custom_format_has_its_own_schema() -> None:
     assert [change.row for change in decoder.decode(None, b'{"id": 1}')] == [(1,)]
     with pytest.raises(SchemaValidationError, match="missing `id`"):
         decoder.decode(None, b'{"a": 1}')
-    with pytest.raises(SchemaValidationError, match=r"expected minimum 5, got `integer` 1 - at `\$\.b` of the value"):
+    with pytest.raises(
+        SchemaValidationError,
+        match=r"expected minimum 5, got `integer` 1 - at `\$\.b` of the value",
+    ):
         decoder.decode(None, b'{"id": 1, "b": 1}')
 
 
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        (Vector(value=b'{"a": 1}', schema="id INT", expected=None), r"the JSON Schema of b'{\"a\": 1}' rejects it: .* missing `id`"),
+        (
+            Vector(value=b'{"a": 1}', schema="id INT", expected=None),
+            r"the JSON Schema of b'{\"a\": 1}' rejects it: .* missing `id`",
+        ),
         (
             Reject(value=b'{"id": 1}', schema="id INT", error="UnknownOperationError", path="$.op"),
             "accepts it, but its operation is unknown",
@@ -297,7 +492,10 @@ class Wrong(Own):
 @pytest.mark.parametrize(
     ("format", "reason"),
     [
-        (get_format("upsert-kafka", validate=True), "upsert-kafka has no JSON Schema: remove validate=True"),
+        (
+            get_format("upsert-kafka", validate=True),
+            "upsert-kafka has no JSON Schema: remove validate=True",
+        ),
         (Wrong(validate=True), "the JSON Schema of wrong-of-test is invalid: 'thing' is not valid"),
     ],
 )
@@ -309,12 +507,20 @@ def test_without_a_usable_schema_the_decoder_is_refused(format: Format, reason: 
 
 def test_without_the_package_the_error_includes_the_install_command() -> None:
     script = (
-        "import sys; sys.modules['jsonschema'] = None\n"
-        "from cdc_formats import get_format; from cdc_formats.errors import MissingDependencyError\n"
-        "get_format('ogg-json').decoder('id INT')\n"
-        "try: get_format('ogg-json', validate=True).decoder('id INT')\n"
-        "except MissingDependencyError as error: print(error)"
+        "import sys; sys.modules['jsonschema'] = None\nfrom cdc_formats import get_format; from "
+        "cdc_formats.errors import MissingDependencyError\nget_format('ogg-json').decoder('id "
+        "INT')\ntry: get_format('ogg-json', validate=True).decoder('id INT')\nexcept "
+        "MissingDependencyError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
-    expected = "[MISSING_DEPENDENCY] validate=True needs jsonschema: pip install 'pyspark-kafka-changelog[validate]'"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+        check=False,
+    )
+    expected = (
+        "[MISSING_DEPENDENCY] validate=True needs jsonschema: pip install "
+        "'pyspark-kafka-changelog[validate]'"
+    )
     assert done.stdout.strip() == expected, done.stderr

@@ -11,7 +11,12 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.decoding.images import complete
-from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, MissingFieldError, PartialImageError
+from cdc_formats.errors import (
+    FormatOptionError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    PartialImageError,
+)
 from tests.support.examples import examples
 
 U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE
@@ -33,15 +38,22 @@ def test_an_empty_old_is_an_update_without_changes() -> None:
 
 
 def test_null_in_old_was_null() -> None:
-    assert decode(b'{"type":"update","data":{"id":1,"n":5,"s":null},"old":{"n":null}}')[0] == Change(U, (1, None, None))
+    assert decode(b'{"type":"update","data":{"id":1,"n":5,"s":null},"old":{"n":null}}')[
+        0
+    ] == Change(U, (1, None, None))
 
 
 def test_columns_of_old_that_are_not_declared_do_not_matter() -> None:
-    assert decode(b'{"type":"update","data":{"id":1},"old":{"other":1}}', "id INT") == [Change(U, (1,)), Change(V, (1,))]
+    assert decode(b'{"type":"update","data":{"id":1},"old":{"other":1}}', "id INT") == [
+        Change(U, (1,)),
+        Change(V, (1,)),
+    ]
 
 
 def test_a_delete_does_not_read_old() -> None:
-    assert decode(b'{"type":"delete","data":{"id":1},"old":{"id":"x"}}', "id INT") == [Change(RowKind.DELETE, (1,))]
+    assert decode(b'{"type":"delete","data":{"id":1},"old":{"id":"x"}}', "id INT") == [
+        Change(RowKind.DELETE, (1,))
+    ]
 
 
 @pytest.mark.parametrize("kind", ["bootstrap-start", "bootstrap-complete"])
@@ -58,14 +70,25 @@ def test_ddl_is_ignored_under_all_filters(what: str, action: str) -> None:
 
 def test_filters_match_in_full_and_before_the_row_is_read() -> None:
     value = b'{"type":"insert","database":"shop","table":"apples","data":{"id":1}}'
-    assert decode(value, table_include="app.*", database_include="shop") == [Change(INS, (1, None, None))]
+    assert decode(value, table_include="app.*", database_include="shop") == [
+        Change(INS, (1, None, None))
+    ]
     assert decode(value, table_include="app") is Ignored.OTHER_TABLE
-    assert decode(b'{"type":"unknown type","database":"shop","table":"b"}', table_include="a") is Ignored.OTHER_TABLE
-    assert decode(b'{"type":"bootstrap-start","database":"shop","table":"b"}', table_include="a") is Ignored.OTHER_TABLE
+    assert (
+        decode(b'{"type":"unknown type","database":"shop","table":"b"}', table_include="a")
+        is Ignored.OTHER_TABLE
+    )
+    assert (
+        decode(b'{"type":"bootstrap-start","database":"shop","table":"b"}', table_include="a")
+        is Ignored.OTHER_TABLE
+    )
 
 
 def test_decimals_of_numbers_keep_every_digit() -> None:
-    value = b'{"type":"insert","data":{"a":8.4270,"b":0E-18,"c":12345678901234567890.123456789012345678}}'
+    value = (
+        b'{"type":"insert","data":{"a":8.4270,"b":0E-18,'
+        b'"c":12345678901234567890.123456789012345678}}'
+    )
     assert decode(value, "a DECIMAL(6,4), b DECIMAL(38,18), c DECIMAL(38,18)")[0].row == (
         "8.4270",
         "0.000000000000000000",
@@ -75,7 +98,11 @@ def test_decimals_of_numbers_keep_every_digit() -> None:
 
 def test_a_set_is_an_array_and_a_json_value_is_text() -> None:
     value = b'{"type":"insert","data":{"a":["x","y"],"b":{"k":[1.50,null]},"c":["x"]}}'
-    assert decode(value, "a ARRAY<STRING>, b STRING, c STRING")[0].row == (["x", "y"], '{"k":[1.50,null]}', '["x"]')
+    assert decode(value, "a ARRAY<STRING>, b STRING, c STRING")[0].row == (
+        ["x", "y"],
+        '{"k":[1.50,null]}',
+        '["x"]',
+    )
 
 
 def test_metadata_has_flinks_names_types_and_values() -> None:
@@ -90,19 +117,32 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     }
     decoder = format.decoder("id INT", metadata=list(format.metadata))
     value = (
-        b'{"type":"insert","database":"shop","table":"a","ts":1596684883,"xid":7152,"position":"m.6:800",'
-        b'"primary_key_columns":["id","n"],"data":{"id":1}}'
+        b'{"type":"insert","database":"shop","table":"a","ts":1596684883,"xid":7152,'
+        b'"position":"m.6:800","primary_key_columns":["id","n"],"data":{"id":1}}'
     )
-    assert decoder.decode(None, value)[0].metadata == ("shop", "a", ["id", "n"], 1_596_684_883_000_000, "m.6:800", 7152)
+    assert decoder.decode(None, value)[0].metadata == (
+        "shop",
+        "a",
+        ["id", "n"],
+        1_596_684_883_000_000,
+        "m.6:800",
+        7152,
+    )
     assert decoder.decode(None, b'{"type":"insert","data":{"id":1}}')[0].metadata == (None,) * 6
 
 
-# --------------------------------------------------------------------------------------------------------- partial images
+# --------------------------------------------------------------------------------------------------
+# partial images
 
-WHOLE = r"configure MySQL to write whole rows \(binlog_row_image=FULL; if it does, set the option binlog_row_image\)"
+WHOLE = (
+    r"configure MySQL to write whole rows \(binlog_row_image=FULL; if it does, set the option "
+    r"binlog_row_image\)"
+)
 
 
-def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
+def upserts(
+    value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object
+) -> object:
     return get_format("maxwell-json", **options).decoder(ddl, unique_key=[key]).upserts(None, value)
 
 
@@ -110,8 +150,12 @@ def test_an_update_without_old_is_completed_by_its_key() -> None:
     """MINIMAL: `UPDATE t SET n = 5 WHERE id = 1`."""
     value = b'{"type":"update","data":{"n":5,"id":1}}'
     assert upserts(value) == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
-    assert upserts(value, "id INT, n INT NOT NULL, s STRING NOT NULL") == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
-    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Set a primary_key, or " + WHOLE):
+    assert upserts(value, "id INT, n INT NOT NULL, s STRING NOT NULL") == [
+        KeyedChange((1,), (1, 5, ABSENT), partial=True)
+    ]
+    with pytest.raises(
+        PartialImageError, match=r"left out s \(unchanged\).* Set a primary_key, or " + WHOLE
+    ):
         decode(value)
 
 
@@ -125,7 +169,10 @@ def test_an_update_without_old_has_no_row_before_it() -> None:
 
 def test_an_update_of_the_key_that_lacks_columns_has_none_of_the_old_row() -> None:
     value = b'{"type":"update","data":{"id":2},"old":{"id":1}}'
-    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True, moved_from=(1,))]
+    assert upserts(value) == [
+        KeyedChange((1,), None),
+        KeyedChange((2,), (2, ABSENT, ABSENT), partial=True, moved_from=(1,)),
+    ]
 
 
 def test_a_column_in_old_that_is_missing_in_data_is_null() -> None:
@@ -137,15 +184,25 @@ def test_a_column_in_old_that_is_missing_in_data_is_null() -> None:
 
 def test_another_key_than_the_tables_is_refused_if_it_may_have_changed() -> None:
     value = b'{"type":"update","primary_key_columns":["id"],"data":{"id":1,"n":2,"s":"b"}}'
-    with pytest.raises(MissingBeforeImageError, match="has no `old`, and `s` is not in the table's primary key, so .*: " + WHOLE):
+    with pytest.raises(
+        MissingBeforeImageError,
+        match="has no `old`, and `s` is not in the table's primary key, so .*: " + WHOLE,
+    ):
         upserts(value, key="s")
-    assert upserts(value) == upserts(value, binlog_row_image="FULL") == [KeyedChange((1,), (1, 2, "b"))]
+    assert (
+        upserts(value)
+        == upserts(value, binlog_row_image="FULL")
+        == [KeyedChange((1,), (1, 2, "b"))]
+    )
     assert upserts(value, key="s", binlog_row_image="FULL") == [KeyedChange(("b",), (1, 2, "b"))]
 
 
 def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
     for value in (b'{"type":"update","data":{"n":5,"s":"a"}}', b'{"type":"delete","data":{"n":5}}'):
-        with pytest.raises(MissingFieldError, match="`id` is part of the primary key and is null or missing: " + WHOLE):
+        with pytest.raises(
+            MissingFieldError,
+            match="`id` is part of the primary key and is null or missing: " + WHOLE,
+        ):
             upserts(value)
 
 
@@ -169,17 +226,32 @@ def test_missing_columns_are_unchanged_if_declared_so() -> None:
     value = b'{"type":"update","data":{"id":2,"n":5},"old":{"id":1,"n":4}}'
     for image in ("MINIMAL", "NOBLOB"):
         found = upserts(value, binlog_row_image=image)
-        assert found == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, ABSENT), partial=True, moved_from=(1,))]
-    assert upserts(value, binlog_row_image="FULL") == upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, None))]
-    with pytest.raises(FormatOptionError, match="binlog_row_image is 'full'; it is one of None, 'FULL', 'MINIMAL', 'NOBLOB'"):
+        assert found == [
+            KeyedChange((1,), None),
+            KeyedChange((2,), (2, 5, ABSENT), partial=True, moved_from=(1,)),
+        ]
+    assert (
+        upserts(value, binlog_row_image="FULL")
+        == upserts(value)
+        == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, None))]
+    )
+    with pytest.raises(
+        FormatOptionError,
+        match="binlog_row_image is 'full'; it is one of None, 'FULL', 'MINIMAL', 'NOBLOB'",
+    ):
         upserts(value, binlog_row_image="full")
 
 
 def test_undeclared_columns_show_that_a_row_is_complete() -> None:
     ddl = "id INT, added INT"
-    whole, minimal = (b'{"type":"update","data":{"id":2%s},"old":{"id":1}}' % rest for rest in (b',"n":5', b""))
+    whole, minimal = (
+        b'{"type":"update","data":{"id":2%s},"old":{"id":1}}' % rest for rest in (b',"n":5', b"")
+    )
     assert upserts(whole, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, None))]
-    assert upserts(minimal, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT), partial=True, moved_from=(1,))]
+    assert upserts(minimal, ddl) == [
+        KeyedChange((1,), None),
+        KeyedChange((2,), (2, ABSENT), partial=True, moved_from=(1,)),
+    ]
     assert decode(whole, ddl) == [Change(U, (1, None)), Change(V, (2, None))]
     with pytest.raises(PartialImageError):
         decode(minimal, ddl)
@@ -195,8 +267,15 @@ def test_missing_columns_of_an_insert_are_null() -> None:
 BLOBS = {"s"}
 
 
-def written(kind: str, row: dict[str, Any], before: dict[str, Any] | None, assigned: set[str], image: str, nulls: bool) -> bytes:
-    """Return the message that Maxwell writes for a row event, following its BinlogConnectorEvent and RowMap.
+def written(
+    kind: str,
+    row: dict[str, Any],
+    before: dict[str, Any] | None,
+    assigned: set[str],
+    image: str,
+    nulls: bool,
+) -> bytes:
+    """Return Maxwell's message for a row event, following its BinlogConnectorEvent and RowMap.
 
     Parameters
     ----------
@@ -217,11 +296,17 @@ def written(kind: str, row: dict[str, Any], before: dict[str, Any] | None, assig
     if kind == "delete":
         data = {name: row[name] for name in searched}
     if before is not None:
-        logged = {"FULL": set(row), "MINIMAL": assigned, "NOBLOB": set(row) - BLOBS | assigned}[image]
-        data = {name: row[name] for name in logged} | {name: before[name] for name in searched - logged}
+        logged = {"FULL": set(row), "MINIMAL": assigned, "NOBLOB": set(row) - BLOBS | assigned}[
+            image
+        ]
+        data = {name: row[name] for name in logged} | {
+            name: before[name] for name in searched - logged
+        }
         old = {name: before[name] for name in searched & logged if before[name] != row[name]}
     images = {"data": data, "old": old} if old else {"data": data}
-    return json.dumps({"type": kind, **{name: _output(of, nulls) for name, of in images.items()}}).encode()
+    return json.dumps(
+        {"type": kind, **{name: _output(of, nulls) for name, of in images.items()}}
+    ).encode()
 
 
 def _output(image: Mapping[str, Any], nulls: bool) -> dict[str, Any]:
@@ -230,7 +315,10 @@ def _output(image: Mapping[str, Any], nulls: bool) -> dict[str, Any]:
 
 VALUES = {"n": st.none() | st.integers(0, 2), "s": st.none() | st.sampled_from("ab")}
 STATEMENT = st.tuples(
-    st.integers(1, 3), st.integers(1, 3), st.fixed_dictionaries({}, optional=VALUES), st.sampled_from(["move", "set", "delete"])
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.fixed_dictionaries({}, optional=VALUES),
+    st.sampled_from(["move", "set", "delete"]),
 )
 PRODUCERS = [
     ("FULL", True, None),
@@ -245,8 +333,12 @@ PRODUCERS = [
 @pytest.mark.parametrize(("image", "nulls", "declared"), PRODUCERS)
 @settings(max_examples=examples(100), deadline=None)
 @given(statements=st.lists(STATEMENT, max_size=30))
-def test_every_row_image_ends_in_the_databases_table(image: str, nulls: bool, declared: str | None, statements: list[Any]) -> None:
-    decoder = get_format("maxwell-json", binlog_row_image=declared).decoder("id INT, n INT, s STRING", unique_key=["id"])
+def test_every_row_image_ends_in_the_databases_table(
+    image: str, nulls: bool, declared: str | None, statements: list[Any]
+) -> None:
+    decoder = get_format("maxwell-json", binlog_row_image=declared).decoder(
+        "id INT, n INT, s STRING", unique_key=["id"]
+    )
     table: dict[int, dict[str, Any]] = {}
     folded: dict[int, tuple[Any, ...] | None] = {}
     for key, target, values, what in statements:
@@ -258,8 +350,13 @@ def test_every_row_image_ends_in_the_databases_table(image: str, nulls: bool, de
         else:
             before, changed = table[key], {**table[key], **values}
             assigned = set(values)
-            # A row that lacks columns cannot be completed if its key changed: such statements set all columns.
-            if what == "move" and target not in table and (nulls or declared == "FULL" or None not in changed.values()):
+            # A row that lacks columns cannot be completed if its key changed: such statements set
+            # all columns.
+            if (
+                what == "move"
+                and target not in table
+                and (nulls or declared == "FULL" or None not in changed.values())
+            ):
                 changed, assigned = {**changed, "id": target}, set(changed)
             if changed == before:
                 continue  # the server logs nothing
@@ -274,4 +371,6 @@ def test_every_row_image_ends_in_the_databases_table(image: str, nulls: bool, de
                 assert row is not None
                 row = complete(row, folded[change.key[0]] or ())
             folded[change.key[0]] = row
-        assert {key: row for key, row in folded.items() if row} == {key: tuple(row.values()) for key, row in table.items()}
+        assert {key: row for key, row in folded.items() if row} == {
+            key: tuple(row.values()) for key, row in table.items()
+        }

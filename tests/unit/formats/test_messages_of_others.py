@@ -1,4 +1,4 @@
-"""Messages that look like a format's and are of something else are errors that name it, alone and together."""
+"""Messages of something else that look like a format's: errors that name it, alone and together."""
 
 from __future__ import annotations
 
@@ -25,10 +25,18 @@ def cell(value: object) -> dict[str, object]:
 
 
 def of_cells(connector: str | None, **after: object) -> bytes:
-    return json.dumps({"op": "u", "after": after, "source": {"connector": connector, "table": "customers"}}).encode()
+    return json.dumps(
+        {"op": "u", "after": after, "source": {"connector": connector, "table": "customers"}}
+    ).encode()
 
 
-def error_of(identifier: str, value: bytes, schema: str = "id INT, name STRING", key: bytes | None = None, **options: Any) -> str:
+def error_of(
+    identifier: str,
+    value: bytes,
+    schema: str = "id INT, name STRING",
+    key: bytes | None = None,
+    **options: Any,
+) -> str:
     with pytest.raises(DecodeError) as refused:
         get_format(identifier, **options).decoder(schema, unique_key=["id"]).upserts(key, value)
     return str(refused.value)
@@ -38,11 +46,16 @@ def error_of(identifier: str, value: bytes, schema: str = "id INT, name STRING",
 def test_a_connector_that_writes_cells_is_named(connector: str) -> None:
     value = of_cells(connector, id=cell("1"), name=None)
     error = error_of("debezium-json", value, "id STRING, name STRING")
-    assert f"the connector {connector} writes cells, not rows, and a null cell means unchanged" in error
+    assert (
+        f"the connector {connector} writes cells, not rows, and a null cell means unchanged"
+        in error
+    )
     block = b'{"schema":{"type":"struct","fields":[]},"payload":%b}' % value
     for text in (value, block):
         for metadata in METADATA:
-            source = source_of(get_format("debezium-json"), "id STRING, name STRING", ["id"], metadata)
+            source = source_of(
+                get_format("debezium-json"), "id STRING, name STRING", ["id"], metadata
+            )
             assert not differences(source, [(None, text)])
             assert not differences(source, [(None, text)], TypedRows)
 
@@ -53,12 +66,18 @@ def test_cells_are_no_columns(connector: str | None) -> None:
     with pytest.raises(InferenceError, match="a null cell means unchanged"):
         infer_schema([(None, value)], format="debezium-json")
     with pytest.raises(InferenceError, match="a null cell means unchanged"):
-        infer_schema([(b'{"id":1}', json.dumps(json.loads(value)["after"]).encode())], format="debezium-flat-json")
+        infer_schema(
+            [(b'{"id":1}', json.dumps(json.loads(value)["after"]).encode())],
+            format="debezium-flat-json",
+        )
 
 
 def test_a_column_with_a_struct_like_a_cell_is_read() -> None:
     value = of_cells("postgresql", id=1, setting={"value": "on", "set": True})
-    assert infer_schema([(None, value)], format="debezium-json").ddl == "id BIGINT, setting STRUCT<value: STRING, set: BOOLEAN>"
+    assert (
+        infer_schema([(None, value)], format="debezium-json").ddl
+        == "id BIGINT, setting STRUCT<value: STRING, set: BOOLEAN>"
+    )
 
 
 def batch(*events: bytes) -> bytes:
@@ -76,7 +95,14 @@ CLOUD_EVENT = {
     "iodebeziumop": "c",
     "data": {"before": None, "after": {"id": 1, "name": "Bob"}},
 }
-MAXWELL = {"database": "shop", "table": "parts", "type": "insert", "ts": 1477053217, "xid": 23396, "commit": True}
+MAXWELL = {
+    "database": "shop",
+    "table": "parts",
+    "type": "insert",
+    "ts": 1477053217,
+    "xid": 23396,
+    "commit": True,
+}
 ENCRYPTED = {"encrypted": {"iv": "aXY=", "bytes": "Ynl0ZXM="}}
 GOLDENGATE = {
     "table": "SHOP.PARTS",
@@ -84,7 +110,14 @@ GOLDENGATE = {
     "current_ts": "2026-05-13T15:40:07.000000",
     "pos": "00000000143",
 }
-SIMPLE = {"version": 1, "database": "shop", "table": "parts", "commitTs": 447984084414103554, "buildTs": 1708923662983, "schemaVersion": 4}
+SIMPLE = {
+    "version": 1,
+    "database": "shop",
+    "table": "parts",
+    "commitTs": 447984084414103554,
+    "buildTs": 1708923662983,
+    "schemaVersion": 4,
+}
 ROW = {"id": "1", "name": "Bob"}
 PROTOBUF = b"\x08\x01\x12\x04bike\x1a\x02\x08\x05"
 """A number, text and a message."""
@@ -95,18 +128,59 @@ OTHERS = [
     ("maxwell-json", ENCRYPTED, "Maxwell encrypted the message"),
     ("ogg-json", {**GOLDENGATE, "op_type": "I", **ROW}, "GoldenGate wrote the message in row mode"),
     ("ogg-json", {**GOLDENGATE, "op_type": "D", **ROW}, "GoldenGate wrote the message in row mode"),
-    ("ogg-json", {**GOLDENGATE, "op_type": "K", "before": ROW, "after": {**ROW, "id": "2"}}, "this update of a primary key as op_type K"),
-    ("canal-json", {**SIMPLE, "type": "INSERT", "data": ROW, "old": None}, "TiCDC's simple protocol"),
-    ("ticdc-canal-json", {**SIMPLE, "type": "UPDATE", "data": ROW, "old": ROW}, "TiCDC's simple protocol"),
-    ("ticdc-canal-json", {"version": 1, "type": "WATERMARK", "commitTs": 447984124732375041, "buildTs": 1708923816911}, "simple protocol"),
-    ("canal-json", batch(b'{"u":{"id":{"t":3,"h":true,"f":11,"v":1}}}'), "a batch of TiCDC's open protocol"),
-    ("ticdc-canal-json", batch(b'{"u":{"id":{"t":3,"v":1}}}', b'{"d":{"id":{"t":3,"v":1}}}'), "a batch of TiCDC's open protocol"),
+    (
+        "ogg-json",
+        {**GOLDENGATE, "op_type": "K", "before": ROW, "after": {**ROW, "id": "2"}},
+        "this update of a primary key as op_type K",
+    ),
+    (
+        "canal-json",
+        {**SIMPLE, "type": "INSERT", "data": ROW, "old": None},
+        "TiCDC's simple protocol",
+    ),
+    (
+        "ticdc-canal-json",
+        {**SIMPLE, "type": "UPDATE", "data": ROW, "old": ROW},
+        "TiCDC's simple protocol",
+    ),
+    (
+        "ticdc-canal-json",
+        {
+            "version": 1,
+            "type": "WATERMARK",
+            "commitTs": 447984124732375041,
+            "buildTs": 1708923816911,
+        },
+        "simple protocol",
+    ),
+    (
+        "canal-json",
+        batch(b'{"u":{"id":{"t":3,"h":true,"f":11,"v":1}}}'),
+        "a batch of TiCDC's open protocol",
+    ),
+    (
+        "ticdc-canal-json",
+        batch(b'{"u":{"id":{"t":3,"v":1}}}', b'{"d":{"id":{"t":3,"v":1}}}'),
+        "a batch of TiCDC's open protocol",
+    ),
     ("maxwell-json", {"data": ROW, "type": "INSERT"}, "SeaTunnel's maxwell_json"),
     ("canal-json", {"data": ROW, "type": "DELETE"}, "SeaTunnel's maxwell_json"),
-    ("ogg-json", {"before": None, "after": ROW, "op_type": "D", "table": "shop.parts", "op_ts": None}, "SeaTunnel's ogg_json"),
+    (
+        "ogg-json",
+        {"before": None, "after": ROW, "op_type": "D", "table": "shop.parts", "op_ts": None},
+        "SeaTunnel's ogg_json",
+    ),
     ("debezium-json", PROTOBUF, "the message looks like Protobuf. Protobuf is not read"),
-    ("maxwell-json", b"\0\0\0\0\7\0" + PROTOBUF, "the message looks like Protobuf. Protobuf is not read"),
-    ("upsert-kafka", b"\0\0\0\0\7\4\2\0" + PROTOBUF, "the message looks like Protobuf. Protobuf is not read"),
+    (
+        "maxwell-json",
+        b"\0\0\0\0\7\0" + PROTOBUF,
+        "the message looks like Protobuf. Protobuf is not read",
+    ),
+    (
+        "upsert-kafka",
+        b"\0\0\0\0\7\4\2\0" + PROTOBUF,
+        "the message looks like Protobuf. Protobuf is not read",
+    ),
 ]
 
 
@@ -115,17 +189,25 @@ def bytes_of(message: dict[str, Any] | bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("identifier", "message", "sentence"), OTHERS)
-def test_an_error_begins_with_what_the_message_is(identifier: str, message: dict[str, Any] | bytes, sentence: str) -> None:
+def test_an_error_begins_with_what_the_message_is(
+    identifier: str, message: dict[str, Any] | bytes, sentence: str
+) -> None:
     value = bytes_of(message)
     error = error_of(identifier, value, key=b'{"id":1}')
     assert sentence in error.split(" - at ")[0].split("] ")[1][:100]
     assert sentence in error_of(identifier, value, key=b'{"id":1}', error_excerpt=False)
     for target in ({}, {"target": TypedRows}):
-        assert not differences(source_of(get_format(identifier), "id INT, name STRING", ["id"]), [(b'{"id":1}', value)], **target)
+        assert not differences(
+            source_of(get_format(identifier), "id INT, name STRING", ["id"]),
+            [(b'{"id":1}', value)],
+            **target,
+        )
 
 
 @pytest.mark.parametrize(("identifier", "message", "sentence"), OTHERS)
-def test_no_schema_is_inferred_from_another_message(identifier: str, message: dict[str, Any] | bytes, sentence: str) -> None:
+def test_no_schema_is_inferred_from_another_message(
+    identifier: str, message: dict[str, Any] | bytes, sentence: str
+) -> None:
     for each in (identifier, "upsert-kafka", "debezium-flat-json"):
         with pytest.raises(InferenceError, match=sentence):
             infer_schema([(b'{"id":1}', bytes_of(message))], format=each)
@@ -141,7 +223,14 @@ def test_a_truncate_of_goldengate_is_none_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [{"id": 1, "encrypted": True}, {"id": 1, "type": "io", "specversion": "1.0"}, {"data": {}, "type": "x"}]
+    "message",
+    [
+        {"id": 1, "encrypted": True},
+        {"id": 1, "type": "io", "specversion": "1.0"},
+        {"data": {}, "type": "x"},
+    ],
 )
 def test_a_row_that_resembles_another_message_is_a_row(message: dict[str, Any]) -> None:
-    assert infer_schema([(b'{"id":1}', json.dumps(message).encode())], format="upsert-kafka").rows == 1
+    assert (
+        infer_schema([(b'{"id":1}', json.dumps(message).encode())], format="upsert-kafka").rows == 1
+    )

@@ -1,4 +1,4 @@
-"""Undeclared columns in messages, and declared columns that messages lack, for every format with column names."""
+"""Undeclared columns, and declared ones that messages lack, for every format with column names."""
 
 from __future__ import annotations
 
@@ -33,15 +33,34 @@ FORMATS = [
 
 def record_of(format: str, options: dict, kind: RowKind, row: tuple, before: tuple | None = None):
     if format not in ("dms-json", "op-json"):
-        return get_format(format, **options).encoder(WRITTEN, unique_key=["id"]).encode(kind, row, before)
-    names, operations = ("id", "name", "weight"), {RowKind.INSERT: "insert", RowKind.UPDATE_AFTER: "update", RowKind.DELETE: "delete"}
+        return (
+            get_format(format, **options)
+            .encoder(WRITTEN, unique_key=["id"])
+            .encode(kind, row, before)
+        )
+    names, operations = (
+        ("id", "name", "weight"),
+        {RowKind.INSERT: "insert", RowKind.UPDATE_AFTER: "update", RowKind.DELETE: "delete"},
+    )
     if format == "op-json":
-        return None, json.dumps({"op": operations[kind][0].upper(), **dict(zip(names, row, strict=True))}).encode()
-    data = {**dict(zip(names, row, strict=True)), **dict(zip((f"BI_{name}" for name in names), before or (), strict=bool(before)))}
+        return None, json.dumps(
+            {"op": operations[kind][0].upper(), **dict(zip(names, row, strict=True))}
+        ).encode()
+    data = {
+        **dict(zip(names, row, strict=True)),
+        **dict(zip((f"BI_{name}" for name in names), before or (), strict=bool(before))),
+    }
     return None, json.dumps({"data": data, "metadata": {"operation": operations[kind]}}).encode()
 
 
-def compared(format: str, options: dict, kind: RowKind, row=(1, "bike", 2), before=None, declared: str = DECLARED):
+def compared(
+    format: str,
+    options: dict,
+    kind: RowKind,
+    row=(1, "bike", 2),
+    before=None,
+    declared: str = DECLARED,
+):
     record = record_of(format, options, kind, row, before)
     return get_format(format, **options).decoder(declared, unique_key=["id"]).compare_names(*record)
 
@@ -54,14 +73,22 @@ def test_a_misspelt_column_is_absent_and_the_right_one_unknown(format, options, 
 
 @pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
 def test_columns_as_declared_have_no_difference(format, options, absent):
-    for kind, before in ((RowKind.INSERT, None), (RowKind.UPDATE_AFTER, (1, "bike", None)), (RowKind.DELETE, None)):
+    for kind, before in (
+        (RowKind.INSERT, None),
+        (RowKind.UPDATE_AFTER, (1, "bike", None)),
+        (RowKind.DELETE, None),
+    ):
         found = compared(format, options, kind, (1, None, 2), before, WRITTEN)
         assert found is None or not any(found)
 
 
 def test_a_documents_fields_may_be_missing():
-    decoder = get_format("debezium-mongodb-json").decoder("_id STRING, wieght INT", unique_key=["_id"])
-    found = decoder.compare_names(None, json.dumps({"op": "c", "after": '{"_id": "a", "weight": 1}'}).encode())
+    decoder = get_format("debezium-mongodb-json").decoder(
+        "_id STRING, wieght INT", unique_key=["_id"]
+    )
+    found = decoder.compare_names(
+        None, json.dumps({"op": "c", "after": '{"_id": "a", "weight": 1}'}).encode()
+    )
     assert found == ((), ("weight",))
 
 
@@ -98,7 +125,9 @@ def test_a_documents_fields_may_be_missing():
         ),
     ],
 )  # fmt: skip
-def test_columns_that_producers_omit_or_add_are_no_difference(format, options, message, absent, unknown):
+def test_columns_that_producers_omit_or_add_are_no_difference(
+    format, options, message, absent, unknown
+):
     decoder = get_format(format, **options).decoder(DECLARED, unique_key=["id"])
     assert decoder.compare_names(b'{"id": 1}', json.dumps(message).encode()) == (absent, unknown)
 
@@ -107,13 +136,18 @@ def test_columns_that_producers_omit_or_add_are_no_difference(format, options, m
     ("format", "options", "record"),
     [
         pytest.param("upsert-kafka", {}, (b'{"id": 1}', None), id="a tombstone"),
-        pytest.param("upsert-kafka", {"json_null": "delete"}, (b'{"id": 1}', b"null"), id="JSON's null"),
+        pytest.param(
+            "upsert-kafka", {"json_null": "delete"}, (b'{"id": 1}', b"null"), id="JSON's null"
+        ),
         pytest.param("debezium-flat-json", {}, (b'{"id": 1}', None), id="a flattened tombstone"),
         pytest.param("debezium-json", {}, (None, b'{"op": "t"}'), id="a truncate"),
     ],
 )
 def test_a_record_without_columns_is_not_compared(format, options, record):
-    assert get_format(format, **options).decoder(DECLARED, unique_key=["id"]).compare_names(*record) is None
+    assert (
+        get_format(format, **options).decoder(DECLARED, unique_key=["id"]).compare_names(*record)
+        is None
+    )
 
 
 @pytest.mark.parametrize("value_format", ["csv", "avro"])
@@ -137,23 +171,36 @@ def test_a_custom_format_is_compared_by_its_images():
 @pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
 def test_a_value_of_an_undeclared_column_can_be_an_error(format, options, absent):
     for declared in (WRITTEN, "id INT, name STRING"):
-        decoder = get_format(format, unknown_columns="fail", **options).decoder(declared, unique_key=["id"])
+        decoder = get_format(format, unknown_columns="fail", **options).decoder(
+            declared, unique_key=["id"]
+        )
         for kind, before in ((RowKind.INSERT, None), (RowKind.UPDATE_AFTER, (1, "bike", None))):
             record = record_of(format, options, kind, (1, "bike", 2), before)
             if declared == WRITTEN:
                 assert [change.row for change in decoder.upserts(*record)] == [(1, "bike", 2)]
                 continue
             for decode in (decoder.upserts, decoder.decode):
-                with pytest.raises(UnknownColumnError, match=r"`weight` has a value and is not declared: add it to the schema.*\.weight`"):
+                with pytest.raises(
+                    UnknownColumnError,
+                    match=r"`weight` has a value and is not declared: add it to the schema.*\.weight`",
+                ):
                     decode(*record)
         # Without a value, nothing is lost; a delete has only its key.
         for kind, row in ((RowKind.INSERT, (1, "bike", None)), (RowKind.DELETE, (1, "bike", 2))):
-            assert [change.key for change in decoder.upserts(*record_of(format, options, kind, row))] == [(1,)]
+            assert [
+                change.key for change in decoder.upserts(*record_of(format, options, kind, row))
+            ] == [(1,)]
 
 
 def test_undeclared_columns_cannot_be_an_error_without_names():
     for value_format in ("csv", "raw"):
-        with pytest.raises(FormatOptionError, match="upsert-kafka: its messages have no column names"):
-            get_format("upsert-kafka", value_format=value_format, unknown_columns="fail").decoder("id INT", unique_key=["id"])
-    with pytest.raises(FormatOptionError, match="unknown_columns is 'drop'; it is one of 'ignore', 'fail'"):
+        with pytest.raises(
+            FormatOptionError, match="upsert-kafka: its messages have no column names"
+        ):
+            get_format("upsert-kafka", value_format=value_format, unknown_columns="fail").decoder(
+                "id INT", unique_key=["id"]
+            )
+    with pytest.raises(
+        FormatOptionError, match="unknown_columns is 'drop'; it is one of 'ignore', 'fail'"
+    ):
         get_format("canal-json", unknown_columns="drop")

@@ -27,52 +27,84 @@ def test_a_compressed_update_is_left_to_the_stored_row() -> None:
 
 
 def test_null_in_a_compressed_update_is_null() -> None:
-    assert DECODER.upserts(None, b'{"op_type":"U","after":{"id":1,"n":null}}') == [KeyedChange((1,), (1, None, ABSENT), (), True)]
+    assert DECODER.upserts(None, b'{"op_type":"U","after":{"id":1,"n":null}}') == [
+        KeyedChange((1,), (1, None, ABSENT), (), True)
+    ]
 
 
 def test_an_update_of_only_the_key() -> None:
     value = b'{"op_type":"U","before":{"id":1},"after":{"id":2}}'
-    assert DECODER.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), (), True, moved_from=(1,))]
+    assert DECODER.upserts(None, value) == [
+        KeyedChange((1,), None),
+        KeyedChange((2,), (2, ABSENT, ABSENT), (), True, moved_from=(1,)),
+    ]
 
 
 def test_missing_columns_of_an_insert_or_delete_are_null() -> None:
-    assert DECODER.decode(None, b'{"op_type":"I","after":{"id":1}}') == [Change(RowKind.INSERT, (1, None, None))]
-    assert DECODER.decode(None, b'{"op_type":"D","before":{"id":1}}') == [Change(RowKind.DELETE, (1, None, None))]
+    assert DECODER.decode(None, b'{"op_type":"I","after":{"id":1}}') == [
+        Change(RowKind.INSERT, (1, None, None))
+    ]
+    assert DECODER.decode(None, b'{"op_type":"D","before":{"id":1}}') == [
+        Change(RowKind.DELETE, (1, None, None))
+    ]
 
 
-MARKED = b'{"op_type":"%s","before":%s,"after":{"id":1,"id_isMissing":false,"n":null,"n_isMissing":%s,"s":null,"s_isMissing":false}}'
+MARKED = (
+    b'{"op_type":"%s","before":%s,"after":{"id":1,"id_isMissing":false,"n":null,"n_isMissing":%s,'
+    b'"s":null,"s_isMissing":false}}'
+)
 
 
 def test_a_column_that_is_marked_as_missing_is_missing() -> None:
-    assert DECODER.upserts(None, MARKED % (b"U", b"null", b"true")) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
-    assert DECODER.upserts(None, MARKED % (b"U", b"null", b"false")) == [KeyedChange((1,), (1, None, None))]
+    assert DECODER.upserts(None, MARKED % (b"U", b"null", b"true")) == [
+        KeyedChange((1,), (1, ABSENT, None), (), True)
+    ]
+    assert DECODER.upserts(None, MARKED % (b"U", b"null", b"false")) == [
+        KeyedChange((1,), (1, None, None))
+    ]
     before = b'{"id":1,"n":2,"n_isMissing":false,"s":null,"s_isMissing":true}'
-    assert DECODER.upserts(None, MARKED % (b"U", before, b"true")) == [KeyedChange((1,), (1, 2, None))]
+    assert DECODER.upserts(None, MARKED % (b"U", before, b"true")) == [
+        KeyedChange((1,), (1, 2, None))
+    ]
     # The row before does not have it either.
     unknown = b'{"id":1,"n":null,"n_isMissing":true,"s":"x","s_isMissing":false}'
-    assert DECODER.upserts(None, MARKED % (b"U", unknown, b"true")) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
+    assert DECODER.upserts(None, MARKED % (b"U", unknown, b"true")) == [
+        KeyedChange((1,), (1, ABSENT, None), (), True)
+    ]
     with pytest.raises(PartialImageError, match=r"left out n \(unchanged\)"):
         DECODER.decode(None, MARKED % (b"U", unknown, b"true"))
-    assert DECODER.decode(None, MARKED % (b"I", b"null", b"true")) == [Change(RowKind.INSERT, (1, None, None))]
+    assert DECODER.decode(None, MARKED % (b"I", b"null", b"true")) == [
+        Change(RowKind.INSERT, (1, None, None))
+    ]
 
 
 def test_a_field_that_marks_a_missing_column_is_a_column_if_it_is_declared() -> None:
-    decoder = get_format("ogg-json").decoder("id INT, n INT, n_isMissing BOOLEAN", unique_key=["id"])
-    assert decoder.upserts(None, MARKED % (b"U", b"null", b"true")) == [KeyedChange((1,), (1, ABSENT, True), (), True)]
+    decoder = get_format("ogg-json").decoder(
+        "id INT, n INT, n_isMissing BOOLEAN", unique_key=["id"]
+    )
+    assert decoder.upserts(None, MARKED % (b"U", b"null", b"true")) == [
+        KeyedChange((1,), (1, ABSENT, True), (), True)
+    ]
 
 
 def test_a_field_that_marks_a_missing_column_is_no_undeclared_column() -> None:
-    decoder = get_format("ogg-json", unknown_columns="fail").decoder("id INT, n INT, s STRING", unique_key=["id"])
+    decoder = get_format("ogg-json", unknown_columns="fail").decoder(
+        "id INT, n INT, s STRING", unique_key=["id"]
+    )
     value = MARKED % (b"U", b"null", b"true")
     assert decoder.upserts(None, value) == DECODER.upserts(None, value)
     assert DECODER.compare_names(None, MARKED % (b"I", b"null", b"true")) == NameDifference((), ())
-    inferred = infer_schema([(None, MARKED % (b"I", b"null", each)) for each in (b"true", b"false")], format="ogg-json")
+    inferred = infer_schema(
+        [(None, MARKED % (b"I", b"null", each)) for each in (b"true", b"false")], format="ogg-json"
+    )
     assert [column.name for column in inferred.columns] == ["id", "n", "s"]
 
 
 def test_a_filter_matches_the_owner_and_the_table() -> None:
     decoder = get_format("ogg-json", table_include=r"SHOP\.A.*").decoder("id INT")
-    assert decoder.decode(None, b'{"op_type":"I","table":"SHOP.APPLES","after":{"id":1}}') == [Change(RowKind.INSERT, (1,))]
+    assert decoder.decode(None, b'{"op_type":"I","table":"SHOP.APPLES","after":{"id":1}}') == [
+        Change(RowKind.INSERT, (1,))
+    ]
     assert decoder.decode(None, b'{"op_type":"T","table":"SHOP.BANANAS"}') is Ignored.OTHER_TABLE
     assert decoder.decode(None, b'{"op_type":"T","table":"SHOP.APPLES"}') is Ignored.TRUNCATE
 
@@ -88,15 +120,24 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     }
     decoder = format.decoder("id INT", metadata=list(format.metadata))
     value = (
-        b'{"op_type":"I","after":{"id":1},"table":"OWNER.A","primary_keys":["ID"],"op_ts":"2020-05-13 15:40:06.000123",'
-        b'"current_ts":"2020-05-13T13:39:35.766","pos":"00000143"}'
+        b'{"op_type":"I","after":{"id":1},"table":"OWNER.A","primary_keys":["ID"],'
+        b'"op_ts":"2020-05-13 15:40:06.000123","current_ts":"2020-05-13T13:39:35.766",'
+        b'"pos":"00000143"}'
     )
-    assert decoder.decode(None, value)[0].metadata == ("OWNER.A", ["ID"], 1_589_377_175_766_000, 1_589_384_406_000_123, "00000143")
+    assert decoder.decode(None, value)[0].metadata == (
+        "OWNER.A",
+        ["ID"],
+        1_589_377_175_766_000,
+        1_589_384_406_000_123,
+        "00000143",
+    )
     assert decoder.decode(None, b'{"op_type":"I","after":{"id":1}}')[0].metadata == (None,) * 5
 
 
 @pytest.mark.parametrize("member", ["op_ts", "current_ts"])
 def test_an_invalid_timestamp_is_an_error(member: str) -> None:
-    decoder = get_format("ogg-json").decoder("id INT", metadata=["ingestion-timestamp", "event-timestamp"])
+    decoder = get_format("ogg-json").decoder(
+        "id INT", metadata=["ingestion-timestamp", "event-timestamp"]
+    )
     with pytest.raises(TypeConversionError, match=rf"at `\$\.{member}`"):
         decoder.decode(None, b'{"op_type":"I","after":{"id":1},"%s":"soon"}' % member.encode())

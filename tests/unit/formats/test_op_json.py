@@ -1,4 +1,7 @@
-"""Rules of op-json: its codes, the places of the rows, missing columns and positions, alone and together."""
+"""Rules of op-json, alone and together.
+
+They are its codes, the places of the rows, missing columns and positions.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.errors import DecodeError, FormatOptionError, MissingFieldError, TypeConversionError, UnknownOperationError
+from cdc_formats.errors import (
+    DecodeError,
+    FormatOptionError,
+    MissingFieldError,
+    TypeConversionError,
+    UnknownOperationError,
+)
 from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.topics.inference import infer_schema
@@ -36,17 +45,37 @@ def text(message: Any) -> bytes:
     return json.dumps(message).encode()
 
 
-def qlik(operation: str, data: Any, before: Any = None, sequence: str | None = "20230911032325000000000000000000005") -> bytes:
+def qlik(
+    operation: str,
+    data: Any,
+    before: Any = None,
+    sequence: str | None = "20230911032325000000000000000000005",
+) -> bytes:
     headers = {"operation": operation, "changeSequence": sequence}
-    return text({"magic": "atMSG", "type": "DT", "message": {"data": data, "beforeData": before, "headers": headers}})
+    return text(
+        {
+            "magic": "atMSG",
+            "type": "DT",
+            "message": {"data": data, "beforeData": before, "headers": headers},
+        }
+    )
 
 
 def rows(changes: Any) -> list[tuple[str, Any]]:
     return [(change.kind.short_string, change.row) for change in changes]
 
 
-def same(format: Format, values: list[bytes], schema: str = COLUMNS, odd: list[int] | None = None, **plan: Any) -> None:
-    """Check that both decoders give the same for every kind of plan, and which messages are decoded alone for a keyed one."""
+def same(
+    format: Format,
+    values: list[bytes],
+    schema: str = COLUMNS,
+    odd: list[int] | None = None,
+    **plan: Any,
+) -> None:
+    """Check that both decoders give the same for every kind of plan.
+
+    Also check which messages are decoded alone for a keyed plan.
+    """
     records: list[Record] = [(None, value) for value in values]
     metadata = {"operation": "operation", "position": "position"}
     for target in (Blocks,) if plan.get("positions") else (Blocks, TypedRows):
@@ -55,7 +84,8 @@ def same(format: Format, values: list[bytes], schema: str = COLUMNS, odd: list[i
         assert odd_places(source_of(format, schema, ["id"], metadata, **plan), records) == odd
 
 
-# ------------------------------------------------------------------------------------------------------------------ codes
+# --------------------------------------------------------------------------------------------------
+# codes
 
 
 @pytest.mark.parametrize(
@@ -73,7 +103,10 @@ def same(format: Format, values: list[bytes], schema: str = COLUMNS, odd: list[i
 )
 def test_a_code_is_text_a_number_or_a_boolean(codes: Any, op: Any, kind: RowKind) -> None:
     format, value = get_format("op-json", codes=codes), text({"op": op, "id": 1, "name": "a"})
-    assert format.decoder(COLUMNS, unique_key=["id"]).decode(None, value) == [Change(kind, (1, "a"))] or kind is RowKind.UPDATE_AFTER
+    assert (
+        format.decoder(COLUMNS, unique_key=["id"]).decode(None, value) == [Change(kind, (1, "a"))]
+        or kind is RowKind.UPDATE_AFTER
+    )
     same(format, [value], odd=[])
 
 
@@ -93,22 +126,35 @@ def test_a_code_can_be_of_a_message_without_rows() -> None:
     decoder = format.decoder(COLUMNS)
     assert decoder.decode(None, b'{"op": "T"}') is Ignored.TRUNCATE
     assert decoder.decode(None, b'{"op": "H", "id": "no number"}') is Ignored.HEARTBEAT
-    same(format, [b'{"op": "T"}', b'{"op": "H"}', b'{"op": "I", "id": 1, "name": "a"}'], on_truncate="ignore", control_events=frozenset())
+    same(
+        format,
+        [b'{"op": "T"}', b'{"op": "H"}', b'{"op": "I", "id": 1, "name": "a"}'],
+        on_truncate="ignore",
+        control_events=frozenset(),
+    )
 
 
 def test_a_code_for_the_row_before_an_update_makes_it_a_message() -> None:
     format = get_format("op-json", codes=FLINK)
     values = [text({"op": op, "id": 1, "name": "a"}) for op in FLINK]
     decoder = format.decoder(COLUMNS, unique_key=["id"])
-    assert [rows(decoder.decode(None, value)) for value in values] == [[(kind, (1, "a"))] for kind in FLINK.values()]
-    assert [decoder.upserts(None, value) for value in values[1:3]] == [[], [KeyedChange((1,), (1, "a"))]]
+    assert [rows(decoder.decode(None, value)) for value in values] == [
+        [(kind, (1, "a"))] for kind in FLINK.values()
+    ]
+    assert [decoder.upserts(None, value) for value in values[1:3]] == [
+        [],
+        [KeyedChange((1,), (1, "a"))],
+    ]
     same(format, values, odd=[])
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"codes": {"I": "INSERT"}}, "codes must map the values of op_field to '[+]I', .* not 'I' to 'INSERT'"),
+        (
+            {"codes": {"I": "INSERT"}},
+            "codes must map the values of op_field to '[+]I', .* not 'I' to 'INSERT'",
+        ),
         ({"codes": {"I": ["+I"]}}, "codes must map"),
         ({"codes": {None: "+I"}}, "codes must map"),
         ({"codes": {1.5: "+I"}}, "codes must map"),
@@ -124,8 +170,14 @@ def test_a_code_for_the_row_before_an_update_makes_it_a_message() -> None:
         ({"position_field": "op"}, "op_field, position_field must name different fields"),
         ({"row_field": "op.row"}, "none may be within another"),
         ({"before_prefix": ""}, "before_prefix is empty"),
-        ({"before_prefix": "b_", "before_field": "b"}, "before_field and before_prefix cannot be combined"),
-        ({"before_field": "b", "codes": FLINK}, "before_field and a code for -U, .* cannot be combined"),
+        (
+            {"before_prefix": "b_", "before_field": "b"},
+            "before_field and before_prefix cannot be combined",
+        ),
+        (
+            {"before_field": "b", "codes": FLINK},
+            "before_field and a code for -U, .* cannot be combined",
+        ),
         ({"missing_columns": "error"}, "one of 'fail', 'null', 'unchanged'"),
     ],
 )
@@ -135,11 +187,14 @@ def test_invalid_options_are_refused(options: dict[str, Any], reason: str) -> No
 
 
 def test_codes_can_be_given_in_any_form_and_compare_equal() -> None:
-    assert get_format("op-json", codes={"I": "+I", 2: "-D"}) == get_format("op-json", codes=[("2", "-D"), ("I", "+I")])
+    assert get_format("op-json", codes={"I": "+I", 2: "-D"}) == get_format(
+        "op-json", codes=[("2", "-D"), ("I", "+I")]
+    )
     assert get_format("op-json").codes == {"I": "+I", "U": "+U", "D": "-D"}
 
 
-# ------------------------------------------------------------------------------------------------------- where the rows are
+# --------------------------------------------------------------------------------------------------
+# where the rows are
 
 NEW, OLD = {"id": 2, "name": "bike"}, {"id": 1, "name": "scooter"}
 UPDATED: list[tuple[str, dict[str, Any], bytes]] = [
@@ -149,9 +204,21 @@ UPDATED: list[tuple[str, dict[str, Any], bytes]] = [
         {"before_field": "meta.old", "op_field": "meta.op"},
         text({"meta": {"op": "U", "old": OLD}, **NEW}),
     ),
-    ("flat, with a prefix", {"before_prefix": "old_"}, text({"op": "U", **NEW, **{f"old_{name}": value for name, value in OLD.items()}})),
-    ("flat, with dots", {"before_prefix": "before."}, text({"op": "U", **NEW, "before.id": 1, "before.name": "scooter"})),
-    ("two objects", {"row_field": "after", "before_field": "before"}, text({"op": "U", "after": NEW, "before": OLD})),
+    (
+        "flat, with a prefix",
+        {"before_prefix": "old_"},
+        text({"op": "U", **NEW, **{f"old_{name}": value for name, value in OLD.items()}}),
+    ),
+    (
+        "flat, with dots",
+        {"before_prefix": "before."},
+        text({"op": "U", **NEW, "before.id": 1, "before.name": "scooter"}),
+    ),
+    (
+        "two objects",
+        {"row_field": "after", "before_field": "before"},
+        text({"op": "U", "after": NEW, "before": OLD}),
+    ),
     (
         "an object with a prefix",
         {"row_field": "data", "before_prefix": "B_"},
@@ -161,7 +228,9 @@ UPDATED: list[tuple[str, dict[str, Any], bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "value"), [each[1:] for each in UPDATED], ids=[each[0] for each in UPDATED])
+@pytest.mark.parametrize(
+    ("options", "value"), [each[1:] for each in UPDATED], ids=[each[0] for each in UPDATED]
+)
 def test_an_update_has_both_rows(options: dict[str, Any], value: bytes) -> None:
     format = get_format("op-json", **options)
     decoder = format.decoder(COLUMNS, unique_key=["id"])
@@ -171,9 +240,14 @@ def test_an_update_has_both_rows(options: dict[str, Any], value: bytes) -> None:
     same(format, [value] * 3, odd=[])
 
 
-@pytest.mark.parametrize(("options", "value"), [each[1:] for each in UPDATED], ids=[each[0] for each in UPDATED])
+@pytest.mark.parametrize(
+    ("options", "value"), [each[1:] for each in UPDATED], ids=[each[0] for each in UPDATED]
+)
 def test_an_update_whose_row_before_has_only_the_key(options: dict[str, Any], value: bytes) -> None:
-    format, value = get_format("op-json", **options), value.replace(b'name": "scooter', b'other": "scooter')
+    format, value = (
+        get_format("op-json", **options),
+        value.replace(b'name": "scooter', b'other": "scooter'),
+    )
     decoder = format.decoder(COLUMNS, unique_key=["id"])
     assert decoder.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, "bike"))]
     with pytest.raises(DecodeError, match="an update without its before-image cannot give -U"):
@@ -184,11 +258,21 @@ def test_an_update_whose_row_before_has_only_the_key(options: dict[str, Any], va
 def test_without_rows_before_updates_are_upserts() -> None:
     format, value = get_format("op-json"), text({"op": "U", **NEW})
     assert str(format.changelog_mode) == "[+I, +U, ~D]"
-    assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [KeyedChange((2,), (2, "bike"))]
+    assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
+        KeyedChange((2,), (2, "bike"))
+    ]
     same(format, [value], odd=[])
 
 
-@pytest.mark.parametrize("value", [qlik("DELETE", OLD), qlik("DELETE", None, OLD), qlik("DELETE", OLD, None), qlik("DELETE", OLD, NEW)])
+@pytest.mark.parametrize(
+    "value",
+    [
+        qlik("DELETE", OLD),
+        qlik("DELETE", None, OLD),
+        qlik("DELETE", OLD, None),
+        qlik("DELETE", OLD, NEW),
+    ],
+)
 def test_a_delete_has_its_row_in_either_field(value: bytes) -> None:
     format = get_format("op-json", **QLIK)
     assert rows(format.decoder(COLUMNS).decode(None, value)) == [("-D", (1, "scooter"))]
@@ -198,17 +282,23 @@ def test_a_delete_has_its_row_in_either_field(value: bytes) -> None:
 def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
     format = get_format("op-json", position_field="seq")
     value = text({"op": "I", "id": 1, "seq": 7})
-    assert format.decoder("id INT, op STRING, seq BIGINT").decode(None, value) == [Change(RowKind.INSERT, (1, "I", 7))]
+    assert format.decoder("id INT, op STRING, seq BIGINT").decode(None, value) == [
+        Change(RowKind.INSERT, (1, "I", 7))
+    ]
     same(format, [value], "id INT, op STRING, seq BIGINT")
 
 
 def test_columns_whose_names_no_struct_can_have() -> None:
     value = text({"op": "U", "id": 1, 'a "b"': "new", "old_id": 1, 'old_a "b"': "old"})
     format = get_format("op-json", before_prefix="old_")
-    assert rows(format.decoder('id INT, `a "b"` STRING').decode(None, value)) == [("-U", (1, "old")), ("+U", (1, "new"))]
+    assert rows(format.decoder('id INT, `a "b"` STRING').decode(None, value)) == [
+        ("-U", (1, "old")),
+        ("+U", (1, "new")),
+    ]
 
 
-# -------------------------------------------------------------------------------------------------------- missing columns
+# --------------------------------------------------------------------------------------------------
+# missing columns
 
 LACKING = text({"op": "U", "id": 1, "before": {"id": 1, "name": "scooter"}})
 
@@ -216,8 +306,14 @@ LACKING = text({"op": "U", "id": 1, "before": {"id": 1, "name": "scooter"}})
 def test_a_missing_column_is_an_error_that_names_the_choices() -> None:
     format = get_format("op-json", before_field="before")
     for value in (LACKING, text({"op": "I", "id": 1})):
-        for decode in (format.decoder(COLUMNS, unique_key=["id"]).decode, format.decoder(COLUMNS, unique_key=["id"]).upserts):
-            with pytest.raises(MissingFieldError, match="set missing_columns to 'null' if the producer omits NULLs, or to 'unchanged'"):
+        for decode in (
+            format.decoder(COLUMNS, unique_key=["id"]).decode,
+            format.decoder(COLUMNS, unique_key=["id"]).upserts,
+        ):
+            with pytest.raises(
+                MissingFieldError,
+                match="set missing_columns to 'null' if the producer omits NULLs, or to 'unchanged'",
+            ):
                 decode(None, value)
         same(format, [value], odd=[0])
 
@@ -225,24 +321,42 @@ def test_a_missing_column_is_an_error_that_names_the_choices() -> None:
 @pytest.mark.parametrize(("meaning", "name"), [("null", None), ("unchanged", "scooter")])
 def test_a_missing_column_is_null_or_did_not_change(meaning: str, name: str | None) -> None:
     format = get_format("op-json", before_field="before", missing_columns=meaning)
-    assert rows(format.decoder(COLUMNS).decode(None, LACKING)) == [("-U", (1, "scooter")), ("+U", (1, name))]
-    assert rows(format.decoder(COLUMNS).decode(None, text({"op": "I", "id": 1}))) == [("+I", (1, None))]
-    same(format, [LACKING, text({"op": "I", "id": 1}), text({"op": "D", "id": 1})], odd=[] if meaning == "null" else None)
+    assert rows(format.decoder(COLUMNS).decode(None, LACKING)) == [
+        ("-U", (1, "scooter")),
+        ("+U", (1, name)),
+    ]
+    assert rows(format.decoder(COLUMNS).decode(None, text({"op": "I", "id": 1}))) == [
+        ("+I", (1, None))
+    ]
+    same(
+        format,
+        [LACKING, text({"op": "I", "id": 1}), text({"op": "D", "id": 1})],
+        odd=[] if meaning == "null" else None,
+    )
 
 
-@pytest.mark.parametrize("options", [{}, {"before_prefix": "old_"}, {"codes": {"U": "+U", "B": "-U"}}, {"before_field": "before"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"before_prefix": "old_"}, {"codes": {"U": "+U", "B": "-U"}}, {"before_field": "before"}],
+)
 def test_an_unchanged_column_is_completed_by_the_stage(options: dict[str, Any]) -> None:
     format = get_format("op-json", missing_columns="unchanged", **options)
     value = text({"op": "U", "id": 1})
-    assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), (1, ABSENT), (), True)]
+    assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
+        KeyedChange((1,), (1, ABSENT), (), True)
+    ]
     same(format, [value])
 
 
-@pytest.mark.parametrize("options", [{"before_field": "before"}, {"row_field": "row", "before_field": "before"}])
+@pytest.mark.parametrize(
+    "options", [{"before_field": "before"}, {"row_field": "row", "before_field": "before"}]
+)
 def test_an_empty_row_before_completes_nothing(options: dict[str, Any]) -> None:
     format = get_format("op-json", missing_columns="unchanged", **options)
     value = text({"op": "U", "id": 1, "row": {"id": 1}, "before": {}})
-    assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), (1, ABSENT), (), True)]
+    assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
+        KeyedChange((1,), (1, ABSENT), (), True)
+    ]
     same(format, [value])
 
 
@@ -259,41 +373,64 @@ def test_a_delete_with_only_the_key_is_enough_for_a_keyed_stage(meaning: str) ->
     same(format, [value])
 
 
-# -------------------------------------------------------------------------------------------------- positions and metadata
+# --------------------------------------------------------------------------------------------------
+# positions and metadata
 
 
 def test_a_position_is_a_number_or_digits() -> None:
     format = get_format("op-json", **QLIK)
-    decoder = format.decoder(COLUMNS, unique_key=["id"], positions=True, metadata=["operation", "position"])
+    decoder = format.decoder(
+        COLUMNS, unique_key=["id"], positions=True, metadata=["operation", "position"]
+    )
     (change,) = decoder.upserts(None, qlik("INSERT", NEW, None, str(3 * 2**64 + 5)))
-    assert (change.position, change.metadata) == (Position("", 3, 5, None), ("INSERT", str(3 * 2**64 + 5)))
-    numbered = get_format("op-json", position_field="seq").decoder(COLUMNS, unique_key=["id"], positions=True)
+    assert (change.position, change.metadata) == (
+        Position("", 3, 5, None),
+        ("INSERT", str(3 * 2**64 + 5)),
+    )
+    numbered = get_format("op-json", position_field="seq").decoder(
+        COLUMNS, unique_key=["id"], positions=True
+    )
     (change,) = numbered.upserts(None, text({"op": "D", "seq": 9, **NEW}))
     assert change.position == Position("", 0, 9, None)
-    values = [qlik("INSERT", NEW), qlik("UPDATE", NEW, OLD), qlik("REFRESH", NEW, None, None), qlik("DELETE", NEW, None, "x")]
+    values = [
+        qlik("INSERT", NEW),
+        qlik("UPDATE", NEW, OLD),
+        qlik("REFRESH", NEW, None, None),
+        qlik("DELETE", NEW, None, "x"),
+    ]
     same(format, values, odd=[3], positions=True)
 
 
 def test_only_an_insert_can_lack_its_position() -> None:
     decoder = get_format("op-json", **QLIK).decoder(COLUMNS, unique_key=["id"], positions=True)
     assert decoder.upserts(None, qlik("REFRESH", NEW, None, None))[0].position is None
-    with pytest.raises(MissingFieldError, match="`changeSequence` is missing or null: write it, or use order='arrival'"):
+    with pytest.raises(
+        MissingFieldError,
+        match="`changeSequence` is missing or null: write it, or use order='arrival'",
+    ):
         decoder.upserts(None, qlik("UPDATE", NEW, OLD, None))
 
 
 @pytest.mark.parametrize("position", ["0/16B3748", "", -1, 1.5, True, 2**128, [], "9" * 40])
 def test_another_position_is_an_error(position: Any) -> None:
-    decoder = get_format("op-json", position_field="seq").decoder(COLUMNS, unique_key=["id"], positions=True)
+    decoder = get_format("op-json", position_field="seq").decoder(
+        COLUMNS, unique_key=["id"], positions=True
+    )
     with pytest.raises(TypeConversionError) as refused:
         decoder.upserts(None, text({"op": "U", "seq": position, **NEW}))
     assert refused.value.path == "$.seq"
 
 
-# -------------------------------------------------------------------------------------------- both decoders, drawn messages
+# -------------------------------------------------------------------------------------------- both
+# decoders, drawn messages
 
 NUMBERS = st.integers(0, 3) | st.none() | st.sampled_from(["1", "x", 1.0, True, []])
 TEXTS = st.sampled_from(["a", "b", "", None, 1, {"a": 1}])
-IMAGES = st.fixed_dictionaries({}, optional={"id": NUMBERS, "name": TEXTS, "more": TEXTS}) | st.none() | st.just([])
+IMAGES = (
+    st.fixed_dictionaries({}, optional={"id": NUMBERS, "name": TEXTS, "more": TEXTS})
+    | st.none()
+    | st.just([])
+)
 DRAWN = st.fixed_dictionaries(
     {"op": st.sampled_from(["I", "U", "U", "D", "B", "T", "X", 1, True, None, {"op": "U"}])},
     optional={
@@ -304,7 +441,10 @@ DRAWN = st.fixed_dictionaries(
         "before": IMAGES,
         "after": IMAGES,
         "seq": st.sampled_from([None, 1, 2, "3", "x", -1, 2**70]),
-        "m": st.fixed_dictionaries({}, optional={"op": st.sampled_from("IUDX"), "row": IMAGES, "old": IMAGES}) | st.none(),
+        "m": st.fixed_dictionaries(
+            {}, optional={"op": st.sampled_from("IUDX"), "row": IMAGES, "old": IMAGES}
+        )
+        | st.none(),
     },
 )
 DRAWN_OPTIONS: list[dict[str, Any]] = [
@@ -326,16 +466,31 @@ DRAWN_OPTIONS: list[dict[str, Any]] = [
     position=st.booleans(),
     target=st.sampled_from([Blocks, TypedRows]),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
+)
 def test_drawn_messages_are_the_same_together(
     options: dict[str, Any], values: list[Any], meaning: str, position: bool, target: Any
 ) -> None:
-    format = get_format("op-json", **options, missing_columns=meaning, **({"position_field": "seq"} if position else {}))
-    source = source_of(format, COLUMNS, ["id"], {"of": "operation"}, positions=position and target is not TypedRows, on_truncate="ignore")
+    format = get_format(
+        "op-json",
+        **options,
+        missing_columns=meaning,
+        **({"position_field": "seq"} if position else {}),
+    )
+    source = source_of(
+        format,
+        COLUMNS,
+        ["id"],
+        {"of": "operation"},
+        positions=position and target is not TypedRows,
+        on_truncate="ignore",
+    )
     assert not differences(source, [(None, text(value)) for value in values], target)
 
 
-# ------------------------------------------------------------------------------------------------- inference and profiles
+# -------------------------------------------------------------------------------------------------
+# inference and profiles
 
 I_U_D = [{"op": "I", **OLD}, {"op": "U", **OLD, "name": "bike"}, {"op": "D", **OLD}]
 SERVER = [{"__$operation": code, "__$start_lsn": "AAA=", **OLD} for code in (2, 3, 4, 1)]
@@ -350,16 +505,36 @@ PROFILED: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
     ),
     (
         "Striim",
-        [{"metadata": {"TableName": "T", "OperationName": "UPDATE"}, "data": NEW, "before": OLD, "userdata": None}],
-        {"op_field": "metadata.OperationName", "codes": {"UPDATE": "+U"}, "row_field": "data", "before_field": "before"},
+        [
+            {
+                "metadata": {"TableName": "T", "OperationName": "UPDATE"},
+                "data": NEW,
+                "before": OLD,
+                "userdata": None,
+            }
+        ],
+        {
+            "op_field": "metadata.OperationName",
+            "codes": {"UPDATE": "+U"},
+            "row_field": "data",
+            "before_field": "before",
+        },
     ),
     (
         "Fivetran",
         [{"_fivetran_deleted": False, **OLD}, {"_fivetran_deleted": True, **OLD}],
         {"op_field": "_fivetran_deleted", "codes": {"false": "+U", "true": "-D"}},
     ),
-    ("SQL Server", SERVER, {"op_field": "__$operation", "codes": {"1": "-D", "2": "+I", "3": "-U", "4": "+U"}}),
-    ("a prefix", [{"op": "U", **NEW, "old_id": 1, "old_name": "a"}], {"codes": {"U": "+U"}, "before_prefix": "old_"}),
+    (
+        "SQL Server",
+        SERVER,
+        {"op_field": "__$operation", "codes": {"1": "-D", "2": "+I", "3": "-U", "4": "+U"}},
+    ),
+    (
+        "a prefix",
+        [{"op": "U", **NEW, "old_id": 1, "old_name": "a"}],
+        {"codes": {"U": "+U"}, "before_prefix": "old_"},
+    ),
     (
         "a word that is often a column, next to a row",
         [{"action": "create", "row": NEW}],
@@ -368,14 +543,26 @@ PROFILED: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "options"), [each[1:] for each in PROFILED], ids=[each[0] for each in PROFILED])
-def test_a_profile_proposes_the_fields_and_the_codes_that_it_saw(values: list[dict[str, Any]], options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("values", "options"), [each[1:] for each in PROFILED], ids=[each[0] for each in PROFILED]
+)
+def test_a_profile_proposes_the_fields_and_the_codes_that_it_saw(
+    values: list[dict[str, Any]], options: dict[str, Any]
+) -> None:
     profile = profile_records(messages(*values))
     (table,) = profile.tables
     assert (profile.format, table.options) == ("op-json", options)
-    assert [column.name for column in table.schema.columns if column.name != "__$start_lsn"] == ["id", "name"]
-    assert f"{len(values)} of {len(values)} values have an operation in {options.get('op_field', 'op')}: " in profile.reason
-    assert sum(table.operations.values()) == (len(values) if options.get("op_field") not in ("_fivetran_deleted", "__$operation") else 0)
+    assert [column.name for column in table.schema.columns if column.name != "__$start_lsn"] == [
+        "id",
+        "name",
+    ]
+    assert (
+        f"{len(values)} of {len(values)} values have an operation in "
+        f"{options.get('op_field', 'op')}: "
+    ) in profile.reason
+    assert sum(table.operations.values()) == (
+        len(values) if options.get("op_field") not in ("_fivetran_deleted", "__$operation") else 0
+    )
     decoder = get_format("op-json", **table.options).decoder(table.ddl)
     assert all(isinstance(decoder.decode(None, text(value)), list) for value in values)
 
@@ -398,7 +585,9 @@ def test_a_row_without_a_known_operation_is_a_row(value: dict[str, Any]) -> None
 
 
 def test_other_formats_messages_are_not_tried() -> None:
-    profile = profile_records(messages({"before": None, "after": {"id": 1}, "op": "c", "source": {}}))
+    profile = profile_records(
+        messages({"before": None, "after": {"id": 1}, "op": "c", "source": {}})
+    )
     assert "op-json" not in {each.identifier for each in profile.candidates}
 
 
@@ -410,11 +599,19 @@ def test_the_users_options_have_precedence() -> None:
 
 def test_a_schema_is_inferred_without_the_fields_of_the_message() -> None:
     values = [text({"op": "U", "seq": 7, **NEW, "old_id": 1, "old_name": "a"})]
-    inferred = infer_schema([(b'{"id": 2}', value) for value in values], format="op-json", before_prefix="old_", position_field="seq")
+    inferred = infer_schema(
+        [(b'{"id": 2}', value) for value in values],
+        format="op-json",
+        before_prefix="old_",
+        position_field="seq",
+    )
     assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, name STRING", ("id",))
 
 
 def test_a_column_that_some_rows_lack_is_noted_with_the_choices() -> None:
     values = [text({"op": "I", **NEW}), text({"op": "U", "id": 2})]
     inferred = infer_schema([(b'{"id": 2}', value) for value in values], format="op-json")
-    assert any("1 records of the sample do not decode" in note and "missing_columns" in note for note in inferred.notes)
+    assert any(
+        "1 records of the sample do not decode" in note and "missing_columns" in note
+        for note in inferred.notes
+    )

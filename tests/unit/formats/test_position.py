@@ -1,4 +1,4 @@
-"""Positions: each producer's fields, the order after packing, and the refusal of malformed fields."""
+"""Positions: each producer's fields, the order after packing, and refused malformed fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import ChangelogMode, Event, Format, KeyedChange, get_format
-from cdc_formats.errors import DecodeError, FormatOptionError, MissingFieldError, TypeConversionError
+from cdc_formats.errors import (
+    DecodeError,
+    FormatOptionError,
+    MissingFieldError,
+    TypeConversionError,
+)
 from cdc_formats.formats.debezium.position import position_of
 from cdc_formats.formats.maxwell import binlog_position
 from cdc_formats.formats.ogg import trail_position
@@ -64,7 +69,14 @@ ORACLE = {
     "commit_scn": "2122185",
     "ssn": 1,
 }
-MONGODB = {"connector": "mongodb", "name": "shop", "db": "inventory", "ts_ms": 1558965508000, "snapshot": "false", "ord": 31}
+MONGODB = {
+    "connector": "mongodb",
+    "name": "shop",
+    "db": "inventory",
+    "ts_ms": 1558965508000,
+    "snapshot": "false",
+    "ord": 31,
+}
 
 
 def at(source: dict[str, Any], **changed: Any) -> tuple[str, int | None, int]:
@@ -76,16 +88,29 @@ def at(source: dict[str, Any], **changed: Any) -> tuple[str, int | None, int]:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        pytest.param(MARIADB, Position("33061 7-33061", 1802, 3748162 << 32 | 3, 1795266835000), id="MariaDB with a GTID"),
-        pytest.param(MYSQL, Position("33061", 1, 3748162 << 32 | 3, 1795266835000), id="MySQL without GTIDs"),
+        pytest.param(
+            MARIADB,
+            Position("33061 7-33061", 1802, 3748162 << 32 | 3, 1795266835000),
+            id="MariaDB with a GTID",
+        ),
+        pytest.param(
+            MYSQL, Position("33061", 1, 3748162 << 32 | 3, 1795266835000), id="MySQL without GTIDs"
+        ),
         pytest.param(
             {**MYSQL, "gtid": "3E11FA47-71CA-11E1-9E33-C80AA9429562:23"},
-            Position("33061 3E11FA47-71CA-11E1-9E33-C80AA9429562", 23, 3748162 << 32 | 3, 1795266835000),
+            Position(
+                "33061 3E11FA47-71CA-11E1-9E33-C80AA9429562", 23, 3748162 << 32 | 3, 1795266835000
+            ),
             id="MySQL with a GTID",
         ),
         pytest.param(
             {**MYSQL, "gtid": "3e11fa47-71ca-11e1-9e33-c80aa9429562:reports:4"},
-            Position("33061 3e11fa47-71ca-11e1-9e33-c80aa9429562:reports", 4, 3748162 << 32 | 3, 1795266835000),
+            Position(
+                "33061 3e11fa47-71ca-11e1-9e33-c80aa9429562:reports",
+                4,
+                3748162 << 32 | 3,
+                1795266835000,
+            ),
             id="MySQL with a tagged GTID",
         ),
         pytest.param(
@@ -93,14 +118,20 @@ def at(source: dict[str, Any], **changed: Any) -> tuple[str, int | None, int]:
             Position("snapshot", 1, 3748162 << 32, 1795266835000),
             id="a snapshot of MySQL",
         ),
-        pytest.param(POSTGRES, Position("shop inventory", 159978376, 159992928, 1795268049026), id="PostgreSQL"),
+        pytest.param(
+            POSTGRES,
+            Position("shop inventory", 159978376, 159992928, 1795268049026),
+            id="PostgreSQL",
+        ),
         pytest.param(
             {**POSTGRES, "sequence": '[null,"159992928"]'},
             Position("shop inventory", 159992928, 159992928, 1795268049026),
             id="PostgreSQL before the first commit",
         ),
         pytest.param(
-            {**POSTGRES, "sequence": None}, Position("shop inventory", 159992928, 159992928, 1795268049026), id="Debezium without sequence"
+            {**POSTGRES, "sequence": None},
+            Position("shop inventory", 159992928, 159992928, 1795268049026),
+            id="Debezium without sequence",
         ),
         pytest.param(
             {**POSTGRES, "sequence": '[null,"7"]', "lsn": 7, "snapshot": True},
@@ -123,9 +154,15 @@ def at(source: dict[str, Any], **changed: Any) -> tuple[str, int | None, int]:
             id="a snapshot of SQL Server",
         ),
         pytest.param(ORACLE, Position("shop ORCL", 2122185, (2**32 - 2) << 32 | 1, 5), id="Oracle"),
-        pytest.param({**ORACLE, "txSeq": 9}, Position("shop ORCL", 2122185, (2**32 - 2) << 32 | 9, 5), id="Oracle of Debezium 3"),
         pytest.param(
-            {**ORACLE, "commit_scn": None, "ssn": None, "snapshot": "true"}, Position("shop ORCL", 2122184, 0, 5), id="a snapshot of Oracle"
+            {**ORACLE, "txSeq": 9},
+            Position("shop ORCL", 2122185, (2**32 - 2) << 32 | 9, 5),
+            id="Oracle of Debezium 3",
+        ),
+        pytest.param(
+            {**ORACLE, "commit_scn": None, "ssn": None, "snapshot": "true"},
+            Position("shop ORCL", 2122184, 0, 5),
+            id="a snapshot of Oracle",
         ),
         pytest.param(MONGODB, Position("shop", 1558965508, 31, 1558965508000), id="MongoDB"),
         pytest.param(
@@ -140,24 +177,32 @@ def test_a_source_of_debezium_has_a_position(source: dict[str, Any], expected: P
 
 
 def test_a_failover_with_gtids_compares_numbers_and_a_new_primary_is_a_new_history() -> None:
-    assert at(MARIADB, file="other.000001", gtid="7-33061-1803", pos=4) > at(MARIADB, file="binlog.000999")
+    assert at(MARIADB, file="other.000001", gtid="7-33061-1803", pos=4) > at(
+        MARIADB, file="binlog.000999"
+    )
     assert at(MARIADB, server_id=2, gtid="7-2-1803")[0] != at(MARIADB)[0]
     assert at(MYSQL, server_id=2)[0] != at(MYSQL)[0]
 
 
 def test_a_postgresql_transaction_that_commits_later_is_later_regardless_of_its_lsns() -> None:
-    assert at(POSTGRES, sequence='["200","150"]', lsn=150) > at(POSTGRES, sequence='["100","190"]', lsn=190)
+    assert at(POSTGRES, sequence='["200","150"]', lsn=150) > at(
+        POSTGRES, sequence='["100","190"]', lsn=190
+    )
 
 
 NUMBER = st.integers(0, 2**64 - 1)
 HALF = st.integers(0, 2**32 - 1)
 
 
-def pairs(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+def pairs(
+    *parts: st.SearchStrategy[Any],
+) -> st.SearchStrategy[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Two tuples that often share their first elements, so that the last ones decide."""
 
     def half(first: tuple[Any, ...]) -> st.SearchStrategy[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        second = st.tuples(*(st.one_of(st.just(value), part) for value, part in zip(first, parts, strict=True)))
+        second = st.tuples(
+            *(st.one_of(st.just(value), part) for value, part in zip(first, parts, strict=True))
+        )
         return st.tuples(st.just(first), second)
 
     return st.tuples(*parts).flatmap(half)
@@ -172,28 +217,50 @@ def keeps_order(first: tuple[Any, ...], second: tuple[Any, ...], *places: tuple[
 
 
 @given(pairs(st.integers(0, 10**6), HALF, HALF))
-def test_the_order_of_file_pos_and_row_is_kept(two: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def test_the_order_of_file_pos_and_row_is_kept(
+    two: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
     places = [at(MYSQL, file=f"mysql-bin.{file:06}", pos=pos, row=row) for file, pos, row in two]
     keeps_order(*two, *places)
-    keeps_order(*two, *[at(MARIADB, gtid=f"0-1-{number}", pos=pos, row=row) for number, pos, row in two])
-    texts = [binlog_position(f"mysql-bin.{file:06}:{pos}", row, last=row == MOST >> 32, server_id=1, ts=1) for file, pos, row in two]
+    keeps_order(
+        *two, *[at(MARIADB, gtid=f"0-1-{number}", pos=pos, row=row) for number, pos, row in two]
+    )
+    texts = [
+        binlog_position(
+            f"mysql-bin.{file:06}:{pos}", row, last=row == MOST >> 32, server_id=1, ts=1
+        )
+        for file, pos, row in two
+    ]
     keeps_order(*two, *[(each.history, each.high, each.low) for each in texts if each])
 
 
 @given(pairs(NUMBER, NUMBER))
 def test_the_order_of_two_numbers_is_kept(two: tuple[tuple[int, int], tuple[int, int]]) -> None:
     keeps_order(*two, *[at(POSTGRES, sequence=f'["{commit}","1"]', lsn=lsn) for commit, lsn in two])
-    keeps_order(*two, *[at(MONGODB, ts_ms=seconds * 1000 + 7, ord=number) for seconds, number in two])
+    keeps_order(
+        *two, *[at(MONGODB, ts_ms=seconds * 1000 + 7, ord=number) for seconds, number in two]
+    )
 
 
-@given(pairs(HALF, HALF, st.integers(0, 2**16 - 1), HALF, st.integers(0, 2**13 - 1), st.integers(0, 7)))
-def test_the_order_of_lsns_of_sql_server_is_kept(two: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+@given(
+    pairs(HALF, HALF, st.integers(0, 2**16 - 1), HALF, st.integers(0, 2**13 - 1), st.integers(0, 7))
+)
+def test_the_order_of_lsns_of_sql_server_is_kept(
+    two: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
     """Commits within one block are ordered by their changes."""
     tuples, places = [], []
     for commit_file, commit_block, before, block, slot, serial in two:
         file = max(commit_file - before, 0)
         change = f"{file:08x}:{block:08x}:{slot:04x}"
-        places.append(at(SQLSERVER, commit_lsn=f"{commit_file:08x}:{commit_block:08x}:0001", change_lsn=change, event_serial_no=serial))
+        places.append(
+            at(
+                SQLSERVER,
+                commit_lsn=f"{commit_file:08x}:{commit_block:08x}:0001",
+                change_lsn=change,
+                event_serial_no=serial,
+            )
+        )
         tuples.append((commit_file, commit_block, file, block, slot, serial))
     keeps_order(*tuples, *places)
 
@@ -201,7 +268,10 @@ def test_the_order_of_lsns_of_sql_server_is_kept(two: tuple[tuple[int, ...], tup
 @given(pairs(st.integers(2**32, 2**64 - 1), HALF, HALF))
 def test_the_order_of_scns_is_kept(two: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     tuples = [(commit, commit - before, number) for commit, before, number in two]
-    places = [at(ORACLE, commit_scn=str(commit), scn=str(scn), txSeq=number) for commit, scn, number in tuples]
+    places = [
+        at(ORACLE, commit_scn=str(commit), scn=str(scn), txSeq=number)
+        for commit, scn, number in tuples
+    ]
     keeps_order(*tuples, *places)
 
 
@@ -221,9 +291,13 @@ def test_the_row_without_an_offset_is_the_last_of_its_transaction() -> None:
 
 
 def test_a_bootstrap_row_has_only_a_clock() -> None:
-    line = b'{"type":"bootstrap-insert","database":"shop","table":"a","ts":1795269573,"data":{"id":1}}'
+    line = (
+        b'{"type":"bootstrap-insert","database":"shop","table":"a","ts":1795269573,"data":{"id":1}}'
+    )
     decoder = get_format("maxwell-json").decoder("id INT", unique_key=["id"], positions=True)
-    assert decoder.upserts(None, line) == [KeyedChange((1,), (1,), position=Position("", None, 0, 1795269573000))]
+    assert decoder.upserts(None, line) == [
+        KeyedChange((1,), (1,), position=Position("", None, 0, 1795269573000))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,22 +310,58 @@ def test_a_bootstrap_row_has_only_a_clock() -> None:
         pytest.param({**MYSQL, "pos": -1}, "$.source.pos", id="a negative position"),
         pytest.param({**MYSQL, "row": -1}, "$.source.row", id="a negative row"),
         pytest.param({**MYSQL, "file": "binlog"}, "$.source.file", id="a file without a number"),
-        pytest.param({**MYSQL, "file": "binlog.\u0663"}, "$.source.file", id="a file with another script's number"),
+        pytest.param(
+            {**MYSQL, "file": "binlog.\u0663"},
+            "$.source.file",
+            id="a file with another script's number",
+        ),
         pytest.param({**MYSQL, "file": 7}, "$.source.file", id="a number for a file"),
         pytest.param({**MYSQL, "gtid": "7"}, "$.source.gtid", id="a number for a GTID"),
-        pytest.param({**MYSQL, "gtid": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"}, "$.source.gtid", id="a set of GTIDs"),
-        pytest.param({**POSTGRES, "lsn": "0/16B3748"}, "$.source.lsn", id="an LSN as PostgreSQL writes it"),
+        pytest.param(
+            {**MYSQL, "gtid": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"},
+            "$.source.gtid",
+            id="a set of GTIDs",
+        ),
+        pytest.param(
+            {**POSTGRES, "lsn": "0/16B3748"}, "$.source.lsn", id="an LSN as PostgreSQL writes it"
+        ),
         pytest.param({**POSTGRES, "lsn": 2**64}, "$.source.lsn", id="an LSN beyond 64 bits"),
-        pytest.param({**POSTGRES, "sequence": "[1,2]"}, "$.source.sequence", id="numbers in sequence"),
-        pytest.param({**POSTGRES, "sequence": '["x","2"]'}, "$.source.sequence", id="text in sequence"),
-        pytest.param({**POSTGRES, "sequence": "not JSON"}, "$.source.sequence", id="sequence is not JSON"),
-        pytest.param({**SQLSERVER, "commit_lsn": "27:758:5"}, "$.source.commit_lsn", id="an LSN that is not padded"),
-        pytest.param({**SQLSERVER, "change_lsn": "00000028:00000758:0003"}, "$.source.change_lsn", id="a change after its commit"),
-        pytest.param({**SQLSERVER, "commit_lsn": "00020027:00000758:0005"}, "$.source.change_lsn", id="a transaction of too many files"),
-        pytest.param({**SQLSERVER, "event_serial_no": 8}, "$.source.event_serial_no", id="a serial number beyond 3 bits"),
+        pytest.param(
+            {**POSTGRES, "sequence": "[1,2]"}, "$.source.sequence", id="numbers in sequence"
+        ),
+        pytest.param(
+            {**POSTGRES, "sequence": '["x","2"]'}, "$.source.sequence", id="text in sequence"
+        ),
+        pytest.param(
+            {**POSTGRES, "sequence": "not JSON"}, "$.source.sequence", id="sequence is not JSON"
+        ),
+        pytest.param(
+            {**SQLSERVER, "commit_lsn": "27:758:5"},
+            "$.source.commit_lsn",
+            id="an LSN that is not padded",
+        ),
+        pytest.param(
+            {**SQLSERVER, "change_lsn": "00000028:00000758:0003"},
+            "$.source.change_lsn",
+            id="a change after its commit",
+        ),
+        pytest.param(
+            {**SQLSERVER, "commit_lsn": "00020027:00000758:0005"},
+            "$.source.change_lsn",
+            id="a transaction of too many files",
+        ),
+        pytest.param(
+            {**SQLSERVER, "event_serial_no": 8},
+            "$.source.event_serial_no",
+            id="a serial number beyond 3 bits",
+        ),
         pytest.param({**ORACLE, "scn": 2122184}, "$.source.scn", id="a number for an SCN"),
         pytest.param({**ORACLE, "scn": "2122186"}, "$.source.scn", id="an SCN after the commit's"),
-        pytest.param({**ORACLE, "commit_scn": "2122185:1:00"}, "$.source.commit_scn", id="text instead of an SCN"),
+        pytest.param(
+            {**ORACLE, "commit_scn": "2122185:1:00"},
+            "$.source.commit_scn",
+            id="text instead of an SCN",
+        ),
         pytest.param({**MONGODB, "ord": "1"}, "$.source.ord", id="text for an ordinal"),
         pytest.param({**MONGODB, "ts_ms": -1}, "$.source.ts_ms", id="a time before 1970"),
         pytest.param("text", "$.source", id="text for a source"),
@@ -268,15 +378,41 @@ def test_a_source_of_the_wrong_form_is_an_error_with_its_path(source: Any, path:
     ("source", "path"),
     [
         pytest.param(None, "$.source", id="no source"),
-        pytest.param({"connector": "mysql", "server_id": 1}, "$.source.file", id="MySQL without a file"),
-        pytest.param({"connector": "mariadb", "file": "b.000002"}, "$.source.file", id="MariaDB without a place in the file"),
-        pytest.param({"connector": "postgresql", "name": "shop", "ts_ms": 5}, "$.source.lsn", id="PostgreSQL without an LSN"),
-        pytest.param({"connector": "sqlserver", "ts_ms": 5}, "$.source.commit_lsn", id="SQL Server without a commit's LSN"),
-        pytest.param({"connector": "oracle", "commit_scn": "7"}, "$.source.scn", id="Oracle without an SCN"),
-        pytest.param({"connector": "mongodb", "ts_ms": 5}, "$.source.ord", id="MongoDB without an ordinal"),
+        pytest.param(
+            {"connector": "mysql", "server_id": 1}, "$.source.file", id="MySQL without a file"
+        ),
+        pytest.param(
+            {"connector": "mariadb", "file": "b.000002"},
+            "$.source.file",
+            id="MariaDB without a place in the file",
+        ),
+        pytest.param(
+            {"connector": "postgresql", "name": "shop", "ts_ms": 5},
+            "$.source.lsn",
+            id="PostgreSQL without an LSN",
+        ),
+        pytest.param(
+            {"connector": "sqlserver", "ts_ms": 5},
+            "$.source.commit_lsn",
+            id="SQL Server without a commit's LSN",
+        ),
+        pytest.param(
+            {"connector": "oracle", "commit_scn": "7"}, "$.source.scn", id="Oracle without an SCN"
+        ),
+        pytest.param(
+            {"connector": "mongodb", "ts_ms": 5}, "$.source.ord", id="MongoDB without an ordinal"
+        ),
         pytest.param({"db": "shop", "table": "orders"}, "$", id="no connector and no position"),
-        pytest.param({**MYSQL, "connector": "vitess"}, "$.source.connector", id="a connector that is not known"),
-        pytest.param({**ORACLE, "commit_scn": None}, "$.source.commit_scn", id="an event without the commit's SCN"),
+        pytest.param(
+            {**MYSQL, "connector": "vitess"},
+            "$.source.connector",
+            id="a connector that is not known",
+        ),
+        pytest.param(
+            {**ORACLE, "commit_scn": None},
+            "$.source.commit_scn",
+            id="an event without the commit's SCN",
+        ),
     ],
 )
 def test_a_source_without_a_position_is_an_error_with_its_path(source: Any, path: str) -> None:
@@ -290,7 +426,11 @@ def test_a_source_without_a_position_is_an_error_with_its_path(source: Any, path
     [
         pytest.param({"position": 7}, "$.position", id="a number for a position"),
         pytest.param({"position": "800911"}, "$.position", id="a position without a file"),
-        pytest.param({"position": "master.000006:x"}, "$.position", id="text instead of a number in the position"),
+        pytest.param(
+            {"position": "master.000006:x"},
+            "$.position",
+            id="text instead of a number in the position",
+        ),
         pytest.param({"xoffset": "1"}, "$.xoffset", id="text for an offset"),
         pytest.param({"server_id": "1"}, "$.server_id", id="text for a server"),
         pytest.param({"ts": 1.5}, "$.ts", id="a fraction of a second"),
@@ -298,8 +438,18 @@ def test_a_source_without_a_position_is_an_error_with_its_path(source: Any, path
         pytest.param({"position": None}, "$.position", id="no position"),
     ],
 )
-def test_a_position_of_maxwell_of_the_wrong_form_is_an_error_with_its_path(fields: dict[str, Any], path: str) -> None:
-    message = {"type": "insert", "data": {"id": 1}, "ts": 5, "position": "m.000006:9", "xoffset": 0, "server_id": 1, **fields}
+def test_a_position_of_maxwell_of_the_wrong_form_is_an_error_with_its_path(
+    fields: dict[str, Any], path: str
+) -> None:
+    message = {
+        "type": "insert",
+        "data": {"id": 1},
+        "ts": 5,
+        "position": "m.000006:9",
+        "xoffset": 0,
+        "server_id": 1,
+        **fields,
+    }
     decoder = get_format("maxwell-json").decoder("id INT", unique_key=["id"], positions=True)
     with pytest.raises(DecodeError) as caught:
         decoder.upserts(None, json.dumps(message).encode())
@@ -314,28 +464,45 @@ def test_a_position_of_maxwell_of_the_wrong_form_is_an_error_with_its_path(field
         ("ogg-json", {"op_type": "I", "after": {"id": 1}, "pos": "9" * 39}, "$.pos"),
         ("ogg-json", {"op_type": "I", "after": {"id": 1}, "pos": "-1"}, "$.pos"),
         ("ticdc-canal-json", {"type": "INSERT", "data": [{"id": "1"}]}, "$._tidb.commitTs"),
-        ("ticdc-canal-json", {"type": "INSERT", "data": [{"id": "1"}], "_tidb": {"commitTs": "1"}}, "$._tidb.commitTs"),
+        (
+            "ticdc-canal-json",
+            {"type": "INSERT", "data": [{"id": "1"}], "_tidb": {"commitTs": "1"}},
+            "$._tidb.commitTs",
+        ),
         ("debezium-json", {"op": "c", "after": {"id": 1}}, "$.source"),
     ],
 )
-def test_a_message_without_a_position_is_an_error_only_when_required(format: str, line: Any, path: str) -> None:
+def test_a_message_without_a_position_is_an_error_only_when_required(
+    format: str, line: Any, path: str
+) -> None:
     value = json.dumps(line).encode()
-    assert get_format(format).decoder("id INT", unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), (1,))]
+    assert get_format(format).decoder("id INT", unique_key=["id"]).upserts(None, value) == [
+        KeyedChange((1,), (1,))
+    ]
     with pytest.raises(DecodeError) as caught:
         get_format(format).decoder("id INT", unique_key=["id"], positions=True).upserts(None, value)
     assert caught.value.path == path
 
 
 def test_positions_of_trails_and_of_tidb_are_read() -> None:
-    ogg = b'{"op_type":"I","after":{"id":1},"pos":"00000000000000000000143","op_ts":"2020-05-13 15:40:06.000000"}'
+    ogg = (
+        b'{"op_type":"I","after":{"id":1},"pos":"00000000000000000000143","op_ts":"2020-05-13 '
+        b'15:40:06.000000"}'
+    )
     (change,) = upserts("ogg-json", ogg)
     assert change.position == Position("", 0, 143, 1589384406000)
-    (change,) = upserts("ticdc-canal-json", b'{"type":"INSERT","data":[{"id":"1"}],"_tidb":{"commitTs":262144005}}')
+    (change,) = upserts(
+        "ticdc-canal-json", b'{"type":"INSERT","data":[{"id":"1"}],"_tidb":{"commitTs":262144005}}'
+    )
     assert change.position == Position("", 262144005, 0, 1000)
 
 
 def upserts(format: str, value: bytes | None, key: bytes | None = None, **options: Any) -> Any:
-    return get_format(format, **options).decoder("id INT", unique_key=["id"], positions=True).upserts(key, value)
+    return (
+        get_format(format, **options)
+        .decoder("id INT", unique_key=["id"], positions=True)
+        .upserts(key, value)
+    )
 
 
 def test_both_changes_of_an_update_that_changes_the_key_have_its_position() -> None:
@@ -352,33 +519,64 @@ def test_a_wrapped_message_has_the_same_position() -> None:
 
 
 def test_a_message_of_mongodb_has_a_position_in_deletes_too() -> None:
-    decoder = get_format("debezium-mongodb-json").decoder("_id STRING", unique_key=["_id"], positions=True)
+    decoder = get_format("debezium-mongodb-json").decoder(
+        "_id STRING", unique_key=["_id"], positions=True
+    )
     value = json.dumps({"op": "d", "source": MONGODB}).encode()
-    assert decoder.upserts(b'{"id": "\\"a\\""}', value) == [KeyedChange(("a",), None, position=position_of(MONGODB))]
+    assert decoder.upserts(b'{"id": "\\"a\\""}', value) == [
+        KeyedChange(("a",), None, position=position_of(MONGODB))
+    ]
 
 
 @pytest.mark.parametrize(
     ("prefix", "added", "expected"),
     [
         ("__", {"__lsn": 7, "__source_ts_ms": 5, "__ts_ms": 9}, Position("", 7, 7, 5)),
-        ("__", {"__source_lsn": 7, "__source_sequence": '["3","7"]', "__name": "shop"}, Position("shop", 3, 7, None)),
-        ("x.", {"x.file": "b.000002", "x.pos": 4, "x.row": 1, "x.server_id": 9}, Position("9", 2, 4 << 32 | 1, None)),
-        ("__", {"__file": "b.000002", "__pos": 4, "__source_snapshot": "true"}, Position("snapshot", 2, 4 << 32, None)),
+        (
+            "__",
+            {"__source_lsn": 7, "__source_sequence": '["3","7"]', "__name": "shop"},
+            Position("shop", 3, 7, None),
+        ),
+        (
+            "x.",
+            {"x.file": "b.000002", "x.pos": 4, "x.row": 1, "x.server_id": 9},
+            Position("9", 2, 4 << 32 | 1, None),
+        ),
+        (
+            "__",
+            {"__file": "b.000002", "__pos": 4, "__source_snapshot": "true"},
+            Position("snapshot", 2, 4 << 32, None),
+        ),
         ("__", {"__commit_lsn": "00000027:00000758:0005"}, Position("", 0x27_00000758, 0, None)),
-        ("__", {"__scn": "7", "__commit_scn": "7", "__txSeq": 2}, Position("", 7, (2**32 - 1) << 32 | 2, None)),
+        (
+            "__",
+            {"__scn": "7", "__commit_scn": "7", "__txSeq": 2},
+            Position("", 7, (2**32 - 1) << 32 | 2, None),
+        ),
         ("__", {"__lsn": None, "__source_ts_ms": 5}, Position("", None, 0, 5)),
         ("__", {"__source_lsn": None, "__source_ts_ms": 5}, Position("", None, 0, 5)),
     ],
 )
-def test_added_fields_may_include_the_position(prefix: str, added: dict[str, Any], expected: Position) -> None:
+def test_added_fields_may_include_the_position(
+    prefix: str, added: dict[str, Any], expected: Position
+) -> None:
     for value in ({"id": 1, **added}, {"schema": None, "payload": {"id": 1, **added}}):
-        (change,) = upserts("debezium-flat-json", json.dumps(value).encode(), add_fields_prefix=prefix)
+        (change,) = upserts(
+            "debezium-flat-json", json.dumps(value).encode(), add_fields_prefix=prefix
+        )
         assert change.position == expected
 
 
-@pytest.mark.parametrize("added", [{}, {"__source_ts_ms": 5}, {"__connector": "postgresql", "__name": "shop"}])
-def test_added_fields_without_a_position_are_an_error_that_names_the_transformation(added: dict[str, Any]) -> None:
-    with pytest.raises(MissingFieldError, match=r"`__lsn`.* is missing\): add it with add\.fields of ExtractNewRecordState"):
+@pytest.mark.parametrize(
+    "added", [{}, {"__source_ts_ms": 5}, {"__connector": "postgresql", "__name": "shop"}]
+)
+def test_added_fields_without_a_position_are_an_error_that_names_the_transformation(
+    added: dict[str, Any],
+) -> None:
+    with pytest.raises(
+        MissingFieldError,
+        match=r"`__lsn`.* is missing\): add it with add\.fields of ExtractNewRecordState",
+    ):
         upserts("debezium-flat-json", json.dumps({"id": 1, **added}).encode())
 
 
@@ -396,7 +594,9 @@ def test_requiring_positions_of_a_format_without_them_is_an_error() -> None:
     without = {name for name in BUILT_IN if get_format(name).positions}
     assert without == {"canal-json", "dms-json", "op-json", "upsert-kafka"}
     for name in without:
-        with pytest.raises(FormatOptionError, match=f"{name} has no positions that order changes: "):
+        with pytest.raises(
+            FormatOptionError, match=f"{name} has no positions that order changes: "
+        ):
             get_format(name).decoder("id INT", unique_key=["id"], positions=True)
     assert "Canal writes no binlog position" in get_format("canal-json").positions
 
@@ -412,7 +612,9 @@ class Acme(Format):
 
 
 def test_a_format_that_defines_no_position_has_none() -> None:
-    assert Acme().decoder("id INT", unique_key=["id"]).upserts(None, b"x") == [KeyedChange((1,), (1,))]
+    assert Acme().decoder("id INT", unique_key=["id"]).upserts(None, b"x") == [
+        KeyedChange((1,), (1,))
+    ]
     with pytest.raises(FormatOptionError, match=r"Format\.position"):
         Acme().decoder("id INT", positions=True)
 
@@ -428,7 +630,9 @@ def test_a_format_that_defines_no_position_has_none() -> None:
         ),
     ],
 )
-def test_positions_of_a_recorded_topic_never_decrease_within_a_history(topic: str, histories: set[str]) -> None:
+def test_positions_of_a_recorded_topic_never_decrease_within_a_history(
+    topic: str, histories: set[str]
+) -> None:
     highest: dict[str, tuple[int, int]] = {}
     for record in recorded(topic, most=None):
         if record.value is None:

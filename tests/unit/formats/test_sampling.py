@@ -1,4 +1,7 @@
-"""A format of another package with hooks for sampling: detection, profile and inference use them as those of built-in formats."""
+"""A format of another package with sampling hooks: detection, profile and inference use them.
+
+They use these hooks as those of built-in formats.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,34 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cdc_formats import Column, Event, Format, MetadataColumn, SqlType, read_object, register_format, registry
-from cdc_formats.errors import DecodeError, MissingDependencyError, MissingFieldError, UnknownFormatError
+from cdc_formats import (
+    Column,
+    Event,
+    Format,
+    MetadataColumn,
+    SqlType,
+    read_object,
+    register_format,
+    registry,
+)
+from cdc_formats.errors import (
+    DecodeError,
+    MissingDependencyError,
+    MissingFieldError,
+    UnknownFormatError,
+)
 from cdc_formats.testing import Vector, check_format, check_sampling
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import TopicProfile, profile_records
-from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Evidence, Sampler, sampler_class, sampler_of
+from cdc_formats.topics.sampler import (
+    Declaration,
+    DeclaredColumn,
+    Evidence,
+    Sampler,
+    sampler_class,
+    sampler_of,
+)
 
 TYPES = {"int": SqlType("INT"), "money": SqlType("DECIMAL", 12, 2)}
 
@@ -28,9 +52,14 @@ class TillSampler(Sampler):
     marks = ("act", "of", "row", "types")
     operation_path = ("act",)
 
-    def declaration(self, key: bytes | None, value: bytes, headers: Sequence[Any] = ()) -> Declaration:
+    def declaration(
+        self, key: bytes | None, value: bytes, headers: Sequence[Any] = ()
+    ) -> Declaration:
         types = read_object(value).get("types")
-        columns = [DeclaredColumn(Column(name, TYPES.get(said, SqlType(""))), said) for name, said in dict(types or {}).items()]
+        columns = [
+            DeclaredColumn(Column(name, TYPES.get(said, SqlType(""))), said)
+            for name, said in dict(types or {}).items()
+        ]
         return Declaration("types", columns, tuple(self.key_columns(key)), "the key's name")
 
     def key_columns(self, key: bytes | None, headers: Sequence[Any] = ()) -> Mapping[str, Any]:
@@ -38,9 +67,18 @@ class TillSampler(Sampler):
         return {name: int(number)} if number.isascii() and number.isdigit() else {}
 
     def column_notes(
-        self, column: Column, values: Any, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+        self,
+        column: Column,
+        values: Any,
+        notes: Sequence[str],
+        *,
+        guessed: bool,
+        connectors: Collection[str],
     ) -> Iterable[str]:
-        return [*notes, *(["in cents"] if column.type == TYPES["money"] and connectors == {"till"} else [])]
+        return [
+            *notes,
+            *(["in cents"] if column.type == TYPES["money"] and connectors == {"till"} else []),
+        ]
 
     def connector(self, message: Any) -> str | None:
         return "till"
@@ -52,21 +90,32 @@ class TillSampler(Sampler):
         yield f"{sample.rows} rows of a till"
 
     @classmethod
-    def detected_options(cls, records: Sequence[Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def detected_options(
+        cls, records: Sequence[Any], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         return {"euro": len(records) > 1}
 
     def evidence(self, record: Any) -> Evidence:
-        refusal = DecodeError("a message without types") if "types" not in record.value.fields else None
-        return Evidence(True, ("{} of {} have an act",) if "act" in record.value.fields else (), refusal)
+        refusal = (
+            DecodeError("a message without types") if "types" not in record.value.fields else None
+        )
+        return Evidence(
+            True, ("{} of {} have an act",) if "act" in record.value.fields else (), refusal
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Till(Format):
-    """Messages with the names of the columns' types: ``{"act": "put", "of": "shop", "row": {...}, "types": {...}}``."""
+    """A format of messages with the names of the columns' types.
+
+    A message is ``{"act": "put", "of": "shop", "row": {...}, "types": {...}}``.
+    """
 
     identifier = "till-json"
     sampler = f"{__name__}:TillSampler"
-    metadata: ClassVar[Mapping[str, MetadataColumn]] = {"shop": MetadataColumn("STRING", lambda message: message["of"])}
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "shop": MetadataColumn("STRING", lambda message: message["of"])
+    }
     table_identity: ClassVar[Mapping[str, str]] = {"shop": "only"}
 
     only: str | None = None
@@ -95,7 +144,13 @@ def message(number: int, shop: str = "rome", **more: Any) -> bytes:
 
 
 def profile(*values: bytes, **options: Any) -> TopicProfile:
-    return profile_records([SampledRecord("t", 0, at, 0, b"id=%d" % (at + 1), value, ()) for at, value in enumerate(values)], **options)
+    return profile_records(
+        [
+            SampledRecord("t", 0, at, 0, b"id=%d" % (at + 1), value, ())
+            for at, value in enumerate(values)
+        ],
+        **options,
+    )
 
 
 RECORDS = [(b"id=1", message(1)), (b"id=2", message(2))]
@@ -105,9 +160,15 @@ def test_declared_types_and_the_key_are_inferred() -> None:
     inferred = infer_schema(RECORDS, format="till-json")
     assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, price DECIMAL(12,2)", ("id",))
     assert inferred.primary_key_reason == "the key's name, in 2 records"
-    assert [(each.certainty, each.source_type) for each in inferred.evidence] == [("types", "int"), ("types", "money")]
+    assert [(each.certainty, each.source_type) for each in inferred.evidence] == [
+        ("types", "int"),
+        ("types", "money"),
+    ]
     assert [each.notes for each in inferred.evidence] == [(), ("in cents",)]
-    assert (inferred.option_reasons, inferred.notes) == ({"euro": "2 messages have types"}, ("2 rows of a till",))
+    assert (inferred.option_reasons, inferred.notes) == (
+        {"euro": "2 messages have types"},
+        ("2 rows of a till",),
+    )
     assert inferred.tables == ("rome",)
 
 
@@ -118,28 +179,48 @@ def test_a_type_that_the_format_does_not_know_is_inferred_from_values() -> None:
 
 def test_a_profile_detects_the_format_with_its_evidence() -> None:
     found = profile(message(1), message(2))
-    assert (found.format, found.reason) == ("till-json", "2 of 2 values have act, of, row and types, 2 of 2 have an act")
+    assert (found.format, found.reason) == (
+        "till-json",
+        "2 of 2 values have act, of, row and types, 2 of 2 have an act",
+    )
     (table,) = found.tables
-    assert (table.name, table.ddl, table.operations) == ("rome", "id INT NOT NULL, price DECIMAL(12,2)", {"put": 2})
-    assert (table.key_agrees, table.kafka_key) == (True, "yes: (id), equal to the row's in 2 events")
+    assert (table.name, table.ddl, table.operations) == (
+        "rome",
+        "id INT NOT NULL, price DECIMAL(12,2)",
+        {"put": 2},
+    )
+    assert (table.key_agrees, table.kafka_key) == (
+        True,
+        "yes: (id), equal to the row's in 2 events",
+    )
     assert table.options == {"euro": True}
     assert 'format_options={"euro": True}' in found.call()
 
 
 def test_options_are_detected_for_a_format_given_by_name() -> None:
     assert profile(message(1), message(2), format="till-json").tables[0].options == {"euro": True}
-    assert profile(message(1), message(2), format="till-json", euro=False, only=None).tables[0].schema.format_options == {"euro": True}
+    assert profile(message(1), message(2), format="till-json", euro=False, only=None).tables[
+        0
+    ].schema.format_options == {"euro": True}
 
 
 def test_the_filter_of_each_table_is_the_formats_own_option() -> None:
     found = profile(message(1), message(2, "oslo"), message(3, "os.lo"))
-    assert {table.name: table.options["only"] for table in found.tables} == {"rome": "rome", "oslo": "oslo", "os.lo": r"os\.lo"}
+    assert {table.name: table.options["only"] for table in found.tables} == {
+        "rome": "rome",
+        "oslo": "oslo",
+        "os.lo": r"os\.lo",
+    }
 
 
 def test_records_that_the_format_refuses_are_not_its_own() -> None:
     found = profile(json.dumps({"act": "put", "of": "rome", "row": {"id": 1}}).encode())
     candidate = next(each for each in found.candidates if each.identifier == "till-json")
-    assert (candidate.read, candidate.refused, candidate.error) == (0, 1, "[DECODE] a message without types - at the value")
+    assert (candidate.read, candidate.refused, candidate.error) == (
+        0,
+        1,
+        "[DECODE] a message without types - at the value",
+    )
 
 
 VECTOR = Vector(
@@ -153,7 +234,10 @@ VECTOR = Vector(
 def test_the_contract_includes_the_hooks() -> None:
     check_format("till-json", [VECTOR], mutations=20)
     text = Vector(value=message(1, types="int"), schema="id INT, price INT", expected=["+I(1,9)"])
-    with pytest.raises(AssertionError, match=r"till-json: a sample with .* raises ValueError, which is not a DecodeError"):
+    with pytest.raises(
+        AssertionError,
+        match=r"till-json: a sample with .* raises ValueError, which is not a DecodeError",
+    ):
         check_format("till-json", [text])
 
 
@@ -175,7 +259,10 @@ def requires_shop(self: Any, record: Any) -> Evidence:
     ("members", "sentence"),
     [
         ({"declaration": fails(MissingFieldError("no types", "$"))}, "is refused by a hook: "),
-        ({"key_columns": lambda self, key, headers=(): ["id"]}, r"key_columns gives \['id'\], not a mapping"),
+        (
+            {"key_columns": lambda self, key, headers=(): ["id"]},
+            r"key_columns gives \['id'\], not a mapping",
+        ),
         ({"evidence": lambda self, record: True}, "evidence gives True, not an Evidence"),
         ({"evidence": fails(KeyError("act"))}, "raises KeyError, which is not a DecodeError"),
         ({"evidence": requires_shop}, "raises KeyError, which is not a DecodeError: 'of'"),
@@ -185,21 +272,30 @@ def requires_shop(self: Any, record: Any) -> Evidence:
         ),
     ],
 )
-def test_a_broken_hook_is_a_violation_of_the_contract(members: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_hook_is_a_violation_of_the_contract(
+    members: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, member in {"declaration": Sampler.declaration, **members}.items():
         monkeypatch.setattr(TillSampler, name, member)
     with pytest.raises(AssertionError, match=sentence):
         check_sampling(Till(), VECTOR)
 
 
-@pytest.mark.parametrize("path", [f"{__name__}:Missing", f"{__name__}:Till", "no_such_module_of_a_till:Sampler"])
+@pytest.mark.parametrize(
+    "path", [f"{__name__}:Missing", f"{__name__}:Till", "no_such_module_of_a_till:Sampler"]
+)
 def test_a_sampler_that_cannot_be_loaded_is_named_and_hides_no_other_format(path: str) -> None:
     register_format(type("Lost", (Till,), {"identifier": "lost-json", "sampler": path}))
-    with pytest.raises((UnknownFormatError, MissingDependencyError), match=f"the sampler of 'lost-json' .*{path.partition(':')[0]}"):
+    with pytest.raises(
+        (UnknownFormatError, MissingDependencyError),
+        match=f"the sampler of 'lost-json' .*{path.partition(':')[0]}",
+    ):
         sampler_of(registry.get_format("lost-json"))
     found = profile(message(1), message(2))
     assert found.format == "till-json"
-    assert "the sampler of 'lost-json'" in next(each.requirement for each in found.candidates if each.identifier == "lost-json")
+    assert "the sampler of 'lost-json'" in next(
+        each.requirement for each in found.candidates if each.identifier == "lost-json"
+    )
 
 
 def test_a_format_without_a_sampler_has_the_defaults() -> None:
@@ -208,9 +304,14 @@ def test_a_format_without_a_sampler_has_the_defaults() -> None:
 
 def test_decoding_loads_no_sampler() -> None:
     script = (
-        "import sys, cdc_formats\n"
-        "for name in ('maxwell-json', 'debezium-json', 'debezium-flat-json', 'upsert-kafka', 'canal-json'):\n"
-        "    cdc_formats.get_format(name).decoder('id INT', unique_key=['id'])\n"
-        "print([name for name in sys.modules if name.startswith('cdc_formats.topics')])"
+        "import sys, cdc_formats\nfor name in ('maxwell-json', 'debezium-json', "
+        "'debezium-flat-json', 'upsert-kafka', 'canal-json'):\n    "
+        "cdc_formats.get_format(name).decoder('id INT', unique_key=['id'])\nprint([name for name "
+        "in sys.modules if name.startswith('cdc_formats.topics')])"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -17,11 +17,25 @@ ROW = {"id": "1", "name": "bike", "flags": "3", "data": "\x00\xff"}
 
 
 def message(what: str, row: Any = None, old: Any = None, **more: Any) -> bytes:
-    head = {"id": 0, "database": "shop", "table": "orders", "pkNames": ["id"], "isDdl": False, "type": what, "es": 5, "ts": 6, "sql": ""}
+    head = {
+        "id": 0,
+        "database": "shop",
+        "table": "orders",
+        "pkNames": ["id"],
+        "isDdl": False,
+        "type": what,
+        "es": 5,
+        "ts": 6,
+        "sql": "",
+    }
     return json.dumps({**head, "data": row and [row], "old": old and [old], **more}).encode()
 
 
-@pytest.mark.parametrize("old", [{**ROW, "name": "scooter"}, {"name": "scooter"}], ids=["all columns", "only-output-updated-columns"])
+@pytest.mark.parametrize(
+    "old",
+    [{**ROW, "name": "scooter"}, {"name": "scooter"}],
+    ids=["all columns", "only-output-updated-columns"],
+)
 def test_old_has_all_or_only_the_changed_columns(old: dict[str, str]) -> None:
     before, after = TICDC.decoder(COLUMNS).decode(None, message("UPDATE", ROW, old))
     assert before == Change(RowKind.UPDATE_BEFORE, (1, "scooter", 3, b"\x00\xff"))
@@ -38,15 +52,24 @@ def test_commit_ts_and_canals_fields_are_metadata() -> None:
 
 
 def test_a_watermark_is_a_heartbeat_of_no_table() -> None:
-    watermark = message("TIDB_WATERMARK", database="", table="", _tidb={"watermarkTs": 437451228626059265})
-    assert get_format("ticdc-canal-json", table_include="orders").decoder("id INT").decode(None, watermark) is Ignored.HEARTBEAT
+    watermark = message(
+        "TIDB_WATERMARK", database="", table="", _tidb={"watermarkTs": 437451228626059265}
+    )
+    assert (
+        get_format("ticdc-canal-json", table_include="orders")
+        .decoder("id INT")
+        .decode(None, watermark)
+        is Ignored.HEARTBEAT
+    )
     event = ControlEvent(Ignored.HEARTBEAT, None, None, None, "437451228626059265")
     assert TICDC.control_event(None, watermark, Ignored.HEARTBEAT) == event
     assert TICDC.control_event(None, None, Ignored.TOMBSTONE) == ControlEvent(Ignored.TOMBSTONE)
 
 
 def test_a_statement_is_a_control_event() -> None:
-    ddl = message("ALTER", isDdl=True, sql="ALTER TABLE orders ADD note TEXT", _tidb={"commitTs": 5})
+    ddl = message(
+        "ALTER", isDdl=True, sql="ALTER TABLE orders ADD note TEXT", _tidb={"commitTs": 5}
+    )
     assert TICDC.decoder("id INT").decode(None, ddl) is Ignored.DDL
     event = ControlEvent(Ignored.DDL, "shop", None, "orders", "ALTER TABLE orders ADD note TEXT")
     assert TICDC.control_event(None, ddl, Ignored.DDL) == event
@@ -55,11 +78,16 @@ def test_a_statement_is_a_control_event() -> None:
 
 def test_other_tables_are_filtered_without_validation() -> None:
     decoder = get_format("ticdc-canal-json", table_include="customers").decoder("id INT")
-    for value in (message("INSERT", {"ID": "x"}), message("ALTER", isDdl=True), message("INSERT", None, _tidb={"onlyHandleKey": True})):
+    for value in (
+        message("INSERT", {"ID": "x"}),
+        message("ALTER", isDdl=True),
+        message("INSERT", None, _tidb={"onlyHandleKey": True}),
+    ):
         assert decoder.decode(None, value) is Ignored.OTHER_TABLE
 
 
-# ------------------------------------------------------------------------------------------------- rows that are not whole
+# -------------------------------------------------------------------------------------------------
+# rows that are not whole
 
 
 @pytest.mark.parametrize(
@@ -67,19 +95,25 @@ def test_other_tables_are_filtered_without_validation() -> None:
     [
         message("DELETE", {"id": "1"}),
         message("DELETE", {"id": "1"}, _tidb={"commitTs": 5, "onlyHandleKey": True}),
-        message("DELETE", {"id": "1"}, _tidb={"commitTs": 5, "claimCheckLocation": "s3:/claims/1.json"}),
+        message(
+            "DELETE", {"id": "1"}, _tidb={"commitTs": 5, "claimCheckLocation": "s3:/claims/1.json"}
+        ),
     ],
     ids=["delete-only-output-handle-key-columns", "onlyHandleKey", "claimCheckLocation"],
 )
 def test_a_keyed_stage_accepts_a_delete_with_only_its_key(value: bytes) -> None:
-    assert TICDC.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), None)]
+    assert TICDC.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
+        KeyedChange((1,), None)
+    ]
     with pytest.raises((MissingBeforeImageError, PartialImageError)):
         TICDC.decoder(COLUMNS).decode(None, value)
 
 
 def test_a_delete_without_a_column_that_was_added_later_is_a_whole_row() -> None:
     value = message("DELETE", {"id": "1", "name": "bike"})
-    assert TICDC.decoder(COLUMNS).decode(None, value) == [Change(RowKind.DELETE, (1, "bike", None, None))]
+    assert TICDC.decoder(COLUMNS).decode(None, value) == [
+        Change(RowKind.DELETE, (1, "bike", None, None))
+    ]
 
 
 def test_a_delete_of_a_table_that_is_all_key_is_a_whole_row() -> None:
@@ -89,19 +123,31 @@ def test_a_delete_of_a_table_that_is_all_key_is_a_whole_row() -> None:
 
 def test_a_delete_of_a_table_without_a_primary_key_is_a_whole_row() -> None:
     value = message("DELETE", {"id": "1"}, pkNames=None)
-    assert TICDC.decoder("id INT, name STRING").decode(None, value) == [Change(RowKind.DELETE, (1, None))]
+    assert TICDC.decoder("id INT, name STRING").decode(None, value) == [
+        Change(RowKind.DELETE, (1, None))
+    ]
 
 
 @pytest.mark.parametrize("what", ["INSERT", "UPDATE"])
 def test_an_incomplete_row_is_never_filled_with_null(what: str) -> None:
     decoder = TICDC.decoder(COLUMNS, unique_key=["id"])
-    for tidb, reason in (({"onlyHandleKey": True}, "raise TiCDC's max-message-bytes"), ({"claimCheckLocation": "s3:/x"}, r"\(s3:/x\)")):
+    for tidb, reason in (
+        ({"onlyHandleKey": True}, "raise TiCDC's max-message-bytes"),
+        ({"claimCheckLocation": "s3:/x"}, r"\(s3:/x\)"),
+    ):
         with pytest.raises(PartialImageError, match=reason):
             decoder.upserts(None, message(what, {"id": "1"}, {"id": "1"}, _tidb=tidb))
 
 
 def test_the_encoder_is_canals() -> None:
-    record = TICDC.encoder("id INT, name STRING").encode(RowKind.UPDATE_AFTER, (1, "bike"), (1, "scooter"))
-    assert record == get_format("canal-json").encoder("id INT, name STRING").encode(RowKind.UPDATE_AFTER, (1, "bike"), (1, "scooter"))
+    record = TICDC.encoder("id INT, name STRING").encode(
+        RowKind.UPDATE_AFTER, (1, "bike"), (1, "scooter")
+    )
+    assert record == get_format("canal-json").encoder("id INT, name STRING").encode(
+        RowKind.UPDATE_AFTER, (1, "bike"), (1, "scooter")
+    )
     assert record is not None
-    assert [change.row for change in TICDC.decoder("id INT, name STRING").decode(*record)] == [(1, "scooter"), (1, "bike")]
+    assert [change.row for change in TICDC.decoder("id INT, name STRING").decode(*record)] == [
+        (1, "scooter"),
+        (1, "bike"),
+    ]

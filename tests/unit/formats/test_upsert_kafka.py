@@ -14,7 +14,14 @@ from hypothesis import given, strategies as st
 
 from cdc_formats import Change, ChangelogMode, KeyedChange, RowKind, get_format
 from cdc_formats.avro.schema_registry import Registry, framed
-from cdc_formats.errors import DecodeError, EncodeError, FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError
+from cdc_formats.errors import (
+    DecodeError,
+    EncodeError,
+    FormatOptionError,
+    MalformedMessageError,
+    MissingFieldError,
+    SchemaError,
+)
 from tests.support.both_decoders import differences, source_of
 
 V, D = RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -30,7 +37,14 @@ def test_the_changelog_mode_declares_deletes_by_key() -> None:
     assert str(mode) == "[+U, ~D]"
     assert mode.key_only_deletes
     assert not mode.contains(RowKind.UPDATE_BEFORE)
-    assert [str(found) for found in (ChangelogMode.all(), ChangelogMode.upsert(), ChangelogMode.upsert(key_only_deletes=False))] == [
+    assert [
+        str(found)
+        for found in (
+            ChangelogMode.all(),
+            ChangelogMode.upsert(),
+            ChangelogMode.upsert(key_only_deletes=False),
+        )
+    ] == [
         "[+I, -U, +U, -D]",
         "[+I, +U, ~D]",
         "[+I, +U, -D]",
@@ -49,7 +63,9 @@ def test_a_row_is_an_upsert_and_a_tombstone_a_delete() -> None:
 @pytest.mark.parametrize(
     ("value", "row"),
     [
-        pytest.param(b'{"id":7,"n":2}', (7, 2, None), id="the key column in the value takes precedence"),
+        pytest.param(
+            b'{"id":7,"n":2}', (7, 2, None), id="the key column in the value takes precedence"
+        ),
         pytest.param(b'{"id":null,"n":2}', (1, 2, None), id="a null in the value does not"),
         pytest.param(b'{"n":2}', (1, 2, None), id="a column that the value lacks does not"),
         pytest.param(b"{}", (1, None, None), id="an empty object is a row of nulls"),
@@ -65,10 +81,17 @@ def test_without_the_key_in_the_value_the_key_has_it() -> None:
 
 
 def test_the_prefix_is_removed_from_key_names() -> None:
-    found = decoder("k_id INT, id INT", ("k_id",), key_fields_prefix="k_", value_fields_include="EXCEPT_KEY")
+    found = decoder(
+        "k_id INT, id INT", ("k_id",), key_fields_prefix="k_", value_fields_include="EXCEPT_KEY"
+    )
     assert found.decode(b'{"id":1}', b'{"id":2}') == [Change(V, (1, 2))]
-    with pytest.raises(SchemaError, match="key_fields_prefix is 'k_', but primary key column 'id' does not begin with it"):
-        decoder("k_id INT, id INT", ("id",), key_fields_prefix="k_", value_fields_include="EXCEPT_KEY")
+    with pytest.raises(
+        SchemaError,
+        match="key_fields_prefix is 'k_', but primary key column 'id' does not begin with it",
+    ):
+        decoder(
+            "k_id INT, id INT", ("id",), key_fields_prefix="k_", value_fields_include="EXCEPT_KEY"
+        )
 
 
 def test_a_key_of_several_columns_has_the_order_of_the_primary_key() -> None:
@@ -80,14 +103,27 @@ def test_a_key_of_several_columns_has_the_order_of_the_primary_key() -> None:
 def test_json_null_deletes_on_request() -> None:
     with pytest.raises(MalformedMessageError, match="expected a JSON object"):
         decoder().decode(b'{"id":1}', b"null")
-    for value in (b"null", bytearray(b"null"), memoryview(b"null"), b" null ", b"null\r\n", b"\tnull"):
+    for value in (
+        b"null",
+        bytearray(b"null"),
+        memoryview(b"null"),
+        b" null ",
+        b"null\r\n",
+        b"\tnull",
+    ):
         assert not differences(
-            source_of(get_format("upsert-kafka", json_null="delete"), "id INT, s STRING", ["id"]), [(b'{"id":1}', bytes(value))]
+            source_of(get_format("upsert-kafka", json_null="delete"), "id INT, s STRING", ["id"]),
+            [(b'{"id":1}', bytes(value))],
         )
-        assert decoder(json_null="delete").decode(b'{"id":1}', value) == [Change(D, (1, None, None))]
-    assert decoder("id INT, s STRING", json_null="delete", value_format="raw", value_fields_include="EXCEPT_KEY").decode(
-        b'{"id":1}', b"null"
-    ) == [Change(V, (1, "null"))]
+        assert decoder(json_null="delete").decode(b'{"id":1}', value) == [
+            Change(D, (1, None, None))
+        ]
+    assert decoder(
+        "id INT, s STRING",
+        json_null="delete",
+        value_format="raw",
+        value_fields_include="EXCEPT_KEY",
+    ).decode(b'{"id":1}', b"null") == [Change(V, (1, "null"))]
 
 
 def test_an_empty_value_never_deletes() -> None:
@@ -102,7 +138,8 @@ def test_a_table_needs_a_primary_key() -> None:
         decoder(DDL, ())
 
 
-# ------------------------------------------------------------------------------------------------------------------- csv
+# --------------------------------------------------------------------------------------------------
+# csv
 
 
 @pytest.mark.parametrize(
@@ -110,41 +147,115 @@ def test_a_table_needs_a_primary_key() -> None:
     [
         pytest.param({}, '5,"a,b"', (5, "a,b"), id="a quoted comma"),
         pytest.param({}, '5,"say ""hi"""', (5, 'say "hi"'), id="doubled quotes"),
-        pytest.param({}, '5,"two\nlines"\n', (5, "two\nlines"), id="a quoted line break, and one at the end"),
+        pytest.param(
+            {}, '5,"two\nlines"\n', (5, "two\nlines"), id="a quoted line break, and one at the end"
+        ),
         pytest.param({}, "5, x ", (5, " x "), id="blanks are text"),
         pytest.param({}, "5,", (5, ""), id="empty text"),
         pytest.param({"csv_null_literal": "n/a"}, "n/a,n/a", (None, None), id="a null literal"),
         pytest.param({"csv_null_literal": ""}, ",x", (None, "x"), id="an empty null literal"),
         pytest.param({"csv_field_delimiter": "|"}, "5|a,b", (5, "a,b"), id="another delimiter"),
         pytest.param({}, '"5" ,"a,""b"" " \t\n', (5, 'a,"b" '), id="blanks after a closing quote"),
-        pytest.param({"csv_field_delimiter": " "}, '"5" "a"\t', (5, "a"), id="a blank that is the delimiter"),
+        pytest.param(
+            {"csv_field_delimiter": " "}, '"5" "a"\t', (5, "a"), id="a blank that is the delimiter"
+        ),
         pytest.param({}, '5, "a"', (5, ' "a"'), id="a blank before a quote"),
-        pytest.param({"csv_field_delimiter": "\t"}, '"5" \t"a" ', (5, "a"), id="a blank before a delimiter that is a tab"),
-        pytest.param({"csv_escape_character": "\\"}, r'5,"a\"" ', (5, 'a"'), id="a blank after a quote and an escape"),
+        pytest.param(
+            {"csv_field_delimiter": "\t"},
+            '"5" \t"a" ',
+            (5, "a"),
+            id="a blank before a delimiter that is a tab",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\"},
+            r'5,"a\"" ',
+            (5, 'a"'),
+            id="a blank after a quote and an escape",
+        ),
         pytest.param({"csv_quote_character": "'"}, "5,'a,b'", (5, "a,b"), id="another quote"),
         pytest.param({"csv_quote_character": ""}, '5,"a"', (5, '"a"'), id="no quote"),
         pytest.param({"csv_escape_character": "\\"}, "5,a\\,b", (5, "a,b"), id="an escape"),
-        pytest.param({"csv_escape_character": "\\"}, r"5,a\nb\rc\td\0e", (5, "a\nb\rc\td\0e"), id="escaped n, r, t and 0"),
-        pytest.param({"csv_escape_character": "\\"}, r'5,"a\nb,\"c\",""d"""', (5, 'a\nb,"c","d"'), id="escapes in quotes"),
-        pytest.param({"csv_escape_character": "\\"}, r"5,\\n\x\N\n", (5, "\\nxN\n"), id="an escaped escape, and letters"),
-        pytest.param({"csv_escape_character": "\\"}, "5,a\\\nb", (5, "a\nb"), id="an escaped line break"),
-        pytest.param({"csv_escape_character": "\\"}, '5,"a\r\n\\tb"\r\n', (5, "a\r\n\tb"), id="a line break and an escape in quotes"),
-        pytest.param({"csv_escape_character": "^", "csv_quote_character": "'"}, "5,'^n]'''", (5, "\n]'"), id="another escape"),
-        pytest.param({"csv_escape_character": "\\", "csv_quote_character": ""}, r'5,"\n\,', (5, '"\n,'), id="an escape without quotes"),
-        pytest.param({"csv_escape_character": "\\", "csv_field_delimiter": "]"}, r"5]\]\n^-", (5, "]\n^-"), id="an escaped delimiter"),
-        pytest.param({"csv_escape_character": "\\", "csv_null_literal": "\n"}, r"\n,\\n", (None, r"\n"), id="an escaped null literal"),
-        pytest.param({"csv_escape_character": "\\"}, "5," + r"\nx" * 300_000, (5, "\nx" * 300_000), id="many escapes"),
-        pytest.param({}, "5," + "x" * 200_000, (5, "x" * 200_000), id="a field of more than the csv module's limit"),
+        pytest.param(
+            {"csv_escape_character": "\\"},
+            r"5,a\nb\rc\td\0e",
+            (5, "a\nb\rc\td\0e"),
+            id="escaped n, r, t and 0",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\"},
+            r'5,"a\nb,\"c\",""d"""',
+            (5, 'a\nb,"c","d"'),
+            id="escapes in quotes",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\"},
+            r"5,\\n\x\N\n",
+            (5, "\\nxN\n"),
+            id="an escaped escape, and letters",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\"}, "5,a\\\nb", (5, "a\nb"), id="an escaped line break"
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\"},
+            '5,"a\r\n\\tb"\r\n',
+            (5, "a\r\n\tb"),
+            id="a line break and an escape in quotes",
+        ),
+        pytest.param(
+            {"csv_escape_character": "^", "csv_quote_character": "'"},
+            "5,'^n]'''",
+            (5, "\n]'"),
+            id="another escape",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\", "csv_quote_character": ""},
+            r'5,"\n\,',
+            (5, '"\n,'),
+            id="an escape without quotes",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\", "csv_field_delimiter": "]"},
+            r"5]\]\n^-",
+            (5, "]\n^-"),
+            id="an escaped delimiter",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\", "csv_null_literal": "\n"},
+            r"\n,\\n",
+            (None, r"\n"),
+            id="an escaped null literal",
+        ),
+        pytest.param(
+            {"csv_escape_character": "\\"},
+            "5," + r"\nx" * 300_000,
+            (5, "\nx" * 300_000),
+            id="many escapes",
+        ),
+        pytest.param(
+            {},
+            "5," + "x" * 200_000,
+            (5, "x" * 200_000),
+            id="a field of more than the csv module's limit",
+        ),
     ],
 )
 def test_csv(options: dict, line: str, row: tuple) -> None:
-    found = decoder("id INT, n INT, s STRING", value_format="csv", value_fields_include="EXCEPT_KEY", **options)
+    found = decoder(
+        "id INT, n INT, s STRING", value_format="csv", value_fields_include="EXCEPT_KEY", **options
+    )
     assert found.decode(b'{"id":1}', line.encode())[0].row == (1, *row)
 
 
-@pytest.mark.parametrize("line", ["5,a\\", '5,"a\\n', '5,"a\\n"b', "5,a\\n\nb", '5,"\\"', "5,a,\\n"])
+@pytest.mark.parametrize(
+    "line", ["5,a\\", '5,"a\\n', '5,"a\\n"b', "5,a\\n\nb", '5,"\\"', "5,a,\\n"]
+)
 def test_a_line_with_invalid_escapes(line: str) -> None:
-    options = {"value_format": "csv", "value_fields_include": "EXCEPT_KEY", "csv_escape_character": "\\"}
+    options = {
+        "value_format": "csv",
+        "value_fields_include": "EXCEPT_KEY",
+        "csv_escape_character": "\\",
+    }
     with pytest.raises(MalformedMessageError):
         decoder("id INT, n INT, s STRING", **options).decode(b'{"id":1}', line.encode())
 
@@ -153,23 +264,37 @@ def test_a_line_with_invalid_escapes(line: str) -> None:
 @given(texts=st.lists(st.text('ab\n\r\t\\",; nrt0é', max_size=8), min_size=1, max_size=3))
 def test_any_text_survives_a_csv_round_trip(texts: list[str], escape: str | None) -> None:
     names = ", ".join(f"c{index} STRING" for index in range(len(texts)))
-    options = {"value_format": "csv", "value_fields_include": "EXCEPT_KEY", "csv_escape_character": escape}
+    options = {
+        "value_format": "csv",
+        "value_fields_include": "EXCEPT_KEY",
+        "csv_escape_character": escape,
+    }
     there_and_back(f"id INT, {names}", (1, *texts), **options)
 
 
 def test_a_line_break_is_written_in_quotes() -> None:
-    encoder = get_format("upsert-kafka", value_format="csv").encoder("id INT, s STRING", unique_key=["id"])
-    assert [encoder.encode(V, (1, text))[1] for text in ("a\nb", "a\r", "\r\n")] == [b'1,"a\nb"', b'1,"a\r"', b'1,"\r\n"']
+    encoder = get_format("upsert-kafka", value_format="csv").encoder(
+        "id INT, s STRING", unique_key=["id"]
+    )
+    assert [encoder.encode(V, (1, text))[1] for text in ("a\nb", "a\r", "\r\n")] == [
+        b'1,"a\nb"',
+        b'1,"a\r"',
+        b'1,"\r\n"',
+    ]
 
 
 def test_the_characters_of_csv_must_differ() -> None:
-    with pytest.raises(FormatOptionError, match="csv_quote_character and csv_escape_character must differ"):
+    with pytest.raises(
+        FormatOptionError, match="csv_quote_character and csv_escape_character must differ"
+    ):
         get_format("upsert-kafka", csv_escape_character='"')
 
 
 @pytest.mark.parametrize(("line", "array"), [(b"1;2", [1, 2]), (b"", []), (b"7", [7])])
 def test_csv_arrays(line: bytes, array: list) -> None:
-    found = decoder("id INT, a ARRAY<INT>, s STRING", value_format="csv", value_fields_include="EXCEPT_KEY")
+    found = decoder(
+        "id INT, a ARRAY<INT>, s STRING", value_format="csv", value_fields_include="EXCEPT_KEY"
+    )
     assert found.decode(b'{"id":1}', line + b",x")[0].row == (1, array, "x")
 
 
@@ -177,16 +302,27 @@ def test_csv_types_are_read_from_text() -> None:
     ddl = "id INT, a DECIMAL(5,2), b DATE, c TIMESTAMP_NTZ, d BOOLEAN, e BINARY, f DOUBLE"
     line = b"1.5,1970-01-02,1970-01-01 00:00:01,true,AP8=,1e3"
     found = decoder(ddl, value_format="csv", value_fields_include="EXCEPT_KEY")
-    assert found.decode(b'{"id":1}', line)[0].row == (1, "1.50", 1, 1_000_000, True, b"\x00\xff", 1000.0)
+    assert found.decode(b'{"id":1}', line)[0].row == (
+        1,
+        "1.50",
+        1,
+        1_000_000,
+        True,
+        b"\x00\xff",
+        1000.0,
+    )
 
 
-@pytest.mark.parametrize("sql_type", ["MAP<STRING, INT>", "STRUCT<a: INT>", "ARRAY<ARRAY<INT>>", "ARRAY<STRUCT<a: INT>>"])
+@pytest.mark.parametrize(
+    "sql_type", ["MAP<STRING, INT>", "STRUCT<a: INT>", "ARRAY<ARRAY<INT>>", "ARRAY<STRUCT<a: INT>>"]
+)
 def test_csv_holds_no_nested_types(sql_type: str) -> None:
     with pytest.raises(SchemaError, match="value_format 'csv' cannot hold a"):
         decoder(f"id INT, a {sql_type}", value_format="csv")
 
 
-# ------------------------------------------------------------------------------------------------------------------- raw
+# --------------------------------------------------------------------------------------------------
+# raw
 
 
 @pytest.mark.parametrize(
@@ -206,7 +342,9 @@ def test_csv_holds_no_nested_types(sql_type: str) -> None:
 )
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
 def test_raw(sql_type: str, data: bytes, value: object, buffer: type) -> None:
-    as_value = decoder(f"id INT, v {sql_type}", value_format="raw", value_fields_include="EXCEPT_KEY")
+    as_value = decoder(
+        f"id INT, v {sql_type}", value_format="raw", value_fields_include="EXCEPT_KEY"
+    )
     assert as_value.decode(b'{"id":1}', buffer(data)) == [Change(V, (1, value))]
     as_key = decoder(f"v {sql_type}, n INT", ("v",), key_format="raw")
     assert as_key.decode(buffer(data), b'{"n":1}') == [Change(V, (value, 1))]
@@ -214,15 +352,33 @@ def test_raw(sql_type: str, data: bytes, value: object, buffer: type) -> None:
 
 
 def test_raw_options() -> None:
-    little = decoder("id INT, v INT", value_format="raw", value_fields_include="EXCEPT_KEY", raw_endianness="little-endian")
+    little = decoder(
+        "id INT, v INT",
+        value_format="raw",
+        value_fields_include="EXCEPT_KEY",
+        raw_endianness="little-endian",
+    )
     assert little.decode(b'{"id":1}', struct.pack("<i", 7))[0].row == (1, 7)
-    latin = decoder("id INT, v STRING", value_format="raw", value_fields_include="EXCEPT_KEY", raw_charset="ISO-8859-1")
+    latin = decoder(
+        "id INT, v STRING",
+        value_format="raw",
+        value_fields_include="EXCEPT_KEY",
+        raw_charset="ISO-8859-1",
+    )
     assert latin.decode(b'{"id":1}', b"\xe4")[0].row == (1, "ä")
 
 
-@pytest.mark.parametrize("charset", ["UTF-8", "UTF-16", "UTF-32", "ascii", "idna", "punycode", "cp037", "shift_jis", "utf-7"])
+@pytest.mark.parametrize(
+    "charset",
+    ["UTF-8", "UTF-16", "UTF-32", "ascii", "idna", "punycode", "cp037", "shift_jis", "utf-7"],
+)
 def test_raw_text_of_any_bytes_raises_only_decode_errors(charset: str) -> None:
-    found = decoder("id INT, v STRING", value_format="raw", value_fields_include="EXCEPT_KEY", raw_charset=charset)
+    found = decoder(
+        "id INT, v STRING",
+        value_format="raw",
+        value_fields_include="EXCEPT_KEY",
+        raw_charset=charset,
+    )
     for data in (b"", b"\xff", b"xn--\xff", b"\x00\xd8", b"+//", b"a-\x80", bytes(range(256))):
         try:
             (change,) = found.decode(b'{"id":1}', data)
@@ -235,7 +391,10 @@ def test_raw_text_of_any_bytes_raises_only_decode_errors(charset: str) -> None:
 @pytest.mark.parametrize(
     ("ddl", "reason"),
     [
-        ("id INT, a INT, b INT", "value_format 'raw' holds exactly one column, but the value has a, b"),
+        (
+            "id INT, a INT, b INT",
+            "value_format 'raw' holds exactly one column, but the value has a, b",
+        ),
         ("id INT", "holds exactly one column, but the value has none"),
         ("id INT, a DECIMAL(5,2)", "value_format 'raw' cannot hold a DECIMAL"),
     ],
@@ -243,7 +402,9 @@ def test_raw_text_of_any_bytes_raises_only_decode_errors(charset: str) -> None:
 def test_raw_holds_one_column_of_a_plain_type(ddl: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         decoder(ddl, value_format="raw", value_fields_include="EXCEPT_KEY")
-    with pytest.raises(SchemaError, match="key_format 'raw' holds exactly one column, but the key has id, a"):
+    with pytest.raises(
+        SchemaError, match="key_format 'raw' holds exactly one column, but the key has id, a"
+    ):
         decoder("id INT, a INT", ("id", "a"), key_format="raw")
 
 
@@ -252,22 +413,33 @@ def test_it_has_no_metadata_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b'{"ID":1,"NAME":"x"}', b'{"schema":{"type":"struct"},"payload":{"id":1,"name":"x"}}'], ids=["other case", "schema block"]
+    "value",
+    [b'{"ID":1,"NAME":"x"}', b'{"schema":{"type":"struct"},"payload":{"id":1,"name":"x"}}'],
+    ids=["other case", "schema block"],
 )
 def test_a_value_without_declared_columns_is_not_a_row_of_nulls(value: bytes) -> None:
     decoder = get_format("upsert-kafka").decoder("id INT, name STRING", unique_key=["id"])
-    with pytest.raises(MissingFieldError, match=r"none of the declared columns \(id, name\) is in the value"):
+    with pytest.raises(
+        MissingFieldError, match=r"none of the declared columns \(id, name\) is in the value"
+    ):
         decoder.decode(b'{"id":1}', value)
 
 
 def test_a_value_may_be_empty_if_the_key_has_all_columns() -> None:
-    decoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY").decoder("id INT", unique_key=["id"])
+    decoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY").decoder(
+        "id INT", unique_key=["id"]
+    )
     assert decoder.decode(b'{"id":1}', b"{}") == [Change(RowKind.UPDATE_AFTER, (1,))]
 
 
-# ------------------------------------------------------------------------------------------------------------------ Avro
+# --------------------------------------------------------------------------------------------------
+# Avro
 
-REGISTRY = {"avro_confluent_url": "mock://upserts", "key_avro_confluent_subject": "rows-key", "value_avro_confluent_subject": "rows-value"}
+REGISTRY = {
+    "avro_confluent_url": "mock://upserts",
+    "key_avro_confluent_subject": "rows-key",
+    "value_avro_confluent_subject": "rows-value",
+}
 
 
 def avro(schema: object, value: object) -> bytes:
@@ -278,11 +450,17 @@ def avro(schema: object, value: object) -> bytes:
 
 def registered(schema: object, value: object) -> bytes:
     client = Registry(url="mock://upserts").client.confluent
-    return framed(client.register_schema("tests", Schema(json.dumps(schema), "AVRO")), avro(schema, value))
+    return framed(
+        client.register_schema("tests", Schema(json.dumps(schema), "AVRO")), avro(schema, value)
+    )
 
 
 def record(**fields: object) -> dict[str, object]:
-    return {"type": "record", "name": "R", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": of} for name, of in fields.items()],
+    }
 
 
 def test_bare_avro_uses_the_columns_schema() -> None:
@@ -296,15 +474,26 @@ def test_bare_avro_uses_the_columns_schema() -> None:
 
 
 def test_registered_avro_uses_the_records_schema_id() -> None:
-    found = decoder("id BIGINT, n INT, s STRING", key_format="avro-confluent", value_format="avro-confluent", **REGISTRY)
+    found = decoder(
+        "id BIGINT, n INT, s STRING",
+        key_format="avro-confluent",
+        value_format="avro-confluent",
+        **REGISTRY,
+    )
     key = registered(record(id="int"), {"id": 7})
-    assert found.decode(key, registered(record(s="string", gone="double", id="int"), {"s": "x", "gone": 1.5, "id": 7})) == [
-        Change(V, (7, None, "x"))
+    assert found.decode(
+        key,
+        registered(record(s="string", gone="double", id="int"), {"s": "x", "gone": 1.5, "id": 7}),
+    ) == [Change(V, (7, None, "x"))]
+    assert found.decode(key, registered(["null", record(n="int")], {"n": 5})) == [
+        Change(V, (7, 5, None))
     ]
-    assert found.decode(key, registered(["null", record(n="int")], {"n": 5})) == [Change(V, (7, 5, None))]
     with pytest.raises(MissingFieldError, match="the record is null"):
         found.decode(key, registered(["null", record(n="int")], None))
-    with pytest.raises(MissingFieldError, match=r"none of the declared columns \(id, n, s\) is in the value; it has S"):
+    with pytest.raises(
+        MissingFieldError,
+        match=r"none of the declared columns \(id, n, s\) is in the value; it has S",
+    ):
         found.decode(key, registered(record(S="string"), {"S": "x"}))
     with pytest.raises(MissingFieldError, match="the writer's schema is not a record"):
         found.decode(key, registered("string", "x"))
@@ -313,7 +502,11 @@ def test_registered_avro_uses_the_records_schema_id() -> None:
 
 
 def test_a_key_that_is_not_a_record_is_the_value_of_the_only_key_column() -> None:
-    for schema, value, sql_type, expected in (("string", "x", "STRING", "x"), ("long", 7, "INT", 7), (["null", "int"], 7, "INT", 7)):
+    for schema, value, sql_type, expected in (
+        ("string", "x", "STRING", "x"),
+        ("long", 7, "INT", 7),
+        (["null", "int"], 7, "INT", 7),
+    ):
         found = decoder(f"id {sql_type}, n INT", key_format="avro-confluent", **REGISTRY)
         assert found.decode(registered(schema, value), b'{"n": 1}') == [Change(V, (expected, 1))]
 
@@ -325,7 +518,9 @@ def test_headers_are_read_only_if_they_may_have_a_schema_id() -> None:
     assert format.reads_headers is True
     number = int.from_bytes(registered(record(n="int"), {"n": 5})[1:5], "big")
     headers = [("__value_schema_id", b"\0" + number.to_bytes(4, "big"))]
-    assert format.decoder("id INT, n INT", unique_key=["id"]).decode(b'{"id": 1}', b"\x0a", headers) == [Change(V, (1, 5))]
+    assert format.decoder("id INT, n INT", unique_key=["id"]).decode(
+        b'{"id": 1}', b"\x0a", headers
+    ) == [Change(V, (1, 5))]
 
 
 def test_columns_without_an_avro_type_are_refused_when_the_decoder_is_made() -> None:
@@ -333,13 +528,29 @@ def test_columns_without_an_avro_type_are_refused_when_the_decoder_is_made() -> 
         decoder("id INT, `unit price` INT", value_format="avro")
 
 
-# -------------------------------------------------------------------------------------------------------------- writing
+# --------------------------------------------------------------------------------------------------
+# writing
 
 WIDE = (
-    "id INT NOT NULL, flag BOOLEAN, big BIGINT, part FLOAT, d DECIMAL(6,2), s STRING, b BINARY, day DATE, t TIME(3), at TIMESTAMP(6), "
-    "local TIMESTAMP_NTZ(3), span INTERVAL DAY TO SECOND, numbers ARRAY<INT>"
+    "id INT NOT NULL, flag BOOLEAN, big BIGINT, part FLOAT, d DECIMAL(6,2), s STRING, b BINARY, "
+    "day DATE, t TIME(3), at TIMESTAMP(6), local TIMESTAMP_NTZ(3), span INTERVAL DAY TO SECOND, "
+    "numbers ARRAY<INT>"
 )
-ROW = (1, True, -(2**63), 0.5, "-0.05", 'a,"b"\n;\\', b"\0\xff", -1, 1_500_000, 1, -1_000, -90_000_000_000, [1, -2])
+ROW = (
+    1,
+    True,
+    -(2**63),
+    0.5,
+    "-0.05",
+    'a,"b"\n;\\',
+    b"\0\xff",
+    -1,
+    1_500_000,
+    1,
+    -1_000,
+    -90_000_000_000,
+    [1, -2],
+)
 NULLS = (1, *(None,) * 12)
 NESTED = "m MAP<STRING, DECIMAL(5,1)>, x STRUCT<y: DATE, z: ARRAY<STRING>>"
 
@@ -354,35 +565,60 @@ def there_and_back(ddl: str, row: tuple, key: tuple[str, ...] = ("id",), **optio
     key_alone, value = encoder.encode(D, row)
     assert value is None
     values = {column.name: part for column, part in zip(found.columns, row, strict=True)}
-    assert found.upserts(key_alone, None) == [KeyedChange(tuple(values[name] for name in key), None)]
+    assert found.upserts(key_alone, None) == [
+        KeyedChange(tuple(values[name] for name in key), None)
+    ]
 
 
 @pytest.mark.parametrize("include", ["ALL", "EXCEPT_KEY"])
 @pytest.mark.parametrize("value_format", ["json", "csv", "avro", "avro-confluent"])
 @pytest.mark.parametrize("key_format", ["json", "csv", "raw", "avro", "avro-confluent"])
-def test_written_values_are_read_back_unchanged(key_format: str, value_format: str, include: str) -> None:
-    options = {"key_format": key_format, "value_format": value_format, "value_fields_include": include, **REGISTRY}
+def test_written_values_are_read_back_unchanged(
+    key_format: str, value_format: str, include: str
+) -> None:
+    options = {
+        "key_format": key_format,
+        "value_format": value_format,
+        "value_fields_include": include,
+        **REGISTRY,
+    }
     null = {"csv_null_literal": "n/a"}
     there_and_back(WIDE, ROW, **options, **null)
     there_and_back(WIDE, NULLS, **options, **null)
     if value_format != "csv":
-        there_and_back(f"id INT, {NESTED}", (1, [["a", "1.5"], ["b", None]], [3, ["x", None]]), **options)
+        there_and_back(
+            f"id INT, {NESTED}", (1, [["a", "1.5"], ["b", None]], [3, ["x", None]]), **options
+        )
 
 
 @pytest.mark.parametrize(("standard", "between"), [("SQL", b" "), ("ISO-8601", b"T")])
-def test_json_timestamps_are_written_in_the_configured_format(standard: str, between: bytes) -> None:
+def test_json_timestamps_are_written_in_the_configured_format(
+    standard: str, between: bytes
+) -> None:
     options, ddl = {"json.timestamp-format.standard": standard}, "id TIMESTAMP_NTZ, at TIMESTAMP"
     encoder = get_format("upsert-kafka", **options).encoder(ddl, unique_key=["id"])
     stamp = b"1970-01-01%s00:00:00" % between
-    assert encoder.encode(V, (0, 0)) == (b'{"id":"%s"}' % stamp, b'{"id":"%s","at":"%sZ"}' % (stamp, stamp))
+    assert encoder.encode(V, (0, 0)) == (
+        b'{"id":"%s"}' % stamp,
+        b'{"id":"%s","at":"%sZ"}' % (stamp, stamp),
+    )
     there_and_back(ddl, (0, 1), **options)
 
 
 def test_prefixes_and_the_order_of_the_primary_key_are_written() -> None:
     options = {"key_fields_prefix": "k_", "value_fields_include": "EXCEPT_KEY"}
-    encoder = get_format("upsert-kafka", **options).encoder("k_a INT, a INT, k_b STRING", unique_key=["k_b", "k_a"])
+    encoder = get_format("upsert-kafka", **options).encoder(
+        "k_a INT, a INT, k_b STRING", unique_key=["k_b", "k_a"]
+    )
     assert encoder.encode(V, (1, 2, "x")) == (b'{"b":"x","a":1}', b'{"a":2}')
-    there_and_back("k_a INT, a INT, k_b STRING", (1, 2, "x"), ("k_b", "k_a"), key_format="avro", value_format="avro", **options)
+    there_and_back(
+        "k_a INT, a INT, k_b STRING",
+        (1, 2, "x"),
+        ("k_b", "k_a"),
+        key_format="avro",
+        value_format="avro",
+        **options,
+    )
     there_and_back("id INT", (1,), value_format="json", value_fields_include="EXCEPT_KEY")
     there_and_back("id INT", (1,), value_format="avro", value_fields_include="EXCEPT_KEY")
 
@@ -390,33 +626,62 @@ def test_prefixes_and_the_order_of_the_primary_key_are_written() -> None:
 @pytest.mark.parametrize(
     ("options", "value", "reason"),
     [
-        pytest.param({"value_format": "csv"}, None, "NULL has no CSV form: set csv_null_literal - at `$.s`", id="csv: no null"),
-        pytest.param({"value_format": "csv", "csv_null_literal": "-"}, "-", "would be read back differently", id="csv: the null literal"),
         pytest.param(
-            {"value_format": "csv", "csv_quote_character": ""}, "a,b", "cannot be written as CSV", id="csv: a delimiter without quotes"
+            {"value_format": "csv"},
+            None,
+            "NULL has no CSV form: set csv_null_literal - at `$.s`",
+            id="csv: no null",
         ),
-        pytest.param({"value_format": "raw"}, None, "a null value would be a delete - at `$.s`", id="raw: null"),
-        pytest.param({"value_format": "raw", "raw_charset": "ascii"}, "é", "characters that ascii cannot encode", id="raw: a charset"),
+        pytest.param(
+            {"value_format": "csv", "csv_null_literal": "-"},
+            "-",
+            "would be read back differently",
+            id="csv: the null literal",
+        ),
+        pytest.param(
+            {"value_format": "csv", "csv_quote_character": ""},
+            "a,b",
+            "cannot be written as CSV",
+            id="csv: a delimiter without quotes",
+        ),
+        pytest.param(
+            {"value_format": "raw"},
+            None,
+            "a null value would be a delete - at `$.s`",
+            id="raw: null",
+        ),
+        pytest.param(
+            {"value_format": "raw", "raw_charset": "ascii"},
+            "é",
+            "characters that ascii cannot encode",
+            id="raw: a charset",
+        ),
     ],
 )
-def test_rows_that_would_be_read_back_differently_are_refused(options: dict, value: object, reason: str) -> None:
-    encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", **options).encoder("id INT, s STRING", unique_key=["id"])
+def test_rows_that_would_be_read_back_differently_are_refused(
+    options: dict, value: object, reason: str
+) -> None:
+    encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", **options).encoder(
+        "id INT, s STRING", unique_key=["id"]
+    )
     with pytest.raises(EncodeError, match=re.escape(reason)):
         encoder.encode(V, (1, value))
 
 
 def test_columns_that_cannot_be_written_are_refused_when_the_encoder_is_made() -> None:
     registry = {"value_format": "avro-confluent", "avro_confluent_url": "mock://x"}
-    with pytest.raises(FormatOptionError, match="cannot be written without value_avro_confluent_subject"):
+    with pytest.raises(
+        FormatOptionError, match="cannot be written without value_avro_confluent_subject"
+    ):
         get_format("upsert-kafka", **registry).encoder("id INT", unique_key=["id"])
     with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
         get_format("upsert-kafka").encoder("id INT, m MAP<INT, INT>", unique_key=["id"])
 
 
 def test_csv_arrays_that_would_be_read_back_differently_are_refused() -> None:
-    encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", value_format="csv").encoder(
-        "id INT, a ARRAY<STRING>", unique_key=["id"]
-    )
+    encoder = get_format(
+        "upsert-kafka", value_fields_include="EXCEPT_KEY", value_format="csv"
+    ).encoder("id INT, a ARRAY<STRING>", unique_key=["id"])
     assert encoder.encode(V, (1, ["a", "b"]))[1] == b"a;b"
     for array in (["a;b"], [""], [None]):
         with pytest.raises(EncodeError, match="would be read back differently"):
@@ -424,6 +689,13 @@ def test_csv_arrays_that_would_be_read_back_differently_are_refused() -> None:
 
 
 def test_raw_values_are_written_as_declared() -> None:
-    options = {"key_format": "raw", "value_format": "raw", "value_fields_include": "EXCEPT_KEY", "raw_endianness": "little-endian"}
-    encoder = get_format("upsert-kafka", **options).encoder("id SMALLINT, v BINARY", unique_key=["id"])
+    options = {
+        "key_format": "raw",
+        "value_format": "raw",
+        "value_fields_include": "EXCEPT_KEY",
+        "raw_endianness": "little-endian",
+    }
+    encoder = get_format("upsert-kafka", **options).encoder(
+        "id SMALLINT, v BINARY", unique_key=["id"]
+    )
     assert encoder.encode(V, (258, b"\0")) == (b"\2\1", b"\0")

@@ -1,4 +1,4 @@
-"""Messages and keys in a wrapper without a schema, ``{"payload": ...}``, are read as the payload alone."""
+"""Messages and keys in a schemaless wrapper, ``{"payload": ...}``, read as the payload alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from tests.support.samples import sample
 pytestmark = pytest.mark.usefixtures("no_other_formats")
 
 SOURCE = {"connector": "TiCDC", "db": "shop", "table": "parts", "commit_ts": 447984084414103554}
-INSERT = {"source": SOURCE, "ts_ms": 1707103832957, "transaction": None, "op": "c", "before": None, "after": {"id": 1, "name": "bolt"}}
+INSERT = {
+    "source": SOURCE,
+    "ts_ms": 1707103832957,
+    "transaction": None,
+    "op": "c",
+    "before": None,
+    "after": {"id": 1, "name": "bolt"},
+}
 DELETE = {**INSERT, "op": "d", "before": {"id": 1, "name": "bolt"}, "after": None}
 
 
@@ -34,7 +41,9 @@ def bare(payload: object) -> bytes:
 @pytest.mark.parametrize("schema_include", ["auto", False])
 def test_an_envelope_in_a_payload_is_read(schema_include: Any) -> None:
     format = get_format("debezium-json", schema_include=schema_include)
-    decoder = format.decoder("id INT, name STRING", unique_key=["id"], metadata=["schema", "source.table"])
+    decoder = format.decoder(
+        "id INT, name STRING", unique_key=["id"], metadata=["schema", "source.table"]
+    )
     for message in (INSERT, DELETE):
         assert decoder.upserts(None, wrapped(message)) == decoder.upserts(None, bare(message))
         assert decoder.decode(None, wrapped(message)) == decoder.decode(None, bare(message))
@@ -45,20 +54,39 @@ def test_an_envelope_in_a_payload_is_read(schema_include: Any) -> None:
 
 
 def test_a_payload_is_no_schema_block() -> None:
-    with pytest.raises(MalformedMessageError, match="no schema block, and schema_include is True: set it to False or 'auto'"):
-        get_format("debezium-json", schema_include=True).decoder("id INT").decode(None, wrapped(INSERT))
-    with pytest.raises(MalformedMessageError, match="has a schema block, and schema_include is False"):
-        get_format("debezium-json", schema_include=False).decoder("id INT").decode(None, wrapped(INSERT, schema=None))
+    with pytest.raises(
+        MalformedMessageError,
+        match="no schema block, and schema_include is True: set it to False or 'auto'",
+    ):
+        get_format("debezium-json", schema_include=True).decoder("id INT").decode(
+            None, wrapped(INSERT)
+        )
+    with pytest.raises(
+        MalformedMessageError, match="has a schema block, and schema_include is False"
+    ):
+        get_format("debezium-json", schema_include=False).decoder("id INT").decode(
+            None, wrapped(INSERT, schema=None)
+        )
 
 
 @pytest.mark.parametrize(("schema_include", "most_odd"), [("auto", 2), (False, 2), (True, 4)])
 def test_envelopes_in_payloads_are_decoded_together(schema_include: Any, most_odd: int) -> None:
-    records = [(None, wrapped(message)) for message in (INSERT, DELETE, {**INSERT, "after": {"id": "x"}}, 3)]
+    records = [
+        (None, wrapped(message))
+        for message in (INSERT, DELETE, {**INSERT, "after": {"id": "x"}}, 3)
+    ]
     metadata = {"schema": "schema", "table": "source.table"}
-    source = source_of(get_format("debezium-json", schema_include=schema_include), "id INT, name STRING", ["id"], metadata)
+    source = source_of(
+        get_format("debezium-json", schema_include=schema_include),
+        "id INT, name STRING",
+        ["id"],
+        metadata,
+    )
     assert odd_share(source, records)[0] == most_odd
     assert not differences(source, records)
-    assert not differences(source, [*records, (None, bare(INSERT)), (None, wrapped(INSERT, schema=None))], TypedRows)
+    assert not differences(
+        source, [*records, (None, bare(INSERT)), (None, wrapped(INSERT, schema=None))], TypedRows
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,17 +113,29 @@ def test_a_column_with_the_name_payload_is_a_column() -> None:
     assert decoder.upserts(wrapped({"id": 1}), wrapped({"id": 1}))[0].row == ([1],)
     assert decoder.upserts(wrapped({"id": 1}), None)[0].key == ([1],)
     with pytest.raises(DecodeError):
-        get_format("debezium-flat-json", schema_include=True).decoder("id INT", unique_key=["id"]).upserts(None, wrapped({"id": 1}))
+        get_format("debezium-flat-json", schema_include=True).decoder(
+            "id INT", unique_key=["id"]
+        ).upserts(None, wrapped({"id": 1}))
 
 
 def test_a_document_in_a_payload_is_read() -> None:
-    key, message = {"id": '{"$oid":"507f1f77bcf86cd799439011"}'}, {"op": "d", "before": None, "after": None, "source": {}}
+    key, message = (
+        {"id": '{"$oid":"507f1f77bcf86cd799439011"}'},
+        {"op": "d", "before": None, "after": None, "source": {}},
+    )
     for schema_include in ("auto", False):
-        decoder = get_format("debezium-mongodb-json", schema_include=schema_include).decoder("_id STRING", unique_key=["_id"])
-        assert decoder.upserts(wrapped(key), wrapped(message)) == decoder.upserts(bare(key), bare(message))
+        decoder = get_format("debezium-mongodb-json", schema_include=schema_include).decoder(
+            "_id STRING", unique_key=["_id"]
+        )
+        assert decoder.upserts(wrapped(key), wrapped(message)) == decoder.upserts(
+            bare(key), bare(message)
+        )
 
 
-@pytest.mark.parametrize(("format", "value"), [("debezium-json", INSERT), ("debezium-flat-json", {"id": 1, "name": "bolt"})])
+@pytest.mark.parametrize(
+    ("format", "value"),
+    [("debezium-json", INSERT), ("debezium-flat-json", {"id": 1, "name": "bolt"})],
+)
 def test_a_topic_of_payloads_is_recognized(format: str, value: dict[str, Any]) -> None:
     records = list(product([wrapped({"id": 1})], [wrapped(value)] * 3))
     inferred = infer_schema(records, format=format)
@@ -105,9 +145,13 @@ def test_a_topic_of_payloads_is_recognized(format: str, value: dict[str, Any]) -
     assert profile.tables[0].primary_key == ("id",)
 
 
-@pytest.mark.parametrize("more", [{}, {"schema": None}, {"schema": {"type": "struct", "fields": []}}])
+@pytest.mark.parametrize(
+    "more", [{}, {"schema": None}, {"schema": {"type": "struct", "fields": []}}]
+)
 @pytest.mark.parametrize("value", [b'{"id":1,"name":"bolt"}', b'{"name":"bolt"}', None])
-def test_a_key_of_upsert_kafka_in_a_payload_is_read(value: bytes | None, more: dict[str, Any]) -> None:
+def test_a_key_of_upsert_kafka_in_a_payload_is_read(
+    value: bytes | None, more: dict[str, Any]
+) -> None:
     key, other = wrapped({"id": 1}, **more), wrapped({"nr": 1}, **more)
     source = source_of(get_format("upsert-kafka"), "id INT, name STRING", ["id"])
     decoder = get_format("upsert-kafka").decoder("id INT, name STRING", unique_key=["id"])

@@ -1,4 +1,7 @@
-"""`MetricsListener` without Spark: progress becomes metrics and log lines; the dashboard uses metrics that exist."""
+"""`MetricsListener` without Spark: progress becomes metrics and log lines.
+
+The dashboard uses metrics that exist.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,12 @@ PROGRESS: dict[str, Any] = {
     "numInputRows": 1000,
     "durationMs": {"triggerExecution": 2500},
     "observedMetrics": {
-        "changelog_decode": {"RECORDS": 1000, "TOMBSTONE": 10, "MALFORMED_MESSAGE": 3, "TYPE_CONVERSION": None},
+        "changelog_decode": {
+            "RECORDS": 1000,
+            "TOMBSTONE": 10,
+            "MALFORMED_MESSAGE": 3,
+            "TYPE_CONVERSION": None,
+        },
         "orders_lag": {"oldest_micros": 1795478340000000, "newest_micros": 1795478400000000},
         "mine": {"average": 1.5, "is_late": True},
     },
@@ -34,7 +42,9 @@ PROGRESS: dict[str, Any] = {
         {"description": "KafkaV2[Subscribe[orders]]", "metrics": {"maxOffsetsBehindLatest": "42"}},
         {"description": "FileStreamSource[/files]", "metrics": None},
     ],
-    "stateOperators": [{"operatorName": "applyInPandasWithState", "numRowsTotal": 64, "memoryUsedBytes": 4096}],
+    "stateOperators": [
+        {"operatorName": "applyInPandasWithState", "numRowsTotal": 64, "memoryUsedBytes": 4096}
+    ],
 }
 
 
@@ -67,12 +77,23 @@ def test_a_micro_batch_becomes_metrics(caplog: pytest.LogCaptureFixture) -> None
     listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="orders"))
     with caplog.at_level(logging.INFO, "normalize"):
         listener.onQueryProgress(progress_event())
-        listener.onQueryProgress(progress_event(batchId=8, observedMetrics={"changelog_decode": {"RECORDS": 5}}))
+        listener.onQueryProgress(
+            progress_event(batchId=8, observedMetrics={"changelog_decode": {"RECORDS": 5}})
+        )
     assert values(listener.registry) == {
         'changelog_records_total{"query": "orders"}': 2000,
-        'changelog_counts_total{"query": "orders", "observation": "changelog_decode", "count": "RECORDS"}': 1005,
-        'changelog_counts_total{"query": "orders", "observation": "changelog_decode", "count": "TOMBSTONE"}': 10,
-        'changelog_bad_records_total{"query": "orders", "observation": "changelog_decode", "condition": "MALFORMED_MESSAGE"}': 3,
+        (
+            'changelog_counts_total{"query": "orders", "observation": "changelog_decode", "count": '
+            '"RECORDS"}'
+        ): 1005,
+        (
+            'changelog_counts_total{"query": "orders", "observation": "changelog_decode", "count": '
+            '"TOMBSTONE"}'
+        ): 10,
+        (
+            'changelog_bad_records_total{"query": "orders", "observation": "changelog_decode", '
+            '"condition": "MALFORMED_MESSAGE"}'
+        ): 3,
         # Of the last micro-batch with rows: both changes were written 2.5 s after 00:00.
         'changelog_lag_seconds{"query": "orders", "observation": "orders", "of": "oldest"}': 62.5,
         'changelog_lag_seconds{"query": "orders", "observation": "orders", "of": "newest"}': 2.5,
@@ -85,8 +106,8 @@ def test_a_micro_batch_becomes_metrics(caplog: pytest.LogCaptureFixture) -> None
         'changelog_query_running{"query": "orders"}': 1,
     }
     assert caplog.messages[0] == (
-        "query orders: micro-batch 7, 1,000 records, 2.5 s, 3 bad records, oldest of orders is 62.5 s old, newest of orders is 2.5 s old, "
-        "42 offsets behind"
+        "query orders: micro-batch 7, 1,000 records, 2.5 s, 3 bad records, oldest of orders is "
+        "62.5 s old, newest of orders is 2.5 s old, 42 offsets behind"
     )
 
 
@@ -103,7 +124,10 @@ def test_tables_of_a_query_become_metrics() -> None:
         f"changelog_table_records_total{orders}}}": 9,
         f"changelog_table_rows_total{orders}}}": 5,
         f'changelog_table_bad_records_total{orders}, "condition": "TYPE_CONVERSION"}}': 3,
-        'changelog_table_bad_records_total{"query": "shop", "table": "", "condition": "MALFORMED_MESSAGE"}': 1,
+        (
+            'changelog_table_bad_records_total{"query": "shop", "table": "", "condition": '
+            '"MALFORMED_MESSAGE"}'
+        ): 1,
         f"changelog_table_schema_changes_total{orders}}}": 1,
         f"changelog_table_missed_records_total{orders}}}": 4,
         f"changelog_table_stopped{orders}}}": 1,
@@ -114,8 +138,13 @@ def test_tables_of_a_query_become_metrics() -> None:
     assert values(other.registry) == {}
 
 
-@pytest.mark.parametrize(("exception", "failures"), [(None, 0), ("Job aborted\n  errors.TypeConversionError: [TYPE_CONVERSION] wrong", 1)])
-def test_the_end_of_a_query(exception: str | None, failures: int, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("exception", "failures"),
+    [(None, 0), ("Job aborted\n  errors.TypeConversionError: [TYPE_CONVERSION] wrong", 1)],
+)
+def test_the_end_of_a_query(
+    exception: str | None, failures: int, caplog: pytest.LogCaptureFixture
+) -> None:
     listener = MetricsListener()
     listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name=None))
     listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception=exception))
@@ -146,5 +175,9 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     text = (REPOSITORY / "grafana" / "changelog.json").read_text("utf-8")
     dashboard = json.loads(text)
     assert set(re.findall(r"\bchangelog_\w+", text)) == exposed
-    labels = {label for panel in dashboard["panels"] for label in re.findall(r"{{(\w+)}}", panel["targets"][0]["legendFormat"])}
+    labels = {
+        label
+        for panel in dashboard["panels"]
+        for label in re.findall(r"{{(\w+)}}", panel["targets"][0]["legendFormat"])
+    }
     assert labels <= set(re.findall(r'"(\w+)": ', " ".join(values(listener.registry))))

@@ -1,4 +1,4 @@
-"""Added partitions are late for the native engine exactly when they are for the guard of key groups."""
+"""Added partitions, late for the native engine exactly when late for the guard of key groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def by_guard(batches: list[dict[int, tuple[int, int]]], counts: list[int]) -> in
     state = None
     for number, (batch, count) in enumerate(zip(batches, counts, strict=True)):
         expected = Expected(topics={"t": TopicDescription("id", count)})
-        seen = [PartitionSummary("t", partition, stamp, [], offset) for partition, (offset, stamp) in batch.items()]
+        seen = [
+            PartitionSummary("t", partition, stamp, [], offset)
+            for partition, (offset, stamp) in batch.items()
+        ]
         try:
             state = check(state, seen, LAYOUT, expected, 0)
         except PartitionsAddedError:
@@ -43,25 +46,36 @@ def by_facts(batches: list[dict[int, tuple[int, int]]], counts: list[int]) -> in
 
 @st.composite
 def histories(draw: st.DrawFn, added: int) -> tuple[list[dict[int, tuple[int, int]]], list[int]]:
-    """Micro-batches of a topic that grows after the first one, and the number of partitions that the query knows in each."""
-    partitions = [[(offset, stamp) for offset, stamp in enumerate(draw(STAMPS))] for _ in range(COUNT + added)]
+    """Draw micro-batches of a topic, and the number of partitions that a query knows in each.
+
+    The topic grows after the first micro-batch.
+    """
+    partitions = [
+        [(offset, stamp) for offset, stamp in enumerate(draw(STAMPS))] for _ in range(COUNT + added)
+    ]
     partitions[0] = [(0, 0), *partitions[0]]  # a first micro-batch has a record
     batches: list[dict[int, tuple[int, int]]] = []
     for size in draw(st.lists(st.integers(1, 4), min_size=2, max_size=6)):
         known = COUNT + added if batches else COUNT
-        batches.append({number: partitions[number][0] for number in range(known) if partitions[number]})
+        batches.append(
+            {number: partitions[number][0] for number in range(known) if partitions[number]}
+        )
         partitions[:known] = [partition[size:] for partition in partitions[:known]]
     restart = draw(st.integers(1, 6))
     return batches, [COUNT if number < restart else COUNT + added for number in range(len(batches))]
 
 
 @given(histories(added=1))
-def test_late_records_are_found_where_the_guard_finds_them(history: tuple[list[dict[int, tuple[int, int]]], list[int]]) -> None:
+def test_late_records_are_found_where_the_guard_finds_them(
+    history: tuple[list[dict[int, tuple[int, int]]], list[int]],
+) -> None:
     assert by_facts(*history) == by_guard(*history)
 
 
 @given(histories(added=2))
-def test_late_records_are_found_not_later_than_the_guard_finds_them(history: tuple[list[dict[int, tuple[int, int]]], list[int]]) -> None:
+def test_late_records_are_found_not_later_than_the_guard_finds_them(
+    history: tuple[list[dict[int, tuple[int, int]]], list[int]],
+) -> None:
     by_key_groups, native = by_guard(*history), by_facts(*history)
     assert by_key_groups is None or (native is not None and native <= by_key_groups)
 

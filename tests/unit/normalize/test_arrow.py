@@ -39,11 +39,20 @@ def test_columns_of_a_capture_have_the_arrow_types_of_a_topic(name):
 
 def test_time_is_text_since_spark_has_no_such_type():
     (column,) = columns("at TIME(6)")
-    assert to_arrow(column.type, [0, 86_399_999_999, None]).to_pylist() == ["00:00:00", "23:59:59.999999", None]
+    assert to_arrow(column.type, [0, 86_399_999_999, None]).to_pylist() == [
+        "00:00:00",
+        "23:59:59.999999",
+        None,
+    ]
     assert arrow_type(column.type) == pa.string()
 
 
 def test_sparks_ddl_has_sparks_types():
-    assert spark_ddl(columns("a TIMESTAMP(3), `b c` VARCHAR(9), d TIME, e STRUCT<f: TIMESTAMP_NTZ(6)>, g DECIMAL(3,1)")) == (
+    assert spark_ddl(
+        columns(
+            "a TIMESTAMP(3), `b c` VARCHAR(9), d TIME, e STRUCT<f: TIMESTAMP_NTZ(6)>, g DECIMAL(3,"
+            "1)"
+        )
+    ) == (
         "`a` TIMESTAMP, `b c` STRING, `d` STRING, `e` STRUCT<`f`: TIMESTAMP_NTZ>, `g` DECIMAL(3,1)"
     )

@@ -1,4 +1,4 @@
-"""Avro messages that are read together have the values that fastavro reads, and all others are left to fastavro."""
+"""Avro messages read together: values as fastavro reads them, and all others left to fastavro."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of(avro: Any) -> dict[str, Any]:
 
 
 def read_together(schema: AvroSchema, messages: list[bytes]) -> dict[int, Any] | None:
-    """Return the values read together by their index; None if the schema's messages are not read together."""
+    """Return values read together by index, None if the schema's messages are not read together."""
     read = avro_reader(schema, MESSAGE, fewest=1)
     if read is None:
         return None
@@ -42,21 +42,34 @@ def read_together(schema: AvroSchema, messages: list[bytes]) -> dict[int, Any] |
 
 def is_read_together(avro: Any) -> bool:
     if isinstance(avro, list):
-        return len(avro) == 2 and "null" in avro and all(is_read_together(branch) for branch in avro if branch != "null")
+        return (
+            len(avro) == 2
+            and "null" in avro
+            and all(is_read_together(branch) for branch in avro if branch != "null")
+        )
     kind = avro["type"] if isinstance(avro, dict) else avro
-    return all(is_read_together(field["type"]) for field in avro["fields"]) if kind == "record" else kind in READ_TOGETHER
+    return (
+        all(is_read_together(field["type"]) for field in avro["fields"])
+        if kind == "record"
+        else kind in READ_TOGETHER
+    )
 
 
 @hard
 @given(data=st.data(), pair=schemas())
 def test_sound_messages_are_read_together(data: Any, pair: tuple[Any, Any]) -> None:
     schema, values = pair
-    messages = [written(of(schema), {"value": data.draw(values)}) for _ in range(data.draw(st.integers(1, 5)))]
+    messages = [
+        written(of(schema), {"value": data.draw(values)})
+        for _ in range(data.draw(st.integers(1, 5)))
+    ]
     parsed = AvroSchema(of(schema))
     found = read_together(parsed, messages)
     assert (found is not None) == is_read_together(schema)
     if found is not None:
-        assert repr(found) == repr({index: parsed.read(message)["value"] for index, message in enumerate(messages)})
+        assert repr(found) == repr(
+            {index: parsed.read(message)["value"] for index, message in enumerate(messages)}
+        )
 
 
 def simple(depth: int = 2) -> st.SearchStrategy[tuple[Any, Any]]:
@@ -76,21 +89,31 @@ def changed(draw: Any, message: bytes) -> bytes:
 
 @hard
 @given(data=st.data(), pair=simple())
-def test_a_damaged_message_is_read_as_fastavro_reads_it_or_left_to_it(data: Any, pair: tuple[Any, Any]) -> None:
+def test_a_damaged_message_is_read_as_fastavro_reads_it_or_left_to_it(
+    data: Any, pair: tuple[Any, Any]
+) -> None:
     schema, values = pair
     parsed = AvroSchema(of(schema))
     sound = [written(of(schema), {"value": data.draw(values)}) for _ in range(20)]
     damaged = data.draw(st.sets(st.integers(0, 19), min_size=1, max_size=2))
-    messages = [changed(data.draw, message) if index in damaged else message for index, message in enumerate(sound)]
+    messages = [
+        changed(data.draw, message) if index in damaged else message
+        for index, message in enumerate(sound)
+    ]
     found = read_together(parsed, messages)
     assert found is not None
     for index, value in found.items():
         assert repr(value) == repr(parsed.read(messages[index])["value"])
-    # Each message is tried a few times, in smaller and smaller parts: only damaged ones are left over.
+    # Each message is tried a few times, in smaller and smaller parts: only damaged ones are left
+    # over.
     assert set(range(20)) - set(found) <= damaged
 
 
-RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "string"]}, {"name": "b", "type": "boolean"}]}
+RECORD = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "a", "type": ["null", "string"]}, {"name": "b", "type": "boolean"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +131,9 @@ RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null
         pytest.param("string", b"\2a\0", False, id="a byte more"),
         pytest.param("string", b"\4a", False, id="a byte less"),
         pytest.param("string", b"\xfe\xff\xff\xff\x0fa", False, id="a string of 2 GiB"),
-        pytest.param("string", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7fa", False, id="a string of 4 EB"),
+        pytest.param(
+            "string", b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7fa", False, id="a string of 4 EB"
+        ),
         pytest.param("bytes", b"\1", False, id="bytes of a negative length"),
         pytest.param(["null", RECORD], b"\2\0\1", True, id="a record"),
         pytest.param(["null", RECORD], b"\2\0\3", False, id="a boolean of 3 in a record"),
@@ -116,9 +141,13 @@ RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null
         pytest.param("long", b"", False, id="nothing"),
     ],
 )
-def test_bytes_that_polars_and_fastavro_read_differently_are_left_to_fastavro(avro: Any, message: bytes, is_read: bool) -> None:
+def test_bytes_that_polars_and_fastavro_read_differently_are_left_to_fastavro(
+    avro: Any, message: bytes, is_read: bool
+) -> None:
     parsed = AvroSchema(of(avro))
-    sound = {"boolean": b"\0", "long": b"\2", "int": b"\2", "string": b"\2b", "bytes": b"\2b"}.get(str(avro), b"\0")
+    sound = {"boolean": b"\0", "long": b"\2", "int": b"\2", "string": b"\2b", "bytes": b"\2b"}.get(
+        str(avro), b"\0"
+    )
     if avro == ["string", "null"]:
         sound = b"\2"
     messages = [sound] * 3 + [message] + [sound] * 3
@@ -128,7 +157,9 @@ def test_bytes_that_polars_and_fastavro_read_differently_are_left_to_fastavro(av
     assert all(value == parsed.read(messages[index])["value"] for index, value in found.items())
 
 
-def test_damaged_messages_leave_no_trace_on_the_standard_error(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_messages_leave_no_trace_on_the_standard_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     schema, sound, damaged = AvroSchema(of("string")), b"\2a", b"\xfe\xff\xff\xff\x0fa"
     panics = []
     read_avro = pl.read_avro
@@ -201,7 +232,10 @@ def test_a_value_that_is_null_is_left_to_fastavro() -> None:
         (of("long"), msgspec.defstruct("M", [("value", str | None, None)])),
         (of("string"), msgspec.defstruct("M", [("other", Any, None)])),
         (of("string"), msgspec.defstruct("M", [("value", MESSAGE | None, None)])),
-        (of(["null", of("string") | {"name": "Inner"}]), msgspec.defstruct("M", [("value", MESSAGE)])),
+        (
+            of(["null", of("string") | {"name": "Inner"}]),
+            msgspec.defstruct("M", [("value", MESSAGE)]),
+        ),
         ("string", MESSAGE),
     ],
 )
@@ -210,9 +244,16 @@ def test_a_schema_that_does_not_fit_the_message_is_left_to_fastavro(avro: Any, s
 
 
 def test_records_and_types_that_are_named_again_are_read() -> None:
-    fields = [{"name": "a", "type": {"type": "fixed", "name": "F", "size": 2}}, {"name": "b", "type": ["null", "F"]}]
+    fields = [
+        {"name": "a", "type": {"type": "fixed", "name": "F", "size": 2}},
+        {"name": "b", "type": ["null", "F"]},
+    ]
     inner = {"type": "record", "name": "I", "fields": fields}
-    schema = {"type": "record", "name": "Top", "fields": [{"name": "value", "type": inner}, {"name": "added", "type": ["null", "I"]}]}
+    schema = {
+        "type": "record",
+        "name": "Top",
+        "fields": [{"name": "value", "type": inner}, {"name": "added", "type": ["null", "I"]}],
+    }
     read = avro_reader(AvroSchema(schema), MESSAGE, fewest=1)
     assert read is not None
     values, refused = read([b"ab\0\0", b"ab\2cd\2ef\0"])

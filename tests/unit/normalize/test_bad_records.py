@@ -28,7 +28,9 @@ RECORDS = [
 COUNTS = {"RECORDS": 6, "TYPE_CONVERSION": 1, "MALFORMED_MESSAGE": 1, "MESSAGE": 1, "TOMBSTONE": 1}
 
 
-def decoded(format: Format, target: TargetMaker, records: Any = RECORDS, **options: Any) -> tuple[list[dict[str, Any]], Counter[str]]:
+def decoded(
+    format: Format, target: TargetMaker, records: Any = RECORDS, **options: Any
+) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the batches' rows, and the counts."""
     source = DecodePlan(format, columns("id INT"), unique_key=("id",), topic="t", **options)
     rows, counts = [], Counter[str]()
@@ -42,7 +44,10 @@ def decoded(format: Format, target: TargetMaker, records: Any = RECORDS, **optio
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_failfast_raises_the_error_with_the_record(target):
-    with pytest.raises(TypeConversionError, match=r"expected `INT`.* - at `\$\.after\.id` of the value in t\[0\]@1; it begins b'"):
+    with pytest.raises(
+        TypeConversionError,
+        match=r"expected `INT`.* - at `\$\.after\.id` of the value in t\[0\]@1; it begins b'",
+    ):
         decoded(get_format("debezium-json"), target)
 
 
@@ -50,7 +55,9 @@ def test_failfast_raises_the_error_with_the_record(target):
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_lenient_modes_count_by_condition(target, mode):
     _, counts = decoded(get_format("debezium-json"), target, mode=mode)
-    assert {name: count for name, count in counts.items() if count and not name.endswith("_COLUMNS")} == COUNTS
+    assert {
+        name: count for name, count in counts.items() if count and not name.endswith("_COLUMNS")
+    } == COUNTS
 
 
 def test_bad_records_are_dropped_or_kept_beside_the_rows():
@@ -58,8 +65,14 @@ def test_bad_records_are_dropped_or_kept_beside_the_rows():
     assert rows == [{"row_kind": "+I", "id": 1}, {"row_kind": "+I", "id": 6}]
     rows, _ = decoded(get_format("debezium-json"), TypedRows, mode="PERMISSIVE")
     assert [row["id"] for row in rows if row["row_kind"] == "+I"] == [1, 6]
-    kept = [(row["row_kind"], row["id"], row["_corrupt_record"]) for row in rows if row["_corrupt_record"]]
-    assert [(kind, id, record["offset"], record["key"], record["value"]) for kind, id, record in kept] == [
+    kept = [
+        (row["row_kind"], row["id"], row["_corrupt_record"])
+        for row in rows
+        if row["_corrupt_record"]
+    ]
+    assert [
+        (kind, id, record["offset"], record["key"], record["value"]) for kind, id, record in kept
+    ] == [
         (None, None, 1, *RECORDS[1]),
         (None, None, 2, *RECORDS[2]),
     ]
@@ -81,5 +94,7 @@ def test_errors_that_no_record_causes_fail_in_every_mode(target, mode):
     with pytest.raises(ConnectionError, match="the registry does not answer"):
         decoded(Registered(), target, mode=mode)
     avro = get_format("debezium-avro-confluent", url="http://127.0.0.1:9", retry_seconds=0)
-    with pytest.raises(SchemaRegistryError, match=r"the schema registry at http://127.0.0.1:9 does not answer"):
+    with pytest.raises(
+        SchemaRegistryError, match=r"the schema registry at http://127.0.0.1:9 does not answer"
+    ):
         decoded(avro, target, [(None, b"\0\0\0\0\1\0")], mode=mode)

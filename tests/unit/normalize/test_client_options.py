@@ -1,4 +1,4 @@
-"""Translation of Spark's `kafka.*` options to librdkafka: translated and refused options, and no shown secrets."""
+"""Spark's `kafka.*` options in librdkafka: translated and refused options, and no shown secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ SECRET = "s3cret"
 
 
 def sasl(mechanism: str, jaas: str, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
-    return {**SERVERS, "kafka.security.protocol": protocol, "kafka.sasl.mechanism": mechanism, "kafka.sasl.jaas.config": jaas}
+    return {
+        **SERVERS,
+        "kafka.security.protocol": protocol,
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": jaas,
+    }
 
 
 def ssl(**options: str) -> dict[str, str]:
@@ -47,13 +52,21 @@ def test_a_plain_connection_has_only_its_servers():
 )
 def test_a_plain_login_is_its_user_and_password(written, password):
     jaas = f'{MODULES}.plain.PlainLoginModule required\n username="alice"  password = {written} ;'
-    expected = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": password}
+    expected = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": password,
+    }
     assert librdkafka_options(sasl("PLAIN", jaas)) == {**OURS, **expected}
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_scram_login_over_tls_with_a_pem_truststore(mechanism):
-    jaas = f'kafkashaded.{MODULES}.scram.ScramLoginModule required password="{SECRET}" username="alice";'
+    jaas = (
+        f'kafkashaded.{MODULES}.scram.ScramLoginModule required password="{SECRET}" '
+        'username="alice";'
+    )
     trust = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": "/ca.pem"}
     assert librdkafka_options({**sasl(mechanism, jaas, "sasl_ssl"), **trust}) == {
         **OURS,
@@ -69,10 +82,18 @@ def test_a_scram_login_over_tls_with_a_pem_truststore(mechanism):
     ("options", "expected"),
     [
         pytest.param(ssl(), {}, id="the system's authorities"),
-        pytest.param(ssl(truststore_type="pem", truststore_certificates="CA"), {"ssl.ca.pem": "CA"}, id="authorities in the option"),
+        pytest.param(
+            ssl(truststore_type="pem", truststore_certificates="CA"),
+            {"ssl.ca.pem": "CA"},
+            id="authorities in the option",
+        ),
         pytest.param(
             ssl(keystore_type="PEM", keystore_location="/me.pem", key_password=SECRET),
-            {"ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem", "ssl.key.password": SECRET},
+            {
+                "ssl.certificate.location": "/me.pem",
+                "ssl.key.location": "/me.pem",
+                "ssl.key.password": SECRET,
+            },
             id="a PEM file with key and certificates",
         ),
         pytest.param(
@@ -86,7 +107,9 @@ def test_a_scram_login_over_tls_with_a_pem_truststore(mechanism):
             id="a PKCS12 keystore",
         ),
         pytest.param(
-            ssl(endpoint_identification_algorithm=""), {"ssl.endpoint.identification.algorithm": "none"}, id="host names not verified"
+            ssl(endpoint_identification_algorithm=""),
+            {"ssl.endpoint.identification.algorithm": "none"},
+            id="host names not verified",
         ),
     ],
 )
@@ -97,7 +120,11 @@ def test_tls(options, expected):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        pytest.param({**SERVERS, "kafka.security.protocol": "SASL_PLAINTEXT"}, "default mechanism GSSAPI", id="Kerberos by default"),
+        pytest.param(
+            {**SERVERS, "kafka.security.protocol": "SASL_PLAINTEXT"},
+            "default mechanism GSSAPI",
+            id="Kerberos by default",
+        ),
         pytest.param(sasl("GSSAPI", "x"), "kafka.sasl.mechanism=GSSAPI", id="Kerberos"),
         pytest.param(sasl("OAUTHBEARER", "x"), "kafka.sasl.mechanism=OAUTHBEARER", id="OAuth"),
         pytest.param(
@@ -106,15 +133,22 @@ def test_tls(options, expected):
             id="another module",
         ),
         pytest.param(
-            sasl("PLAIN", f'a.PlainLoginModule required username="a" password="{SECRET}"'), "the single PlainLoginModule", id="no semicolon"
+            sasl("PLAIN", f'a.PlainLoginModule required username="a" password="{SECRET}"'),
+            "the single PlainLoginModule",
+            id="no semicolon",
         ),
         pytest.param(
-            sasl("SCRAM-SHA-256", f'a.ScramLoginModule required username="a" password="{SECRET}" tokenauth="true";'),
+            sasl(
+                "SCRAM-SHA-256",
+                f'a.ScramLoginModule required username="a" password="{SECRET}" tokenauth="true";',
+            ),
             "password, tokenauth, username",
             id="a delegation token",
         ),
         pytest.param(
-            sasl("PLAIN", f'a.PlainLoginModule required username="a" password="{SECRET}\\n";'), "escape of a control character", id="escape"
+            sasl("PLAIN", f'a.PlainLoginModule required username="a" password="{SECRET}\\n";'),
+            "escape of a control character",
+            id="escape",
         ),
         pytest.param(
             {**sasl("PLAIN", "x"), "kafka.sasl.client.callback.handler.class": SECRET},
@@ -122,17 +156,28 @@ def test_tls(options, expected):
             id="handler",
         ),
         pytest.param(
-            ssl(truststore_location="/ca.jks", truststore_password=SECRET), "truststore.location of type JKS", id="JKS by default"
+            ssl(truststore_location="/ca.jks", truststore_password=SECRET),
+            "truststore.location of type JKS",
+            id="JKS by default",
         ),
-        pytest.param(ssl(truststore_type="PKCS12", truststore_location="/ca.p12"), "of type PKCS12", id="PKCS12 truststore"),
-        pytest.param(ssl(enabled_protocols="TLSv1.3"), "kafka.ssl.enabled.protocols", id="another option of TLS"),
+        pytest.param(
+            ssl(truststore_type="PKCS12", truststore_location="/ca.p12"),
+            "of type PKCS12",
+            id="PKCS12 truststore",
+        ),
+        pytest.param(
+            ssl(enabled_protocols="TLSv1.3"),
+            "kafka.ssl.enabled.protocols",
+            id="another option of TLS",
+        ),
     ],
 )
 def test_untranslatable_options_are_refused_with_a_solution_and_without_secrets(options, text):
     with pytest.raises(ArgumentError, match=r"no counterpart in librdkafka$") as raised:
         librdkafka_options(options)
     with pytest.raises(
-        ArgumentError, match=r"no counterpart in librdkafka, which writes the dead letters: pass .*DeadLetter"
+        ArgumentError,
+        match=r"no counterpart in librdkafka, which writes the dead letters: pass .*DeadLetter",
     ) as of_letters:
         check(options)
     for error in (raised.value, of_letters.value):
@@ -142,12 +187,18 @@ def test_untranslatable_options_are_refused_with_a_solution_and_without_secrets(
 
 def test_translated_options_are_valid_in_librdkafka():
     jaas = f'{MODULES}.scram.ScramLoginModule required username="alice" password="{SECRET}";'
-    translated = librdkafka_options({**sasl("SCRAM-SHA-512", jaas, "SASL_SSL"), "kafka.ssl.endpoint.identification.algorithm": ""})
+    translated = librdkafka_options(
+        {
+            **sasl("SCRAM-SHA-512", jaas, "SASL_SSL"),
+            "kafka.ssl.endpoint.identification.algorithm": "",
+        }
+    )
     del translated["bootstrap.servers"]
     Producer({**translated, "log_level": 0})
 
 
-# --------------------------------------------------------------------------------------------------- where letters go
+# --------------------------------------------------------------------------------------------------
+# where letters go
 
 
 def check(options: dict[str, str], **given: object) -> dict[str, object]:
@@ -161,12 +212,21 @@ PLAIN = sasl("PLAIN", f'a.PlainLoginModule required username="alice" password="{
 def test_the_connection_is_sparks_and_options_are_added():
     config = check(PLAIN, linger_ms=50)
     assert config["sasl.password"] == SECRET
-    assert (config["bootstrap.servers"], config["linger.ms"], config["acks"]) == ("one:9092,two:9092", 50, "all")
+    assert (config["bootstrap.servers"], config["linger.ms"], config["acks"]) == (
+        "one:9092,two:9092",
+        50,
+        "all",
+    )
     assert config["enable.idempotence"] is True
 
 
 def test_own_security_options_inherit_only_the_servers():
-    mine = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "bob", "sasl_password": "other"}
+    mine = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "bob",
+        "sasl_password": "other",
+    }
     config = check({**PLAIN, "kafka.sasl.mechanism": "GSSAPI"}, **mine)
     assert config["bootstrap.servers"] == "one:9092,two:9092"
     assert config["sasl.password"] == "other"
@@ -190,10 +250,27 @@ def test_secrets_never_appear_in_a_repr():
         pytest.param("", {}, "the name of a Kafka topic", id="empty topic"),
         pytest.param("a b", {}, "the name of a Kafka topic", id="an invalid topic name"),
         pytest.param("dead", {"acks": 1}, "other acks than 'all'", id="acks"),
-        pytest.param("dead", {"request.required.acks": "0"}, "other acks than 'all'", id="acks by its other name"),
-        pytest.param("dead", {"linger.sm": 1}, 'No such configuration property: "linger.sm"', id="unknown option"),
-        pytest.param("dead", {"compression.type": "zip"}, 'Invalid value "zip"', id="unknown value"),
-        pytest.param("dead", {"security.protocol": "SSL", "ssl.key.pem": SECRET}, "ssl.key.pem failed", id="an invalid private key"),
+        pytest.param(
+            "dead",
+            {"request.required.acks": "0"},
+            "other acks than 'all'",
+            id="acks by its other name",
+        ),
+        pytest.param(
+            "dead",
+            {"linger.sm": 1},
+            'No such configuration property: "linger.sm"',
+            id="unknown option",
+        ),
+        pytest.param(
+            "dead", {"compression.type": "zip"}, 'Invalid value "zip"', id="unknown value"
+        ),
+        pytest.param(
+            "dead",
+            {"security.protocol": "SSL", "ssl.key.pem": SECRET},
+            "ssl.key.pem failed",
+            id="an invalid private key",
+        ),
     ],
 )
 def test_options_that_make_no_producer_are_refused(topic, producer_options, text):

@@ -38,7 +38,13 @@ from tests.support.message_shapes import of_each_shape
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import topics
 from tests.support.scenarios import CASES, rejects
-from tools.fuzz_together import FORMATS as IN_JSON, TARGETS, compare, compare_recorded, recorded_source
+from tools.fuzz_together import (
+    FORMATS as IN_JSON,
+    TARGETS,
+    compare,
+    compare_recorded,
+    recorded_source,
+)
 
 FORMATS = (*IN_JSON, "debezium-avro-confluent")
 RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
@@ -57,26 +63,43 @@ PLANS: list[tuple[TargetMaker, bool, bool]] = [
 SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP_NTZ(3)"
 
 
-@pytest.mark.parametrize(("scenario", "name"), [case for case in CASES if case[1] in FORMATS], ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [case for case in CASES if case[1] in FORMATS],
+    ids=lambda each: getattr(each, "name", each),
+)
 def test_vectors_give_the_same(scenario, name) -> None:
     vector = scenario.vector(name)
     if not vector.primary_key:
         pytest.skip("a table without a primary key has no keyed stage")
     format = get_format(name, **vector.options)
     for target, with_metadata, positions in PLANS:
-        metadata, has_positions = all_metadata(format) if with_metadata else {}, positions and not format.positions
-        source = source_of(format, vector.schema, vector.primary_key, metadata, positions=has_positions)
+        metadata, has_positions = (
+            all_metadata(format) if with_metadata else {},
+            positions and not format.positions,
+        )
+        source = source_of(
+            format, vector.schema, vector.primary_key, metadata, positions=has_positions
+        )
         assert not differences(source, vector.records, target)
 
 
-@pytest.mark.parametrize(("scenario", "name"), [case for case in CASES if case[1] in FORMATS], ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [case for case in CASES if case[1] in FORMATS],
+    ids=lambda each: getattr(each, "name", each),
+)
 def test_vectors_give_the_same_changelog_without_a_key_or_update_before(scenario, name) -> None:
     vector = scenario.vector(name)
     format = get_format(name, **vector.options)
     for drop, ignore_deletes in product((False, True), (False, True)):
-        if vector.primary_key or not (drop or format.changelog_mode == ChangelogMode.upsert() or name == "upsert-kafka"):
+        if vector.primary_key or not (
+            drop or format.changelog_mode == ChangelogMode.upsert() or name == "upsert-kafka"
+        ):
             key = vector.primary_key if drop or format.changelog_mode != ChangelogMode.all() else ()
-            source = source_of(format, vector.schema, key, drop_update_before=drop, ignore_deletes=ignore_deletes)
+            source = source_of(
+                format, vector.schema, key, drop_update_before=drop, ignore_deletes=ignore_deletes
+            )
             assert not differences(source, vector.records, TypedRows)
 
 
@@ -84,7 +107,9 @@ def test_vectors_give_the_same_changelog_without_a_key_or_update_before(scenario
 def test_rejected_messages_give_the_same_errors(identifier: str) -> None:
     # `test_a_damaged_message_among_sound_ones_gives_the_same` has the other targets.
     for _, reject in rejects(identifier):
-        source = source_of(get_format(identifier, **reject.options), reject.schema, reject.primary_key)
+        source = source_of(
+            get_format(identifier, **reject.options), reject.schema, reject.primary_key
+        )
         for target in (Blocks, TypedRows) if reject.primary_key else (TypedRows,):
             assert not differences(source, [(reject.key, reject.value)], target)
 
@@ -118,7 +143,9 @@ def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> N
 
 
 def debezium(op: str, before: object, after: object, table: str = "parts") -> bytes:
-    return json.dumps({"op": op, "before": before, "after": after, "source": {"db": "shop", "table": table}}).encode()
+    return json.dumps(
+        {"op": op, "before": before, "after": after, "source": {"db": "shop", "table": table}}
+    ).encode()
 
 
 PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434"}
@@ -160,7 +187,10 @@ def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, odd: int)
 
 def test_a_damaged_message_after_others_that_lack_columns_gives_the_same() -> None:
     # A field that no row needs is not text. Alone, the message would be read without a look at it.
-    message = '{"data":[{"id":"%d"%s}],"old":[{"name":"%s"}],"type":"UPDATE","table":"parts","sqlType":{"id":4}}'
+    message = (
+        '{"data":[{"id":"%d"%s}],"old":[{"name":"%s"}],"type":"UPDATE","table":"parts",'
+        '"sqlType":{"id":4}}'
+    )
     whole = ',"name":"bolt","price":"1.50","at":"2026-11-21 14:00:02.434"'
     texts = [message % (1, "", "a"), message % (2, "", "a"), message % (3, whole, "\xb1")]
     records = [(None, text.encode("latin-1")) for text in texts]
@@ -176,7 +206,9 @@ def test_a_deleted_row_without_a_part_of_its_key_gives_the_same() -> None:
 
 
 def canal_update(old: dict[str, str], row: dict[str, str]) -> bytes:
-    return json.dumps({"type": "UPDATE", "data": [row], "old": [old], "database": "shop", "table": "parts"}).encode()
+    return json.dumps(
+        {"type": "UPDATE", "data": [row], "old": [old], "database": "shop", "table": "parts"}
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -192,7 +224,11 @@ def canal_update(old: dict[str, str], row: dict[str, str]) -> bytes:
 )
 def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str], keys: int) -> None:
     record = (None, canal_update(old, {"shop": "north", "id": "1", "name": "bolt"}))
-    source = source_of(get_format("canal-json"), "shop STRING NOT NULL, id INT NOT NULL, name STRING", ["shop", "id"])
+    source = source_of(
+        get_format("canal-json"),
+        "shop STRING NOT NULL, id INT NOT NULL, name STRING",
+        ["shop", "id"],
+    )
     assert odd_share(source, [record])[0] == 0
     found = outcome(source, [record], columnar=together).changes
     assert sum(map(len, found.values())) == keys
@@ -200,8 +236,13 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
         assert not differences(replace(source, ignore_deletes=ignore_deletes), [record], target)
 
 
-def kinds_and_keys(source: DecodePlan, records: Sequence[Record]) -> list[tuple[str, object, object]]:
-    """Return the rows of a plan without a stage: kind, shop and id, or the path of an error. Both decoders must agree."""
+def kinds_and_keys(
+    source: DecodePlan, records: Sequence[Record]
+) -> list[tuple[str, object, object]]:
+    """Return the rows of a plan without a stage: kind, shop and id, or an error's path.
+
+    Both decoders must agree.
+    """
     assert not differences(source, records, TypedRows)
     rows: list[tuple[str, object, object]] = []
     for batch in decode_pass(iter([batch_of(records)]), source=source, target=TypedRows):
@@ -239,9 +280,18 @@ REFUSED = [("MISSING_FIELD", None, None)]
 )
 @pytest.mark.parametrize("identifier", ["debezium-json", "ogg-json"])
 def test_upserts_without_a_stage_have_their_key(identifier, op, before, after, expected) -> None:
-    source = source_of(get_format(identifier), "shop STRING, id INT, name STRING", ["shop", "id"], drop_update_before=True)
+    source = source_of(
+        get_format(identifier),
+        "shop STRING, id INT, name STRING",
+        ["shop", "id"],
+        drop_update_before=True,
+    )
     message = {"before": before, "after": after}
-    message |= {"op": op} if identifier == "debezium-json" else {"op_type": {"c": "I"}.get(op, op.upper()), "table": "parts"}
+    message |= (
+        {"op": op}
+        if identifier == "debezium-json"
+        else {"op_type": {"c": "I"}.get(op, op.upper()), "table": "parts"}
+    )
     assert kinds_and_keys(source, [(None, json.dumps(message).encode())]) == expected
 
 
@@ -250,7 +300,11 @@ def test_columns_that_goldengate_marks_as_missing_give_the_same(schema: str) -> 
     row = {"id": 1, "n": 5}
     marked = {"id": 1, "id_isMissing": False, "n": None, "n_isMissing": True}
     images = [(None, marked), (row, marked), (marked, row), (marked, marked), (marked, None)]
-    messages = [{"op_type": op, "before": before, "after": after} for op in "IUD" for before, after in images]
+    messages = [
+        {"op_type": op, "before": before, "after": after}
+        for op in "IUD"
+        for before, after in images
+    ]
     records = [(None, json.dumps(message).encode()) for message in messages]
     source = source_of(get_format("ogg-json"), schema, ["id"])
     for target in (Blocks, TypedRows):
@@ -260,18 +314,31 @@ def test_columns_that_goldengate_marks_as_missing_give_the_same(schema: str) -> 
 
 
 def test_upserts_of_a_format_without_update_before_have_their_key_too() -> None:
-    source = source_of(get_format("debezium-flat-json"), "shop STRING, id INT, name STRING", ["shop", "id"])
-    for value in (b'{"id": 1, "__deleted": "true"}', b'{"shop": null, "id": 1}', b'{"name": "bolt"}'):
+    source = source_of(
+        get_format("debezium-flat-json"), "shop STRING, id INT, name STRING", ["shop", "id"]
+    )
+    for value in (
+        b'{"id": 1, "__deleted": "true"}',
+        b'{"shop": null, "id": 1}',
+        b'{"name": "bolt"}',
+    ):
         assert kinds_and_keys(source, [(b"{}", value)]) == REFUSED
-    assert kinds_and_keys(source, [(b"{}", json.dumps({**ROW_OF_SHOP, "__deleted": "true"}).encode())]) == [("-D", "north", 1)]
+    assert kinds_and_keys(
+        source, [(b"{}", json.dumps({**ROW_OF_SHOP, "__deleted": "true"}).encode())]
+    ) == [("-D", "north", 1)]
 
 
 def test_a_row_before_has_the_key_of_the_row_after_where_it_lacks_it() -> None:
-    source = source_of(get_format("debezium-json"), "shop STRING, id INT, name STRING", ["shop", "id"])
+    source = source_of(
+        get_format("debezium-json"), "shop STRING, id INT, name STRING", ["shop", "id"]
+    )
     record = (None, debezium("u", {"name": "nut"}, ROW_OF_SHOP))
     assert kinds_and_keys(source, [record]) == [("-U", "north", 1), ("+U", "north", 1)]
     # Without a declared key, a missing column is NULL.
-    assert kinds_and_keys(replace(source, unique_key=()), [record]) == [("-U", None, None), ("+U", "north", 1)]
+    assert kinds_and_keys(replace(source, unique_key=()), [record]) == [
+        ("-U", None, None),
+        ("+U", "north", 1),
+    ]
     assert not differences(source, [record])
 
 
@@ -284,11 +351,23 @@ def test_a_row_before_has_the_key_of_the_row_after_where_it_lacks_it() -> None:
         (False, True, ["+U", "-U", "+U"]),
     ],
 )
-def test_ignored_deletes_leave_the_row_of_a_changed_key_without_a_stage(drop, ignore_deletes, expected) -> None:
+def test_ignored_deletes_leave_the_row_of_a_changed_key_without_a_stage(
+    drop, ignore_deletes, expected
+) -> None:
     format = get_format("debezium-json")
-    source = source_of(format, "shop STRING, id INT", ["shop", "id"], drop_update_before=drop, ignore_deletes=ignore_deletes)
+    source = source_of(
+        format,
+        "shop STRING, id INT",
+        ["shop", "id"],
+        drop_update_before=drop,
+        ignore_deletes=ignore_deletes,
+    )
     one, two = {"shop": "north", "id": 1}, {"shop": "north", "id": 2}
-    records = [(None, debezium("u", one, two)), (None, debezium("u", two, two)), (None, debezium("d", two, None))]
+    records = [
+        (None, debezium("u", one, two)),
+        (None, debezium("u", two, two)),
+        (None, debezium("d", two, None)),
+    ]
     assert odd_share(source, records, keyed=False)[0] == 0
     assert [kind for kind, _, _ in kinds_and_keys(source, records)] == expected
 
@@ -313,8 +392,16 @@ TRUNCATE, BAD = debezium("t", None, None), b"{"
         ([OF_TOOLS, OF_TOOLS, ALONE], "shop.tools (t[0]@0) and shop.parts (t[0]@2)"),
     ],
 )
-def test_the_first_record_that_stops_a_query_gives_the_error(values: list[bytes], error: str) -> None:
-    source = source_of(get_format("debezium-json"), "id INT, name STRING", ["id"], mode="FAILFAST", control_events=frozenset())
+def test_the_first_record_that_stops_a_query_gives_the_error(
+    values: list[bytes], error: str
+) -> None:
+    source = source_of(
+        get_format("debezium-json"),
+        "id INT, name STRING",
+        ["id"],
+        mode="FAILFAST",
+        control_events=frozenset(),
+    )
     texts = []
     for columnar in (one_by_one, together):
         with pytest.raises(ChangelogError, match=re.escape(error)) as caught:
@@ -325,27 +412,73 @@ def test_the_first_record_that_stops_a_query_gives_the_error(values: list[bytes]
 
 TOAST = "__debezium_unavailable_value"
 AFTER_A_MOVE = [
-    ("debezium-json", {}, {"op": "u", "before": {"id": 1}, "after": {"id": 2, "note": TOAST, "n": 5}}, "REPLICA IDENTITY FULL"),
-    ("debezium-json", {}, {"op": "c", "before": None, "after": {"id": 2, "note": TOAST, "n": 5}}, "REPLICA IDENTITY FULL"),
-    ("debezium-flat-json", {}, {"__op": "c", "id": 2, "note": TOAST, "n": 5}, "REPLICA IDENTITY FULL"),
-    ("maxwell-json", {"binlog_row_image": "MINIMAL"}, {"type": "update", "data": {"id": 2, "n": 5}, "old": {"id": 1}}, "row_image=FULL"),
-    ("maxwell-json", {}, {"type": "update", "data": {"id": 2}, "old": {"id": 1}, "primary_key_columns": ["id"]}, "row_image=FULL"),
+    (
+        "debezium-json",
+        {},
+        {"op": "u", "before": {"id": 1}, "after": {"id": 2, "note": TOAST, "n": 5}},
+        "REPLICA IDENTITY FULL",
+    ),
+    (
+        "debezium-json",
+        {},
+        {"op": "c", "before": None, "after": {"id": 2, "note": TOAST, "n": 5}},
+        "REPLICA IDENTITY FULL",
+    ),
+    (
+        "debezium-flat-json",
+        {},
+        {"__op": "c", "id": 2, "note": TOAST, "n": 5},
+        "REPLICA IDENTITY FULL",
+    ),
+    (
+        "maxwell-json",
+        {"binlog_row_image": "MINIMAL"},
+        {"type": "update", "data": {"id": 2, "n": 5}, "old": {"id": 1}},
+        "row_image=FULL",
+    ),
+    (
+        "maxwell-json",
+        {},
+        {"type": "update", "data": {"id": 2}, "old": {"id": 1}, "primary_key_columns": ["id"]},
+        "row_image=FULL",
+    ),
     (
         "canal-json",
         {"binlog_row_image": "MINIMAL"},
         {"type": "UPDATE", "data": [{"id": 2, "n": 5}], "old": [{"id": 1}], "pkNames": ["id"]},
         "row_image=FULL",
     ),
-    ("canal-json", {}, {"type": "UPDATE", "data": [{"id": 2}], "old": [{"id": 1}], "pkNames": ["id"]}, "row_image=FULL"),
-    ("ogg-json", {}, {"op_type": "U", "before": {"id": 1}, "after": {"id": 2, "n": 5}}, "NOCOMPRESSUPDATES"),
+    (
+        "canal-json",
+        {},
+        {"type": "UPDATE", "data": [{"id": 2}], "old": [{"id": 1}], "pkNames": ["id"]},
+        "row_image=FULL",
+    ),
+    (
+        "ogg-json",
+        {},
+        {"op_type": "U", "before": {"id": 1}, "after": {"id": 2, "n": 5}},
+        "NOCOMPRESSUPDATES",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("identifier", "options", "message", "setting"), AFTER_A_MOVE)
-def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(identifier, options, message, setting) -> None:
-    source = source_of(get_format(identifier, **options), "id INT, note STRING, n INT", ["id"], mode="FAILFAST", control_events=frozenset())
+def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(
+    identifier, options, message, setting
+) -> None:
+    source = source_of(
+        get_format(identifier, **options),
+        "id INT, note STRING, n INT",
+        ["id"],
+        mode="FAILFAST",
+        control_events=frozenset(),
+    )
     records = [(b'{"id": 2}', json.dumps(message).encode())]
-    with pytest.raises(PartialImageError, match=rf"the primary key changed, and the producer left out note.*{setting}.* t\[0\]@0"):
+    with pytest.raises(
+        PartialImageError,
+        match=rf"the primary key changed, and the producer left out note.*{setting}.* t\[0\]@0",
+    ):
         outcome(source, records, columnar=together)
     dropping = replace(source, mode="DROPMALFORMED")
     found = outcome(dropping, records, columnar=together)
@@ -365,8 +498,13 @@ def test_an_update_that_keeps_its_key_may_lack_columns() -> None:
 
 
 def test_keys_that_two_updates_exchange_give_the_same() -> None:
-    records = [(None, debezium("u", {**PART, "id": old}, {**PART, "id": new})) for old, new in ((1, 3), (2, 1), (3, 2))]
-    source = source_of(get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1)
+    records = [
+        (None, debezium("u", {**PART, "id": old}, {**PART, "id": new}))
+        for old, new in ((1, 3), (2, 1), (3, 2))
+    ]
+    source = source_of(
+        get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1
+    )
     assert odd_share(source, records)[0] == 0
     for target in TARGETS:
         assert not differences(source, records, target)
@@ -374,12 +512,19 @@ def test_keys_that_two_updates_exchange_give_the_same() -> None:
     assert ["'deleted': True" in change for change in changes] == [True, False] * 3
 
 
-def lacking(identifier: str, kind: str, row: dict[str, object], old: object = None, key: object = ("id",)) -> bytes:
+def lacking(
+    identifier: str, kind: str, row: dict[str, object], old: object = None, key: object = ("id",)
+) -> bytes:
     """Return a message of the table with SCHEMA whose row lacks columns."""
     if identifier == "maxwell-json":
         message = {"type": kind, "data": row, "old": old, "primary_key_columns": key}
     else:
-        message = {"type": kind.upper(), "data": [row], "old": None if old is None else [old], "pkNames": key}
+        message = {
+            "type": kind.upper(),
+            "data": [row],
+            "old": None if old is None else [old],
+            "pkNames": key,
+        }
     return json.dumps({"database": "shop", "table": "parts", **message}).encode()
 
 
@@ -396,7 +541,13 @@ LACKING: list[tuple[str, Any, Any, Any, int]] = [
     ("update", BEFORE_IT_WAS_ADDED, {"price": "1.00"}, None, 0),
     ("update", BEFORE_IT_WAS_ADDED, {"price": "1.00"}, "id", 0),
     ("update", BEFORE_IT_WAS_ADDED, {"name": "nut"}, [{"id": 1}], 0),
-    ("update", BEFORE_IT_WAS_ADDED, {"name": "nut"}, ["id", "name"], 1),  # only the key: unchanged columns are missing
+    (
+        "update",
+        BEFORE_IT_WAS_ADDED,
+        {"name": "nut"},
+        ["id", "name"],
+        1,
+    ),  # only the key: unchanged columns are missing
     ("update", BEFORE_IT_WAS_ADDED, {"size": 3}, ["id"], 1),
     ("update", BEFORE_IT_WAS_ADDED, {}, ["id"], 1),
     ("update", BEFORE_IT_WAS_ADDED, None, ["id"], 1),
@@ -406,28 +557,45 @@ LACKING: list[tuple[str, Any, Any, Any, int]] = [
     ("delete", {"id": 1}, None, ["id"], 1),
     ("delete", {}, None, ["id"], 1),
 ]
-"""The operation, the row, the row before it, the key's columns, and 1 if the message is decoded one by one."""
+"""The operation, the row, the row before it, the key's columns, and 1 if the message is decoded one
+by one."""
 
 
 @pytest.mark.parametrize("row_image", [None, "FULL", "MINIMAL"])
 @pytest.mark.parametrize("identifier", ["canal-json", "maxwell-json"])
-def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(identifier: str, row_image: str | None) -> None:
-    source = source_of(get_format(identifier, binlog_row_image=row_image), SCHEMA, ["id"], control_events=frozenset())
+def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(
+    identifier: str, row_image: str | None
+) -> None:
+    source = source_of(
+        get_format(identifier, binlog_row_image=row_image),
+        SCHEMA,
+        ["id"],
+        control_events=frozenset(),
+    )
     whole = (None, lacking(identifier, "insert", {**PART, "id": 7}))
     cases = [((None, lacking(identifier, *case[:-1])), case[-1]) for case in LACKING]
     records = [each for record, _ in cases for each in (record, whole)]
     if row_image is None:
-        assert odd_places(source, records) == [2 * place for place, (_, odd) in enumerate(cases) if odd]
+        assert odd_places(source, records) == [
+            2 * place for place, (_, odd) in enumerate(cases) if odd
+        ]
         for record, odd in cases:
             assert odd_share(source, [record, whole])[0] == odd
             assert not differences(source, [record, whole])
     assert not differences(source, records)
-    for arguments in ({"drop_update_before": False}, {"drop_update_before": True}, {"unique_key": ()}):
+    for arguments in (
+        {"drop_update_before": False},
+        {"drop_update_before": True},
+        {"unique_key": ()},
+    ):
         assert not differences(replace(source, **arguments), records, TypedRows)
 
 
 def test_a_message_with_a_row_that_lacks_unchanged_columns_is_decoded_alone() -> None:
-    rows, olds = [{**PART, "id": 2}, BEFORE_IT_WAS_ADDED, {"id": 1}], [{"name": "nut"}, {"name": "nut"}, {"id": 3}]
+    rows, olds = (
+        [{**PART, "id": 2}, BEFORE_IT_WAS_ADDED, {"id": 1}],
+        [{"name": "nut"}, {"name": "nut"}, {"id": 3}],
+    )
     source = source_of(get_format("canal-json"), SCHEMA, ["id"])
     for size, odd in ((1, 0), (2, 0), (3, 1)):
         message = {"type": "UPDATE", "data": rows[:size], "old": olds[:size], "pkNames": ["id"]}
@@ -437,9 +605,16 @@ def test_a_message_with_a_row_that_lacks_unchanged_columns_is_decoded_alone() ->
 
 
 @pytest.mark.parametrize("name", [b"sql\xec", b"\\ud800", b"\\uD800"])
-def test_a_message_of_another_table_with_a_damaged_name_of_a_field_is_decoded_alone(name: bytes) -> None:
+def test_a_message_of_another_table_with_a_damaged_name_of_a_field_is_decoded_alone(
+    name: bytes,
+) -> None:
     # Alone, its table is unknown, because the names of its fields cannot be read.
-    source = source_of(get_format("canal-json", table_include="parts"), "id INT", ["id"], control_events=frozenset())
+    source = source_of(
+        get_format("canal-json", table_include="parts"),
+        "id INT",
+        ["id"],
+        control_events=frozenset(),
+    )
     records = [(None, b'{"type":"QUERY","isDdl":false,"table":"tools","data":1,"' + name + b'":1}')]
     assert odd_share(source, records)[0] == 1
     assert not differences(source, records)
@@ -448,27 +623,67 @@ def test_a_message_of_another_table_with_a_damaged_name_of_a_field_is_decoded_al
 def test_messages_of_other_tables_that_lack_columns_are_counted() -> None:
     format = get_format("maxwell-json", table_include="parts")
     source = source_of(format, SCHEMA, ["id"], control_events=frozenset())
-    other = lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"}).replace(b'"parts"', b'"tools"')
-    records = [(None, other), (None, lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"}))]
+    other = lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"}).replace(
+        b'"parts"', b'"tools"'
+    )
+    records = [
+        (None, other),
+        (None, lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"})),
+    ]
     assert odd_share(source, records)[0] == 0
     assert not differences(source, records)
-    assert sum(counts["OTHER_TABLE"] for counts in outcome(source, records, columnar=together).counts if isinstance(counts, dict)) == 1
+    assert (
+        sum(
+            counts["OTHER_TABLE"]
+            for counts in outcome(source, records, columnar=together).counts
+            if isinstance(counts, dict)
+        )
+        == 1
+    )
 
 
 def test_statements_without_rows_are_counted_together() -> None:
-    statement = b'{"type":"QUERY","isDdl":false,"database":"","table":"","data":null,"old":null,"sql":"insert"}'
-    records = [(None, canal_update({"name": "nut"}, {"id": "1", "name": "bolt"})), (None, statement)]
+    statement = (
+        b'{"type":"QUERY","isDdl":false,"database":"","table":"","data":null,"old":null,'
+        b'"sql":"insert"}'
+    )
+    records = [
+        (None, canal_update({"name": "nut"}, {"id": "1", "name": "bolt"})),
+        (None, statement),
+    ]
     for options, reason in (({}, "MESSAGE"), ({"table_include": "parts"}, "OTHER_TABLE")):
-        source = source_of(get_format("canal-json", **options), "id INT, name STRING", ["id"], control_events=frozenset())
+        source = source_of(
+            get_format("canal-json", **options),
+            "id INT, name STRING",
+            ["id"],
+            control_events=frozenset(),
+        )
         assert odd_share(source, records)[0] == 0
         assert not differences(source, records)
-        assert sum(counts[reason] for counts in outcome(source, records, columnar=together).counts if isinstance(counts, dict)) == 1
+        assert (
+            sum(
+                counts[reason]
+                for counts in outcome(source, records, columnar=together).counts
+                if isinstance(counts, dict)
+            )
+            == 1
+        )
         assert not differences(replace(source, control_events=frozenset(Ignored)), records)
 
 
 def test_a_record_without_rows_among_upserts_without_a_stage_is_counted() -> None:
-    source = source_of(get_format("debezium-json"), "id INT", ["id"], control_events=frozenset(), drop_update_before=True)
-    records = [(None, debezium("c", None, {"id": 1})), (None, debezium("m", None, None)), (None, None)]
+    source = source_of(
+        get_format("debezium-json"),
+        "id INT",
+        ["id"],
+        control_events=frozenset(),
+        drop_update_before=True,
+    )
+    records = [
+        (None, debezium("c", None, {"id": 1})),
+        (None, debezium("m", None, None)),
+        (None, None),
+    ]
     assert not differences(source, records, TypedRows)
     rows = outcome(source, records, columnar=one_by_one, target=TypedRows).changes[0]
     assert "'row_kind': '+I'" in rows[0]
@@ -477,20 +692,34 @@ def test_a_record_without_rows_among_upserts_without_a_stage_is_counted() -> Non
 
 
 def test_an_update_before_that_is_dropped_is_still_converted() -> None:
-    source = source_of(get_format("changelog-json"), "id INT, price DECIMAL(6,2)", ["id"], drop_update_before=True)
-    records = [(None, b'{"op":"-U","data":{"id":1,"price":1e400}}'), (None, b'{"op":"-U","data":{"id":1,"price":1}}')]
+    source = source_of(
+        get_format("changelog-json"), "id INT, price DECIMAL(6,2)", ["id"], drop_update_before=True
+    )
+    records = [
+        (None, b'{"op":"-U","data":{"id":1,"price":1e400}}'),
+        (None, b'{"op":"-U","data":{"id":1,"price":1}}'),
+    ]
     assert not differences(source, records, TypedRows)
-    assert "out of its range" in outcome(source, records, columnar=together, target=TypedRows).changes[0][0]
+    assert (
+        "out of its range"
+        in outcome(source, records, columnar=together, target=TypedRows).changes[0][0]
+    )
 
 
 def test_damage_in_metadata_that_no_column_needs_gives_the_same() -> None:
-    message = b'{"op":"c","after":{"id":1},"source":{"db":"shop","table":"parts","snapshot":"\xa3"}}'
+    message = (
+        b'{"op":"c","after":{"id":1},"source":{"db":"shop","table":"parts","snapshot":"\xa3"}}'
+    )
     for metadata in ({"table": "source.table"}, {"all": "source.properties"}):
-        assert not differences(source_of(get_format("debezium-json"), "id INT", ["id"], metadata), [(None, message)])
+        assert not differences(
+            source_of(get_format("debezium-json"), "id INT", ["id"], metadata), [(None, message)]
+        )
 
 
 def test_the_name_of_a_table_that_is_not_text_gives_the_same() -> None:
-    message = json.dumps({"op": "c", "after": {"id": 1}, "source": {"db": ["shop"], "table": 7}}).encode()
+    message = json.dumps(
+        {"op": "c", "after": {"id": 1}, "source": {"db": ["shop"], "table": 7}}
+    ).encode()
     format = get_format("debezium-json")
     for metadata in ({}, {"all": "source.properties"}):
         source = source_of(format, "id INT", ["id"], metadata)
@@ -501,11 +730,15 @@ def test_the_name_of_a_table_that_is_not_text_gives_the_same() -> None:
 def test_a_table_whose_name_cannot_be_read_gives_the_same() -> None:
     message = b'{"op":"c","after":{"id":1},"source":{"db":"\\ud800","table":"parts"}}'
     for metadata in ({}, {"all": "source.properties"}):
-        assert not differences(source_of(get_format("debezium-json"), "id INT", ["id"], metadata), [(None, message)])
+        assert not differences(
+            source_of(get_format("debezium-json"), "id INT", ["id"], metadata), [(None, message)]
+        )
 
 
 def test_tombstones_that_become_rows_are_decoded_alone() -> None:
-    source = source_of(get_format("debezium-json"), "id INT", ["id"], control_events=frozenset({Ignored.TOMBSTONE}))
+    source = source_of(
+        get_format("debezium-json"), "id INT", ["id"], control_events=frozenset({Ignored.TOMBSTONE})
+    )
     records = [(None, debezium("c", None, {"id": 1})), (None, None)]
     assert odd_share(source, records) == (1, 1)
     assert not differences(source, records)
@@ -515,10 +748,14 @@ def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
     # The second and the fourth change are those of messages in doubt; all are of one key.
     texts = ["1.50", "1.5e0", "2.50", "3.5e0", "4.50"]
     records = [(None, debezium("u", None, {**PART, "price": text})) for text in texts]
-    source = source_of(get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1)
+    source = source_of(
+        get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1
+    )
     records.insert(2, (None, debezium("u", {**PART, "id": 9}, {**PART, "price": "9.00"})))
     (changes,) = outcome(source, records, columnar=together).changes.values()
-    found = [change.split("'c2': Decimal('")[1][:4] for change in changes if "'c2': Decimal" in change]
+    found = [
+        change.split("'c2': Decimal('")[1][:4] for change in changes if "'c2': Decimal" in change
+    ]
     assert found == ["1.50", "1.50", "9.00", "2.50", "3.50", "4.50"]
     assert not differences(source, records)
 
@@ -526,14 +763,39 @@ def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
 @pytest.mark.parametrize("identifier", ["canal-json", "debezium-json", "maxwell-json"])
 def test_messages_of_other_tables_are_counted_together(identifier: str) -> None:
     rows = {
-        "debezium-json": lambda table: {"op": "c", "after": {"id": 1, "x": table}, "source": {"db": "shop", "table": table}},
-        "canal-json": lambda table: {"type": "INSERT", "data": [{"id": "1", table: "1"}], "database": "shop", "table": table},
-        "maxwell-json": lambda table: {"type": "insert", "data": {"id": 1, table: 1}, "database": "shop", "table": table},
+        "debezium-json": lambda table: {
+            "op": "c",
+            "after": {"id": 1, "x": table},
+            "source": {"db": "shop", "table": table},
+        },
+        "canal-json": lambda table: {
+            "type": "INSERT",
+            "data": [{"id": "1", table: "1"}],
+            "database": "shop",
+            "table": table,
+        },
+        "maxwell-json": lambda table: {
+            "type": "insert",
+            "data": {"id": 1, table: 1},
+            "database": "shop",
+            "table": table,
+        },
     }
     tables = ["parts", "tools", "tools", "parts"]
     records = [(None, json.dumps(rows[identifier](table)).encode()) for table in tables]
-    source = source_of(get_format(identifier, table_include="parts"), "id INT, parts INT", ["id"], control_events=frozenset())
-    assert odd_share(source, [record for record, table in zip(records, tables, strict=True) if table == "tools"])[0] == 0
+    source = source_of(
+        get_format(identifier, table_include="parts"),
+        "id INT, parts INT",
+        ["id"],
+        control_events=frozenset(),
+    )
+    assert (
+        odd_share(
+            source,
+            [record for record, table in zip(records, tables, strict=True) if table == "tools"],
+        )[0]
+        == 0
+    )
     assert not differences(source, records)
     found = outcome(source, records, columnar=together)
     assert sum(counts["OTHER_TABLE"] for counts in found.counts if isinstance(counts, dict)) == 2
@@ -556,7 +818,11 @@ def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
 
 
 def test_a_kafka_key_without_its_columns_gives_the_same() -> None:
-    source = source_of(get_format("upsert-kafka", key_format="json", value_format="json"), "id INT, name STRING", ["id"])
+    source = source_of(
+        get_format("upsert-kafka", key_format="json", value_format="json"),
+        "id INT, name STRING",
+        ["id"],
+    )
     for key in (b'{"id\xe9": 1}', b'{"x": 1}', b'{"id": null}', b"{}"):
         assert not differences(source, [(key, b'{"id": 1, "name": "bolt"}')])
 
@@ -566,7 +832,10 @@ Cases = Sequence[tuple[KeyValue, int]]
 
 
 def same_in_every_plan(source: DecodePlan, cases: Cases) -> None:
-    """Check that both decoders agree in the plans with and without a stage, and which records are decoded one by one in each."""
+    """Check that both decoders agree in the plans with and without a stage.
+
+    It also checks which records are decoded one by one in each plan.
+    """
     sound = [case for case in cases if not case[1]]
     for part in (sound, cases):  # records without any in doubt are read in another way
         records = [record for record, _ in (*part, *part)]
@@ -606,7 +875,13 @@ FLAT_ROWS: Cases = [
 
 def test_flat_rows_and_their_deletes_are_decoded_together_in_every_plan() -> None:
     format = get_format("debezium-flat-json", decimal_handling_mode="string")
-    source = source_of(format, "id INT, name STRING, size DECIMAL(6,2)", ["id"], control_events=frozenset(), on_truncate="ignore")
+    source = source_of(
+        format,
+        "id INT, name STRING, size DECIMAL(6,2)",
+        ["id"],
+        control_events=frozenset(),
+        on_truncate="ignore",
+    )
     same_in_every_plan(source, FLAT_ROWS)
     # In a state, only the key of a deleted row is converted.
     rows = [(b'{"id":1,"size":"3.555"}', None)]
@@ -615,15 +890,35 @@ def test_flat_rows_and_their_deletes_are_decoded_together_in_every_plan() -> Non
 
 
 def test_flat_rows_of_a_table_without_other_columns_than_its_key_give_the_same() -> None:
-    source = source_of(get_format("debezium-flat-json"), "shop STRING, id INT", ["id", "shop"], control_events=frozenset())
-    same_in_every_plan(source, [((b'{"id":1,"shop":"north"}', None), 0), ((b'{"id":1}', None), 1), ((b"1", None), 1)])
+    source = source_of(
+        get_format("debezium-flat-json"),
+        "shop STRING, id INT",
+        ["id", "shop"],
+        control_events=frozenset(),
+    )
+    same_in_every_plan(
+        source,
+        [((b'{"id":1,"shop":"north"}', None), 0), ((b'{"id":1}', None), 1), ((b"1", None), 1)],
+    )
     rows = [(None, b'{"id":1,"shop":"north"}'), (None, b'{"id":1,"shop":"north","__deleted":true}')]
     same_in_every_plan(source, [(row, 0) for row in rows])
 
 
 def test_flat_rows_without_a_key_give_the_same() -> None:
-    source = source_of(get_format("debezium-flat-json", keyless=True), "id INT, name STRING", [], control_events=frozenset())
-    values = [b'{"id":1,"__op":"c"}', b'{"id":1,"__op":"u"}', b'{"id":1,"__op":"d"}', b'{"id":1,"__deleted":"true"}', b"null", None]
+    source = source_of(
+        get_format("debezium-flat-json", keyless=True),
+        "id INT, name STRING",
+        [],
+        control_events=frozenset(),
+    )
+    values = [
+        b'{"id":1,"__op":"c"}',
+        b'{"id":1,"__op":"u"}',
+        b'{"id":1,"__op":"d"}',
+        b'{"id":1,"__deleted":"true"}',
+        b"null",
+        None,
+    ]
     for key in (None, b'{"id":1}'):
         assert not differences(source, [(key, value) for value in values], TypedRows)
     inserts = [(None, values[0]), (None, values[2])]
@@ -648,7 +943,12 @@ UPSERTS: Cases = [
 @pytest.mark.parametrize("include", ["ALL", "EXCEPT_KEY"])
 def test_upserts_are_decoded_together_in_every_plan(include: str) -> None:
     format = get_format("upsert-kafka", value_fields_include=include)
-    same_in_every_plan(source_of(format, "id INT, name STRING, size DECIMAL(6,2)", ["id"], control_events=frozenset()), UPSERTS)
+    same_in_every_plan(
+        source_of(
+            format, "id INT, name STRING, size DECIMAL(6,2)", ["id"], control_events=frozenset()
+        ),
+        UPSERTS,
+    )
 
 
 LINES: list[tuple[bytes | None, int]] = [
@@ -670,10 +970,16 @@ LINES: list[tuple[bytes | None, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("key_format", "key"), [("csv", b"1"), ("json", b'{"id":1}'), ("raw", b"\0\0\0\1")])
-def test_lines_of_csv_with_keys_of_any_format_are_decoded_together(key_format: str, key: bytes) -> None:
+@pytest.mark.parametrize(
+    ("key_format", "key"), [("csv", b"1"), ("json", b'{"id":1}'), ("raw", b"\0\0\0\1")]
+)
+def test_lines_of_csv_with_keys_of_any_format_are_decoded_together(
+    key_format: str, key: bytes
+) -> None:
     schema = "id INT, name STRING, size DECIMAL(6,2), tags ARRAY<STRING>"
-    format = get_format("upsert-kafka", key_format=key_format, value_format="csv", csv_null_literal="NONE")
+    format = get_format(
+        "upsert-kafka", key_format=key_format, value_format="csv", csv_null_literal="NONE"
+    )
     source = source_of(format, schema, ["id"], control_events=frozenset())
     same_in_every_plan(source, [((key, value), odd) for value, odd in LINES])
     others = [(other, value) for other in (b"", b"\0", b"one", None) for value, _ in LINES]
@@ -693,31 +999,55 @@ CELLS = (
         {},
         {"csv_null_literal": ""},
         {"csv_escape_character": "\\", "csv_null_literal": "null"},
-        {"csv_quote_character": "", "csv_field_delimiter": "\t", "csv_array_element_delimiter": "|"},
+        {
+            "csv_quote_character": "",
+            "csv_field_delimiter": "\t",
+            "csv_array_element_delimiter": "|",
+        },
     ],
 )
 def test_damaged_lines_of_csv_give_the_same(options: dict[str, str]) -> None:
     draw, delimiter = random.Random(3), options.get("csv_field_delimiter", ",")
     format = get_format("upsert-kafka", key_format="csv", value_format="csv", **options)
-    schema = "id INT, s STRING, d DECIMAL(6,2), b BOOLEAN, f DOUBLE, day DATE, at TIMESTAMP_NTZ(3), n BIGINT, raw BINARY, tags ARRAY<INT>"
+    schema = (
+        "id INT, s STRING, d DECIMAL(6,2), b BOOLEAN, f DOUBLE, day DATE, at TIMESTAMP_NTZ(3), n "
+        "BIGINT, raw BINARY, tags ARRAY<INT>"
+    )
     for _ in range(examples(60)):
-        rows = [[draw.choice(each.split(" ")) for each in CELLS] for _ in range(draw.choice((1, 5, 40)))]
+        rows = [
+            [draw.choice(each.split(" ")) for each in CELLS] for _ in range(draw.choice((1, 5, 40)))
+        ]
         lines = [delimiter.join(row).encode() for row in rows]
         lines = [damaged(line, draw) if draw.random() < 0.2 else line for line in lines]
-        records = [(draw.choice((b"1", b"2", b"", None)), draw.choice((line, line, line, None))) for line in lines]
+        records = [
+            (draw.choice((b"1", b"2", b"", None)), draw.choice((line, line, line, None)))
+            for line in lines
+        ]
         source = source_of(format, schema, ["id"], control_events=frozenset())
         for target in (Blocks, TypedRows):
             assert not differences(source, records, target)
 
 
-@pytest.mark.parametrize(("sql_type", "value"), [("STRING", b"bolt"), ("BIGINT", b"\0" * 7 + b"\7"), ("DOUBLE", b"\x40\x04" + b"\0" * 6),
-                                                ("BINARY", b"\xff"), ("BOOLEAN", b"\1")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sql_type", "value"),
+    [
+        ("STRING", b"bolt"),
+        ("BIGINT", b"\0" * 7 + b"\7"),
+        ("DOUBLE", b"\x40\x04" + b"\0" * 6),
+        ("BINARY", b"\xff"),
+        ("BOOLEAN", b"\1"),
+    ],
+)
 def test_raw_values_with_raw_keys_are_decoded_together(sql_type: str, value: bytes) -> None:
-    format = get_format("upsert-kafka", key_format="raw", value_format="raw", value_fields_include="EXCEPT_KEY")
+    format = get_format(
+        "upsert-kafka", key_format="raw", value_format="raw", value_fields_include="EXCEPT_KEY"
+    )
     source = source_of(format, f"id STRING, value {sql_type}", ["id"], control_events=frozenset())
     same_in_every_plan(source, [((b"one", value), 0), ((b"two", None), 0)])
     for other in (b"", b"\xff\xff", b"null"):
-        assert not differences(source, [(b"one", other), (b"\xff", value), (b"", value), (None, value)])
+        assert not differences(
+            source, [(b"one", other), (b"\xff", value), (b"", value), (None, value)]
+        )
 
 
 def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> None:
@@ -729,7 +1059,14 @@ def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> No
     format = Reversed()
     source = source_of(format, "id INT", ["id"])
     assert ColumnarDecoder.of(source) is None
-    assert len(outcome(source, [(None, debezium("c", None, {"id": 1})[::-1])], columnar=together).changes) == 1
+    assert (
+        len(
+            outcome(
+                source, [(None, debezium("c", None, {"id": 1})[::-1])], columnar=together
+            ).changes
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("name", ['k"', "a\\b", "tab\t"])
@@ -738,12 +1075,18 @@ def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: st
     format, columns = get_format(identifier), f"`{name}` INT NOT NULL, v STRING"
     if identifier in ("dms-json", "op-json"):
         row = {name: 1, "v": "a"}
-        messages = [{"data": row, "metadata": {"operation": operation}} for operation in ("insert", "delete")]
+        messages = [
+            {"data": row, "metadata": {"operation": operation}}
+            for operation in ("insert", "delete")
+        ]
         messages = [{"op": op, **row} for op in "ID"] if identifier == "op-json" else messages
         records = [(None, json.dumps(message).encode()) for message in messages]
     else:
         encoder = format.encoder(columns, unique_key=[name])
-        records = [encoder.encode(RowKind.INSERT, (1, "a")), encoder.encode(RowKind.DELETE, (1, "a"))]
+        records = [
+            encoder.encode(RowKind.INSERT, (1, "a")),
+            encoder.encode(RowKind.DELETE, (1, "a")),
+        ]
     source = source_of(format, columns, [name])
     for target in TARGETS:
         assert not differences(source, records, target)

@@ -1,4 +1,7 @@
-"""Avro messages that are decoded together give the rows and the errors that each gives alone: types, schema ids, headers, the registry."""
+"""Avro messages decoded together give the rows and errors that each gives alone.
+
+The tests cover types, schema ids, headers and the registry.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,14 @@ from cdc_formats.decoding.connect_schema import EPOCH_UNITS
 from cdc_formats.errors import SchemaRegistryError
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.targets import Blocks, TypedRows
-from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of, together
+from tests.support.both_decoders import (
+    all_metadata,
+    differences,
+    odd_share,
+    outcome,
+    source_of,
+    together,
+)
 from tests.support.examples import examples
 
 NAME, URL = "debezium-avro-confluent", "mock://columnar"
@@ -28,7 +38,12 @@ SILENT: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"
 
 
 def record(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": field, "type": avro} for field, avro in fields.items()], **more}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": field, "type": avro} for field, avro in fields.items()],
+        **more,
+    }
 
 
 def envelope(columns: dict[str, Any], connector: str = "postgresql") -> dict[str, Any]:
@@ -42,11 +57,15 @@ def envelope(columns: dict[str, Any], connector: str = "postgresql") -> dict[str
     }
     images = {"before": ["null", record("Value", columns)], "after": ["null", "Value"]}
     source = record("Source", types, namespace=f"io.debezium.connector.{connector}")
-    return record("Envelope", {**images, "source": source, "op": "string", "ts_ms": ["null", "long"]})
+    return record(
+        "Envelope", {**images, "source": source, "op": "string", "ts_ms": ["null", "long"]}
+    )
 
 
 def registered(schema: Any) -> Any:
-    return Registry(url=URL).client.confluent.register_schema_full_response("columnar", Schema(json.dumps(schema), "AVRO"))
+    return Registry(url=URL).client.confluent.register_schema_full_response(
+        "columnar", Schema(json.dumps(schema), "AVRO")
+    )
 
 
 def number_of(schema: Any) -> int:
@@ -56,10 +75,28 @@ def number_of(schema: Any) -> int:
 def writer(schema: Any) -> Any:
     """Return the function from an operation and its images to a message."""
     number, write = number_of(schema), avro_bytes(schema)
-    source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "parts", "ts_ms": 1_700_000_000_000, "lsn": 77}
+    source = {
+        "connector": "postgresql",
+        "db": "shop",
+        "schema": "public",
+        "table": "parts",
+        "ts_ms": 1_700_000_000_000,
+        "lsn": 77,
+    }
 
     def message(op: str, before: Any, after: Any, **more: Any) -> bytes:
-        return framed(number, write({"before": before, "after": after, "source": {**source, **more}, "op": op, "ts_ms": 1_700_000_000_123}))
+        return framed(
+            number,
+            write(
+                {
+                    "before": before,
+                    "after": after,
+                    "source": {**source, **more},
+                    "op": op,
+                    "ts_ms": 1_700_000_000_123,
+                }
+            ),
+        )
 
     return message
 
@@ -71,13 +108,17 @@ def image(key: int, name: str | None = "bolt") -> dict[str, Any]:
 PARTS = envelope({"id": "int", "name": ["null", "string"]})
 WIDE = envelope({"name": ["string", "null"], "gone": "bytes", "id": "long"})
 NARROW = envelope({"id": "long"})
-LISTS = envelope({"id": "long", "name": ["null", "string"], "tags": {"type": "array", "items": "string"}})
+LISTS = envelope(
+    {"id": "long", "name": ["null", "string"], "tags": {"type": "array", "items": "string"}}
+)
 SCHEMA = "id INT NOT NULL, name STRING"
 
 
 def avro_source(schema: str = SCHEMA, metadata: Any = None, **arguments: Any) -> Any:
     options = arguments.pop("options", {})
-    return source_of(get_format(NAME, url=URL, **options), schema, ["id"], metadata, **{**SILENT, **arguments})
+    return source_of(
+        get_format(NAME, url=URL, **options), schema, ["id"], metadata, **{**SILENT, **arguments}
+    )
 
 
 def test_messages_of_several_schemas_are_decoded_together() -> None:
@@ -85,11 +126,17 @@ def test_messages_of_several_schemas_are_decoded_together() -> None:
     records: list[Any] = []
     for key in range(40):
         records.append((None, parts("c", None, image(key))))
-        records.append((None, wide("u", {**image(key), "gone": b""}, {**image(key, None), "gone": b"x"})))
+        records.append(
+            (None, wide("u", {**image(key), "gone": b""}, {**image(key, None), "gone": b"x"}))
+        )
         records.append((None, narrow("u", {"id": key}, {"id": key + 1})))
         records.append((None, parts("d", image(key), None)))
     sound = len(records)
-    for metadata in (None, all_metadata(get_format(NAME, url=URL)), {"table": "source.table", "at": "source.timestamp"}):
+    for metadata in (
+        None,
+        all_metadata(get_format(NAME, url=URL)),
+        {"table": "source.table", "at": "source.timestamp"},
+    ):
         for positions in (False, True):
             source = avro_source(metadata=metadata, positions=positions)
             assert odd_share(source, records)[0] == 0
@@ -108,7 +155,10 @@ def test_messages_of_several_schemas_are_decoded_together() -> None:
 def test_a_message_without_a_frame_or_with_its_schema_in_a_header_is_decoded_alone() -> None:
     parts, number = writer(PARTS), number_of(PARTS)
     guid = registered(PARTS).guid
-    records: list[Any] = [(None, parts("c", None, image(key)), [("trace", b"1"), ("empty", None)]) for key in range(30)]
+    records: list[Any] = [
+        (None, parts("c", None, image(key)), [("trace", b"1"), ("empty", None)])
+        for key in range(30)
+    ]
     bare = parts("c", None, image(31))[5:]
     odd = [
         (None, bare, [("trace", b"1"), ("__value_schema_id", b"\1" + UUID(guid).bytes)]),
@@ -124,7 +174,9 @@ def test_a_message_without_a_frame_or_with_its_schema_in_a_header_is_decoded_alo
         records.insert(3 * place, other)
     assert odd_share(avro_source(), records)[0] == len(odd)
     assert not differences(avro_source(), records)
-    with_keys = [(framed(number, b"x"), value, [("__key_schema_id", b"x")]) for _, value, *_ in records[30:]]
+    with_keys = [
+        (framed(number, b"x"), value, [("__key_schema_id", b"x")]) for _, value, *_ in records[30:]
+    ]
     assert odd_share(avro_source(), with_keys)[0] == 0
     assert not differences(avro_source(), with_keys)
 
@@ -132,9 +184,16 @@ def test_a_message_without_a_frame_or_with_its_schema_in_a_header_is_decoded_alo
 def test_messages_of_other_tables_are_counted() -> None:
     parts = writer(PARTS)
     tables = ["parts", "tools", None, "parts"] * 10
-    records = [(None, parts("c", None, image(key), table=table)) for key, table in enumerate(tables)]
+    records = [
+        (None, parts("c", None, image(key), table=table)) for key, table in enumerate(tables)
+    ]
     source = avro_source(options={"table_include": "parts"})
-    assert odd_share(source, [record for record, table in zip(records, tables, strict=True) if table])[0] == 0
+    assert (
+        odd_share(source, [record for record, table in zip(records, tables, strict=True) if table])[
+            0
+        ]
+        == 0
+    )
     assert not differences(source, records)
 
 
@@ -155,10 +214,29 @@ def test_without_polars_each_message_is_decoded_alone(monkeypatch) -> None:
 
 
 NUMBERS = [0, 1, -1, 7, 1000, 2**31 - 1, -(2**31)]
-LONGS = [*NUMBERS, 1_700_000_000_123, 1_700_000_000_123_456, 1_700_000_000_123_456_789, 2**63 - 1, -(2**63)]
+LONGS = [
+    *NUMBERS,
+    1_700_000_000_123,
+    1_700_000_000_123_456,
+    1_700_000_000_123_456_789,
+    2**63 - 1,
+    -(2**63),
+]
 FLOATS = [0.0, -0.0, 1.5, -3.25, float("inf"), float("nan")]
 BYTES = [b"", b"\0", b"\xff", b"abc", b"\x7f" * 9, TOAST.encode()]
-TEXTS = ["", "1", "-2.50", "true", "2026-11-21", "2026-11-21 14:00:02.434", "2026-11-21T14:00:02Z", "14:00:02", "YWJj", "é", TOAST]
+TEXTS = [
+    "",
+    "1",
+    "-2.50",
+    "true",
+    "2026-11-21",
+    "2026-11-21 14:00:02.434",
+    "2026-11-21T14:00:02Z",
+    "14:00:02",
+    "YWJj",
+    "é",
+    TOAST,
+]
 RAW = {
     "boolean": [True, False],
     "int": NUMBERS,
@@ -197,21 +275,38 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("avro", "values"), AVRO, ids=[str(avro if isinstance(avro, str) else list(avro)) for avro, _ in AVRO])
+@pytest.mark.parametrize(
+    ("avro", "values"),
+    AVRO,
+    ids=[str(avro if isinstance(avro, str) else list(avro)) for avro, _ in AVRO],
+)
 def test_every_avro_type_in_every_column_gives_the_same(avro: Any, values: list[Any]) -> None:
     draw = Random(repr(avro))
     union = avro if isinstance(avro, list) else draw.choice([["null", avro], [avro, "null"]])
     images = [{"id": key, "x": value} for key, value in enumerate([None, *values, *values, None])]
     # MySQL's connector never writes the placeholder.
-    messages = [writer(envelope({"id": "long", "x": union}, connector)) for connector in ("postgresql", "mysql")]
+    messages = [
+        writer(envelope({"id": "long", "x": union}, connector))
+        for connector in ("postgresql", "mysql")
+    ]
     for number, column in enumerate(draw.sample(COLUMNS, examples(len(COLUMNS)))):
         message, target = draw.choice(messages), (Blocks, TypedRows)[number % 2]
-        changes = [draw.choice([("c", None, one), ("u", {**one, "x": draw.choice(values)}, one), ("d", one, None)]) for one in images]
+        changes = [
+            draw.choice(
+                [("c", None, one), ("u", {**one, "x": draw.choice(values)}, one), ("d", one, None)]
+            )
+            for one in images
+        ]
         records = [(None, message(*change)) for change in changes]
         assert not differences(avro_source(f"id BIGINT, x {column}"), records, target)
-    key = [(None, messages[0]("u", {"id": 1, "x": draw.choice(values)}, {"id": 1, "x": value})) for value in values]
+    key = [
+        (None, messages[0]("u", {"id": 1, "x": draw.choice(values)}, {"id": 1, "x": value}))
+        for value in values
+    ]
     for column in ("BIGINT", "STRING", "DECIMAL(12,2)", "BINARY"):
-        assert not differences(source_of(get_format(NAME, url=URL), f"id BIGINT, x {column}", ["x"], **SILENT), key)
+        assert not differences(
+            source_of(get_format(NAME, url=URL), f"id BIGINT, x {column}", ["x"], **SILENT), key
+        )
 
 
 def test_an_int_of_more_than_32_bits_is_an_error_of_its_message() -> None:

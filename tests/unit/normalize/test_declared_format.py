@@ -1,4 +1,4 @@
-"""A format of another distribution that declares its messages is decoded together like a built-in one."""
+"""Another distribution's format that declares its messages is decoded together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from cdc_formats.testing import Reject, Vector, check_format
 from normalize.decode.columnar import ColumnarDecoder
 from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, TypedRows
-from tests.support.both_decoders import Record, differences, odd_places, outcome, source_of, together
+from tests.support.both_decoders import (
+    Record,
+    differences,
+    odd_places,
+    outcome,
+    source_of,
+    together,
+)
 from tests.support.distributions import install
 
 CODE = """
@@ -90,12 +97,23 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def source(identifier: str, metadata: dict[str, str] | None = None, **options: Any) -> DecodePlan:
-    return source_of(get_format(identifier, **options), SCHEMA, ["id"], metadata, control_events=frozenset(), on_truncate="ignore")
+    return source_of(
+        get_format(identifier, **options),
+        SCHEMA,
+        ["id"],
+        metadata,
+        control_events=frozenset(),
+        on_truncate="ignore",
+    )
 
 
-def test_its_messages_are_decoded_together_with_the_rows_and_errors_of_each_alone(module: Any) -> None:
+def test_its_messages_are_decoded_together_with_the_rows_and_errors_of_each_alone(
+    module: Any,
+) -> None:
     plan = source("declared-json")
-    assert odd_places(plan, RECORDS) == [place for place, (_, alone) in enumerate(MESSAGES) if alone]
+    assert odd_places(plan, RECORDS) == [
+        place for place, (_, alone) in enumerate(MESSAGES) if alone
+    ]
     for target in (Blocks, TypedRows):
         assert not differences(plan, RECORDS, target)
     assert any(outcome(plan, RECORDS, columnar=together).changes.values())
@@ -105,7 +123,10 @@ def test_its_messages_of_other_tables_are_counted_even_if_they_are_damaged(modul
     plan, named = source("declared-json", shop_include="a"), RECORDS[:4]
     assert odd_places(plan, [*named, OTHER]) == []
     assert not differences(plan, [*named, OTHER])
-    assert outcome(plan, [*named, OTHER], columnar=together).changes == outcome(plan, named, columnar=together).changes
+    assert (
+        outcome(plan, [*named, OTHER], columnar=together).changes
+        == outcome(plan, named, columnar=together).changes
+    )
 
 
 def test_metadata_that_is_not_of_its_type_is_refused_by_both_decoders(module: Any) -> None:
@@ -114,7 +135,9 @@ def test_metadata_that_is_not_of_its_type_is_refused_by_both_decoders(module: An
     assert not differences(plan, sound)
     assert odd_places(plan, [*sound, RECORDS[4]])[-1] == len(sound)
     assert not differences(plan, RECORDS)
-    assert "Expected `int | null`, got `str`" in repr(outcome(plan, RECORDS, columnar=together).side_outputs)
+    assert "Expected `int | null`, got `str`" in repr(
+        outcome(plan, RECORDS, columnar=together).side_outputs
+    )
 
 
 def test_a_subclass_that_reads_metadata_differently_is_decoded_alone(module: Any) -> None:
@@ -137,7 +160,9 @@ def test_it_keeps_the_contract_of_formats(module: Any) -> None:
         "declared-json",
         vectors=[Vector(value=PUT, schema=SCHEMA, expected=["-U(1,8.00)", "+U(1,9.50)"])],
         rejects=[
-            Reject(value=b'{"what":"fly"}', schema=SCHEMA, error="UnknownOperationError", path="$.what"),
+            Reject(
+                value=b'{"what":"fly"}', schema=SCHEMA, error="UnknownOperationError", path="$.what"
+            ),
             Reject(value=b'{"what":"put"}', schema=SCHEMA, error="MissingFieldError", path="$.row"),
         ],
         mutations=50,

@@ -7,22 +7,59 @@ from hypothesis import given, strategies as st
 
 from cdc_formats import RowKind
 from cdc_formats.fold import FoldOptions, fold
-from tests.support.strategies import HISTORIES, NAN, OTHER_NAN, by_key, exact, fold_history, last_rows, table_of, unified
+from tests.support.strategies import (
+    HISTORIES,
+    NAN,
+    OTHER_NAN,
+    by_key,
+    exact,
+    fold_history,
+    last_rows,
+    table_of,
+    unified,
+)
 
 OLD, NEW = (1, "old"), (1, "new")
-RETRACT, UPSERT, WITH_TTL = FoldOptions(), FoldOptions(generate_update_before=False), FoldOptions(suppress_equal=False)
+RETRACT, UPSERT, WITH_TTL = (
+    FoldOptions(),
+    FoldOptions(generate_update_before=False),
+    FoldOptions(suppress_equal=False),
+)
 
 
 @pytest.mark.parametrize(
     ("stored", "row", "options", "output", "after"),
     [
         pytest.param(None, NEW, RETRACT, ["+I new"], NEW, id="a first row is an insert"),
-        pytest.param(OLD, NEW, RETRACT, ["-U old", "+U new"], NEW, id="another row retracts the stored one"),
-        pytest.param(OLD, NEW, UPSERT, ["+U new"], NEW, id="no update-before if the consumer does not need it"),
+        pytest.param(
+            OLD, NEW, RETRACT, ["-U old", "+U new"], NEW, id="another row retracts the stored one"
+        ),
+        pytest.param(
+            OLD,
+            NEW,
+            UPSERT,
+            ["+U new"],
+            NEW,
+            id="no update-before if the consumer does not need it",
+        ),
         pytest.param(OLD, OLD, RETRACT, [], OLD, id="an equal row is suppressed"),
-        pytest.param(OLD, OLD, WITH_TTL, ["-U old", "+U old"], OLD, id="an equal row is not suppressed under a TTL"),
+        pytest.param(
+            OLD,
+            OLD,
+            WITH_TTL,
+            ["-U old", "+U old"],
+            OLD,
+            id="an equal row is not suppressed under a TTL",
+        ),
         pytest.param(OLD, None, RETRACT, ["-D old"], None, id="a delete carries the stored row"),
-        pytest.param(OLD, None, UPSERT, ["-D old"], None, id="a delete carries the stored row for upserts, too"),
+        pytest.param(
+            OLD,
+            None,
+            UPSERT,
+            ["-D old"],
+            None,
+            id="a delete carries the stored row for upserts, too",
+        ),
         pytest.param(None, None, RETRACT, [], None, id="a delete of an unknown key returns no row"),
     ],
 )
@@ -37,7 +74,9 @@ def test_fold_gives_flinks_rows(stored, row, options, output, after):
     [
         pytest.param(NAN, OTHER_NAN, True, id="NaN is NaN"),
         pytest.param(0.0, -0.0, True, id="zero has no sign"),
-        pytest.param([1.0, [NAN, 0.0]], [1.0, [OTHER_NAN, -0.0]], True, id="in arrays, structs and maps too"),
+        pytest.param(
+            [1.0, [NAN, 0.0]], [1.0, [OTHER_NAN, -0.0]], True, id="in arrays, structs and maps too"
+        ),
         pytest.param([1.0], [1.0, None], False, id="another length"),
         pytest.param(NAN, 0.0, False, id="NaN is not a number"),
         pytest.param(NAN, None, False, id="NaN is not NULL"),
@@ -57,13 +96,19 @@ def test_fold_gives_a_retract_stream_that_ends_in_the_last_rows(history):
 @given(HISTORIES)
 def test_fold_without_update_before_differs_only_in_those_rows(history):
     upserts = fold_history(history, UPSERT)
-    assert exact(upserts) == exact([(kind, row) for kind, row in fold_history(history) if kind is not RowKind.UPDATE_BEFORE])
+    assert exact(upserts) == exact(
+        [(kind, row) for kind, row in fold_history(history) if kind is not RowKind.UPDATE_BEFORE]
+    )
 
 
 @given(HISTORIES)
 def test_normalising_a_clean_changelog_changes_nothing(history):
     clean = fold_history(history)
-    again = [(row[0], None if kind is RowKind.DELETE else row) for kind, row in clean if kind is not RowKind.UPDATE_BEFORE]
+    again = [
+        (row[0], None if kind is RowKind.DELETE else row)
+        for kind, row in clean
+        if kind is not RowKind.UPDATE_BEFORE
+    ]
     assert exact(fold_history(again)) == exact(clean)
 
 

@@ -16,25 +16,44 @@ from cdc_formats.errors import (
     TopicReplacedError,
 )
 from cdc_formats.topics.client import TopicDescription
-from normalize.core.guard import Expected, Identity, PartitionSummary, SourceTable, check, with_layout
+from normalize.core.guard import (
+    Expected,
+    Identity,
+    PartitionSummary,
+    SourceTable,
+    check,
+    with_layout,
+)
 from normalize.core.state import Layout
 from normalize.kafka.topics import topic_descriptions
 from tests.support.paths import VECTORS
 
 LAYOUT = Layout(4, columns("id INT, price DECIMAL(5,2)"), ("id",))
-COMPACT = r"the checkpoint's state is compact .*, which this release does not read: start from a new checkpoint$"
-NAMES = Identity(("source.database", "source.table"), ("database_include", "table_include"), topics=True, primary_key=("id",))
+COMPACT = (
+    r"the checkpoint's state is compact .*, which this release does not read: start from a new "
+    r"checkpoint$"
+)
+NAMES = Identity(
+    ("source.database", "source.table"),
+    ("database_include", "table_include"),
+    topics=True,
+    primary_key=("id",),
+)
 
 
 def table(name: str | None, database: str = "shop", topic: str = "t") -> SourceTable:
-    return SourceTable({"source.database": database, "source.table": name} if name else {}, topic, f"{topic}[0]@7")
+    return SourceTable(
+        {"source.database": database, "source.table": name} if name else {}, topic, f"{topic}[0]@7"
+    )
 
 
 def seen(partition: int, stamp: int, topic: str = "t") -> PartitionSummary:
     return PartitionSummary(topic, partition, stamp)
 
 
-def checked(*batches: list[PartitionSummary], expected: Expected | list[Expected], layout: Layout = LAYOUT) -> bytes | None:
+def checked(
+    *batches: list[PartitionSummary], expected: Expected | list[Expected], layout: Layout = LAYOUT
+) -> bytes | None:
     """Return the guard's state after micro-batches, which may belong to different queries."""
     stored = None
     each = expected if isinstance(expected, list) else [expected] * len(batches)
@@ -55,7 +74,10 @@ def checked(*batches: list[PartitionSummary], expected: Expected | list[Expected
     ids=["table", "database", "both", "topics", "a topic without names"],
 )
 def test_two_tables_are_an_error_that_shows_the_options(others, options):
-    with pytest.raises(SeveralTablesError, match=f"select one with {options} in format_options" if options else "topics t and u"):
+    with pytest.raises(
+        SeveralTablesError,
+        match=f"select one with {options} in format_options" if options else "topics t and u",
+    ):
         NAMES.merged([], others)
     stored = check(None, [PartitionSummary("t", 0, 0, others[:1])], LAYOUT, Expected(NAMES), 0)
     with pytest.raises(SeveralTablesError):
@@ -63,11 +85,15 @@ def test_two_tables_are_an_error_that_shows_the_options(others, options):
 
 
 def test_a_table_is_one_table_in_several_topics_and_without_its_name():
-    assert NAMES.merged([], [table("orders"), table("orders", topic="u"), table(None)]) == [table("orders")]
+    assert NAMES.merged([], [table("orders"), table("orders", topic="u"), table(None)]) == [
+        table("orders")
+    ]
 
 
 def test_a_filter_that_is_set_later_excludes_its_column_from_the_comparison():
-    stored = check(None, [PartitionSummary("t", 0, 0, [table("orders")])], LAYOUT, Expected(NAMES), 0)
+    stored = check(
+        None, [PartitionSummary("t", 0, 0, [table("orders")])], LAYOUT, Expected(NAMES), 0
+    )
     databases = Expected(Identity(("source.database",), ("database_include",), primary_key=("id",)))
     items = SourceTable({"source.database": "shop"}, "t", "t[0]@9")
     assert check(stored, [PartitionSummary("t", 0, 0, [items])], LAYOUT, databases, 0)
@@ -77,7 +103,10 @@ def test_another_condition_than_that_of_the_checkpoint_is_refused():
     before, after = (Expected(NAMES, condition=condition) for condition in ("(id > 1)", ""))
     stored = checked([seen(0, 1)], expected=before)
     assert check(stored, [], LAYOUT, before, 0) == stored
-    text = r"where= is None, and was \(id > 1\) when the checkpoint was written: set it back, or start from a new checkpoint"
+    text = (
+        r"where= is None, and was \(id > 1\) when the checkpoint was written: set it back, or "
+        r"start from a new checkpoint"
+    )
     with pytest.raises(StateVersionError, match=text):
         check(stored, [], LAYOUT, after, 0)
     # Earlier releases did not store it.
@@ -87,11 +116,19 @@ def test_another_condition_than_that_of_the_checkpoint_is_refused():
 
 def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
     ours = (type(get_format(identifier)) for identifier in list_formats())
-    named = {format.identifier: format for format in ours if format.__module__.startswith("cdc_formats.")}
+    named = {
+        format.identifier: format for format in ours if format.__module__.startswith("cdc_formats.")
+    }
     for format in named.values():
         assert set(format.table_identity) <= set(format.metadata)
-        assert {option for option in format.table_identity.values() if option} <= set(format.__dataclass_fields__)
-    assert [name for name, format in named.items() if not format.table_identity] == ["changelog-json", "op-json", "upsert-kafka"]
+        assert {option for option in format.table_identity.values() if option} <= set(
+            format.__dataclass_fields__
+        )
+    assert [name for name, format in named.items() if not format.table_identity] == [
+        "changelog-json",
+        "op-json",
+        "upsert-kafka",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +150,10 @@ def test_a_layout_that_differs_from_the_checkpoint_is_refused(other):
 def test_the_guard_of_a_released_version_goes_on_and_that_of_a_compact_state_is_refused():
     layout = Layout(64, columns("id BIGINT, name STRING, weight DECIMAL(10,3)"), ("id",))
     identity = Identity(("source.table",), ("table_include",), primary_key=("id",))
-    whole, compact = ((VECTORS / "state" / "v3" / f"guard-{name}.bin").read_bytes() for name in ("full", "compact"))
+    whole, compact = (
+        (VECTORS / "state" / "v3" / f"guard-{name}.bin").read_bytes()
+        for name in ("full", "compact")
+    )
     other = SourceTable({"source.table": "items"}, "t", "t[0]@9")
     assert check(whole, [PartitionSummary("t", 0, 1)], layout, Expected(identity), 0)
     with pytest.raises(SeveralTablesError, match=r"orders .* and items"):
@@ -145,7 +185,10 @@ def test_a_topic_with_another_id_is_an_error_and_one_without_an_id_is_not():
 
 def test_records_from_before_an_added_partition_that_come_after_its_first_are_an_error():
     batches = [seen(0, 1)], [seen(0, 5), seen(2, 10)], [seen(0, 7)]
-    with pytest.raises(PartitionsAddedError, match=r"t\[2\] was added .* older ones of t\[0\].*without maxOffsetsPerTrigger"):
+    with pytest.raises(
+        PartitionsAddedError,
+        match=r"t\[2\] was added .* older ones of t\[0\].*without maxOffsetsPerTrigger",
+    ):
         checked(*batches, expected=described(2))
     with pytest.raises(PartitionsAddedError, match="with order='source'"):
         checked(*batches, expected=described(2, has_positions=True))
@@ -174,6 +217,8 @@ def test_late_records_in_an_original_partition_are_no_error():
 
 def test_topics_that_kafka_does_not_describe_are_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
-        assert topic_descriptions({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}) == {}
+        assert (
+            topic_descriptions({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}) == {}
+        )
     assert "cannot detect a topic that was deleted and created again" in caplog.text
     assert "localhost" not in caplog.text

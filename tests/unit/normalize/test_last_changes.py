@@ -21,7 +21,12 @@ class Place(NamedTuple):
     stamp: int
 
 
-PLACES = st.lists(st.builds(Place, *(st.integers(0, most) for most in (3, 2, 9, 5))), min_size=1, max_size=20, unique_by=lambda p: p[1:3])
+PLACES = st.lists(
+    st.builds(Place, *(st.integers(0, most) for most in (3, 2, 9, 5))),
+    min_size=1,
+    max_size=20,
+    unique_by=lambda p: p[1:3],
+)
 
 
 def last_by_definition(places: list[Place]) -> dict[int, Place]:
@@ -46,12 +51,23 @@ def batch_of(places: list[Place]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-@given(places=PLACES, most=st.sampled_from([1, 3, 65_536]), cuts=st.lists(st.integers(0, 20), max_size=4))
+@given(
+    places=PLACES,
+    most=st.sampled_from([1, 3, 65_536]),
+    cuts=st.lists(st.integers(0, 20), max_size=4),
+)
 def test_changes_that_are_merged_in_parts_have_the_same_last_one(places, most, cuts):
     edges = [0, *sorted(min(cut, len(places)) for cut in cuts), len(places)]
     batches = [batch_of(places[start:end]) for start, end in pairwise(edges) if start < end]
-    merged = [row for batch in merge_pass(batches, row_order="log", most_held=most) for row in batch.to_pylist()]
-    expected = [(bytes([key]), f"t[{place.source}]", place.offset) for key, place in last_by_definition(places).items()]
+    merged = [
+        row
+        for batch in merge_pass(batches, row_order="log", most_held=most)
+        for row in batch.to_pylist()
+    ]
+    expected = [
+        (bytes([key]), f"t[{place.source}]", place.offset)
+        for key, place in last_by_definition(places).items()
+    ]
     assert sorted((row["key"], row["source"], row["offset"]) for row in merged) == sorted(expected)
 
 
@@ -77,10 +93,17 @@ ROWS = st.lists(
 
 
 def completed_by_definition(rows: list[Row]) -> dict[int, tuple | None]:
-    """Each change over the one before it, in the order of all partitions; None: a partial row after a delete."""
+    """Return each key's row: each change over the one before, in the order of all partitions.
+
+    None means a partial row after a delete.
+    """
     stamped = []
     for row in rows:
-        before = [other.place.stamp for other in rows if other.place[:2] == row.place[:2] and other.place.offset <= row.place.offset]
+        before = [
+            other.place.stamp
+            for other in rows
+            if other.place[:2] == row.place[:2] and other.place.offset <= row.place.offset
+        ]
         stamped.append((max(before), row.place.source, row.place.offset, row))
     found: dict[int, tuple | None] = {}
     for *_, row in sorted(stamped, key=lambda each: each[:3]):
@@ -92,7 +115,9 @@ def completed_by_definition(rows: list[Row]) -> dict[int, tuple | None]:
         elif not last:
             found[key] = None
         else:
-            found[key] = tuple(old if new is None else new for new, old in zip(row.values, last, strict=True))
+            found[key] = tuple(
+                old if new is None else new for new, old in zip(row.values, last, strict=True)
+            )
     return found
 
 
@@ -101,10 +126,16 @@ def batch_of_rows(rows: list[Row]) -> pa.RecordBatch:
     columns = {name: places.column(name) for name in places.schema.names}
     columns["row_kind"] = pa.array(["-D" if row.deleted else "+U" for row in rows])
     for index in range(3):
-        columns[f"c{index}"] = pa.array([None if row.deleted else row.values[index] for row in rows], pa.int64())
+        columns[f"c{index}"] = pa.array(
+            [None if row.deleted else row.values[index] for row in rows], pa.int64()
+        )
     flags = ["".join("01"[value is None] for value in row.values) for row in rows]
     columns["absent"] = pa.array(
-        [None if row.deleted or "1" not in flag else flag for row, flag in zip(rows, flags, strict=True)], pa.string()
+        [
+            None if row.deleted or "1" not in flag else flag
+            for row, flag in zip(rows, flags, strict=True)
+        ],
+        pa.string(),
     )
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -117,26 +148,47 @@ def test_partial_rows_are_completed_from_the_changes_before_them(rows, most, cut
         with pytest.raises(PartialImageError, match="the change of its key before it is a delete"):
             list(merge_pass(batches, row_order="log", most_held=most))
         return
-    merged = [row for batch in merge_pass(batches, row_order="log", most_held=most) for row in batch.to_pylist()]
-    found = {row["key"][0]: () if row["row_kind"] == "-D" else tuple(row[f"c{index}"] for index in range(3)) for row in merged}
+    merged = [
+        row
+        for batch in merge_pass(batches, row_order="log", most_held=most)
+        for row in batch.to_pylist()
+    ]
+    found = {
+        row["key"][0]: ()
+        if row["row_kind"] == "-D"
+        else tuple(row[f"c{index}"] for index in range(3))
+        for row in merged
+    }
     assert found == expected
     absent = {row["key"][0]: row["absent"] for row in merged}
     assert absent == {
-        key: None if None not in values else "".join("01"[value is None] for value in values) for key, values in expected.items()
+        key: None if None not in values else "".join("01"[value is None] for value in values)
+        for key, values in expected.items()
     }
 
 
 def test_facts_pass_a_merge_unchanged():
     fact = pa.RecordBatch.from_arrays(
-        [pa.array([b"table"] * 2), pa.nulls(2, pa.int64()), pa.nulls(2, pa.string()), pa.nulls(2, pa.int64()), pa.array(["a", "b"])],
+        [
+            pa.array([b"table"] * 2),
+            pa.nulls(2, pa.int64()),
+            pa.nulls(2, pa.string()),
+            pa.nulls(2, pa.int64()),
+            pa.array(["a", "b"]),
+        ],
         names=["key", "stamp", "source", "offset", "fact"],
     )
-    assert [batch.column("fact").to_pylist() for batch in merge_pass([fact], row_order="row")] == [["a", "b"]]
+    assert [batch.column("fact").to_pylist() for batch in merge_pass([fact], row_order="row")] == [
+        ["a", "b"]
+    ]
 
 
 @pytest.mark.parametrize(
     ("row_order", "stamp", "text"),
-    [("offset", 0, "two Kafka partitions.*add the column timestamp"), ("row", 7, "the same timestamp, or none.*partition and offset")],
+    [
+        ("offset", 0, "two Kafka partitions.*add the column timestamp"),
+        ("row", 7, "the same timestamp, or none.*partition and offset"),
+    ],
 )
 def test_an_unknown_order_is_an_error(row_order, stamp, text):
     two = batch_of([Place(1, 0, 5, stamp), Place(1, 1, 6, stamp), Place(2, 0, 7, stamp)])

@@ -1,4 +1,4 @@
-"""Importing `normalize` loads neither Spark nor Arrow, and `cdc_formats` never imports `normalize`."""
+"""Importing `normalize` loads no Spark or Arrow, and `cdc_formats` never imports `normalize`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import sys
 
 
 def loaded_by(statement: str) -> set[str]:
-    code = f"import sys; {statement}; print(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
-    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+    code = (
+        f"import sys; {statement}; print(' '.join(sorted({{name.partition('.')[0] for name in "
+        "sys.modules})))"
+    )
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout.split()
+    )
 
 
 def test_importing_normalize_loads_no_spark():

@@ -18,15 +18,32 @@ from tests.support.examples import examples
 
 DIGITS = st.from_regex(r"\A[+-]?[0-9]{0,9}(\.[0-9]{0,4})?(e[0-9])?\Z")
 MANY_DIGITS = st.from_regex(r"\A-?[0-9]{30,60}(\.[0-9]{0,30})?\Z")
-UNSIGNED = st.integers(0, 2**65).map(lambda number: b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big")).decode())
-DAYS = st.dates().map(str) | st.from_regex(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
-MOMENTS = st.tuples(st.datetimes(), st.sampled_from([" ", "T"]), st.sampled_from([0, 1, 3, 6, 9])).map(
-    lambda drawn: drawn[0].isoformat(drawn[1], "seconds") + (f".{drawn[0].microsecond:06d}000"[: drawn[2] + 1] if drawn[2] else "")
+UNSIGNED = st.integers(0, 2**65).map(
+    lambda number: b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big")).decode()
 )
-NUMBERS = st.integers(-(2**65), 2**65) | st.decimals(allow_nan=False, allow_infinity=False) | st.integers(-3, 3).map(Decimal)
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=3) | st.sampled_from(["true", "False", "0", "1", " 1", "0x10", "NaN", "gone"])
+DAYS = st.dates().map(str) | st.from_regex(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+MOMENTS = st.tuples(
+    st.datetimes(), st.sampled_from([" ", "T"]), st.sampled_from([0, 1, 3, 6, 9])
+).map(
+    lambda drawn: (
+        drawn[0].isoformat(drawn[1], "seconds")
+        + (f".{drawn[0].microsecond:06d}000"[: drawn[2] + 1] if drawn[2] else "")
+    )
+)
+NUMBERS = (
+    st.integers(-(2**65), 2**65)
+    | st.decimals(allow_nan=False, allow_infinity=False)
+    | st.integers(-3, 3).map(Decimal)
+)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=3) | st.sampled_from(
+    ["true", "False", "0", "1", " 1", "0x10", "NaN", "gone"]
+)
 ODD = (
-    TEXTS | NUMBERS | st.booleans() | st.lists(st.integers(0, 3), max_size=2) | st.dictionaries(st.text(max_size=1), st.none(), max_size=1)
+    TEXTS
+    | NUMBERS
+    | st.booleans()
+    | st.lists(st.integers(0, 3), max_size=2)
+    | st.dictionaries(st.text(max_size=1), st.none(), max_size=1)
 )
 HANDLINGS = [
     Handling(),
@@ -78,11 +95,15 @@ def test_a_column_is_converted_as_each_of_its_values(ddl, handling, data):
     array, found = tested.array(values)
     assert sorted(found) == sorted(refused)
     shown = [None if index in refused else value for index, value in enumerate(array.to_pylist())]
-    assert repr(shown) == repr(to_stored(column.type, expected).to_pylist())  # repr: NaN equals NaN, 0.0 does not equal -0.0
+    assert repr(shown) == repr(
+        to_stored(column.type, expected).to_pylist()
+    )  # repr: NaN equals NaN, 0.0 does not equal -0.0
 
     canonical, found = tested.canonical(values)
     assert sorted(found) == sorted(refused)
-    assert repr([None if index in refused else value for index, value in enumerate(canonical)]) == repr(expected)
+    assert repr(
+        [None if index in refused else value for index, value in enumerate(canonical)]
+    ) == repr(expected)
 
 
 def test_a_decimal_of_more_digits_than_its_type_is_refused_and_not_cut():

@@ -12,16 +12,19 @@ NAMES = {b"1": "one", b"2": "two", b"3": "three"}
 
 
 def follow(*changes: str, sources: list[int] | None = None) -> dict[str, str]:
-    """The last row of each key: its values, ``base.column`` for one of the target's, ``-`` for a delete.
+    """Return each key's last row: values, ``base.column`` for a target's value, ``-`` for a delete.
 
-    A change is ``key=values``, ``key=`` (a delete), or ``key<earlier=values``; ``_`` is a missing value.
+    A change is ``key=values``, ``key=`` (a delete), or ``key<earlier=values``; ``_`` is a missing
+    value.
     """
     parsed = []
     for change in changes:
         left, _, values = change.partition("=")
         key, _, earlier = left.partition("<")
         parsed.append((key.encode(), earlier.encode() or None, list(values)))
-    absent = [[value == "_" for value in values] if "_" in values else None for _, _, values in parsed]
+    absent = [
+        [value == "_" for value in values] if "_" in values else None for _, _, values in parsed
+    ]
     rows = follow_moves(
         [key for key, _, _ in parsed],
         [earlier for _, earlier, _ in parsed],
@@ -35,7 +38,10 @@ def follow(*changes: str, sources: list[int] | None = None) -> dict[str, str]:
         return parsed[place][2][column] if place >= 0 else f"{(base or b'?').decode()}.{column}"
 
     return {
-        key.decode(): " ".join(shown(place, column, row.base) for column, place in enumerate(row.places)) or "-"
+        key.decode(): " ".join(
+            shown(place, column, row.base) for column, place in enumerate(row.places)
+        )
+        or "-"
         for key, row in rows.items()
     }
 
@@ -66,7 +72,9 @@ def follow(*changes: str, sources: list[int] | None = None) -> dict[str, str]:
         (["1=xy", "1=", "1=", "2<1=a_"], {"1": "-", "2": "a y"}),
     ],
 )
-def test_rows_end_with_the_values_of_their_earlier_keys(changes: list[str], expected: dict[str, str]) -> None:
+def test_rows_end_with_the_values_of_their_earlier_keys(
+    changes: list[str], expected: dict[str, str]
+) -> None:
     assert follow(*changes) == expected
 
 
@@ -75,7 +83,9 @@ def test_row_that_lacks_columns_after_a_delete_of_its_own_key_is_unknown() -> No
         follow("2<1=a_", "2=", "2=b_")
 
 
-@pytest.mark.parametrize("changes", [["1=xy", "1=", "1=vw", "2<1=a_"], ["1=", "1=xy", "1=", "2<1=a_"]])
+@pytest.mark.parametrize(
+    "changes", [["1=xy", "1=", "1=vw", "2<1=a_"], ["1=", "1=xy", "1=", "2<1=a_"]]
+)
 def test_earlier_key_of_another_partition_that_had_several_rows_is_unknown(
     changes: list[str],
 ) -> None:
@@ -86,8 +96,11 @@ def test_earlier_key_of_another_partition_that_had_several_rows_is_unknown(
 
 @given(st.data())
 def test_followed_rows_are_those_of_the_source(data: st.DataObject) -> None:
-    """Random inserts, updates, deletes and changes of keys, written as a producer of partial rows does."""
-    source = {key: (f"{key.decode()}.0", f"{key.decode()}.1") for key in data.draw(st.sets(st.sampled_from(sorted(NAMES))))}
+    """Write random inserts, updates, deletes and key changes as a producer of partial rows does."""
+    source = {
+        key: (f"{key.decode()}.0", f"{key.decode()}.1")
+        for key in data.draw(st.sets(st.sampled_from(sorted(NAMES))))
+    }
     target, changes = dict(source), list[str]()
     for number in range(data.draw(st.integers(0, 8))):
         key, value = data.draw(st.sampled_from(sorted(NAMES))), str(number)
@@ -107,12 +120,19 @@ def test_followed_rows_are_those_of_the_source(data: st.DataObject) -> None:
         else:
             source[key] = (source[key][0], value)
             changes.append(f"{key.decode()}=_{value}")
-    found = {key.encode(): tuple(row.split()) for key, row in follow(*changes).items() if row != "-"} if changes else {}
-    gone = {key.encode() for key, row in follow(*changes).items() if row == "-"} if changes else set()
+    found = (
+        {key.encode(): tuple(row.split()) for key, row in follow(*changes).items() if row != "-"}
+        if changes
+        else {}
+    )
+    gone = (
+        {key.encode() for key, row in follow(*changes).items() if row == "-"} if changes else set()
+    )
     assert {key: row for key, row in (target | found).items() if key not in gone} == source
 
 
 def test_order_of_changes_is_that_of_their_partitions() -> None:
     order = in_order(np.array([1, 0, 1, 0]), np.array([2, 9, 1, 8]), np.array([5, 4, 6, 6]))
-    # Partition 0: offset 8 at 6, offset 9 at 6 made monotone. Partition 1: offset 1 at 6, offset 2 at 6.
+    # Partition 0: offset 8 at 6, offset 9 at 6 made monotone. Partition 1: offset 1 at 6, offset 2
+    # at 6.
     assert order.tolist() == [3, 1, 2, 0]

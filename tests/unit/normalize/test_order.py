@@ -47,9 +47,13 @@ class State:
     epochs: bytes = msgspec.msgpack.encode([])
 
     def batch(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Return the accepted changes, and store the state as bytes with small numbers, like the stage."""
+        """Return accepted changes; store the state as bytes with small numbers, like the stage."""
         epochs = msgspec.msgpack.decode(self.epochs, type=list[Epoch])
-        found = first_deliveries([(change.key, change.source, change.position) for change in deliveries], epochs, self.keys.get)
+        found = first_deliveries(
+            [(change.key, change.source, change.position) for change in deliveries],
+            epochs,
+            self.keys.get,
+        )
         smaller, numbers = renumbered(found.epochs)
         self.epochs = msgspec.msgpack.encode(smaller)
         self.keys |= found.keys
@@ -58,27 +62,41 @@ class State:
             for key, (number, high, low) in self.keys.items()
         }
         assert all(0 <= number <= 2 * len(smaller) for number, _, _ in self.keys.values())
-        return [change for change, accepted in zip(deliveries, found.accepted, strict=True) if accepted]
+        return [
+            change for change, accepted in zip(deliveries, found.accepted, strict=True) if accepted
+        ]
 
 
 @st.composite
 def histories(
-    draw: st.DrawFn, lag: int = FAR - 1, ahead: int = 8, jitter: int = 3, steps: str = "write tie failover server reset read"
+    draw: st.DrawFn,
+    lag: int = FAR - 1,
+    ahead: int = 8,
+    jitter: int = 3,
+    steps: str = "write tie failover server reset read",
 ) -> list[Delivery]:
-    """Draw what a source writes to Kafka, in order: several keys and partitions, failover, failback, resets of the log, reads.
+    """Draw what a source writes to Kafka, in order.
+
+    It has several keys and partitions, failover, failback, resets of the log, and reads.
 
     Left out, because no stage could detect them:
 
     - a reset whose changes have clocks of the old log (`Server.log_from`)
-    - a server whose clock lags behind the first change of the partition (the first has clock 0; `lag` is less than the time since)
+    - a server whose clock lags behind the first change of the partition (the first has clock 0;
+      `lag` is less than the time since)
     - two changes of one key at one position
-    - reads whose clock is before delivered changes, or that come between two changes at one position
-    - with a redelivery from before the query's start: a reset, and clocks that disagree (`jitter`, `lag`, `ahead`)
+    - reads whose clock is before delivered changes, or that come between two changes at one
+      position
+    - with a redelivery from before the query's start: a reset, and clocks that disagree (`jitter`,
+      `lag`, `ahead`)
     """
     partitions = draw(st.integers(1, 3))
     now, servers = FAR, [Server("0", 0)]
     server = servers[0]
-    written = [Delivery(source, source, f"t[{source}]", Position("0", 0, 1, 0)) for source in range(partitions)]
+    written = [
+        Delivery(source, source, f"t[{source}]", Position("0", 0, 1, 0))
+        for source in range(partitions)
+    ]
     server.low = 1
     taken: set[int] = set()
     for _ in range(draw(st.integers(1, 25))):
@@ -87,7 +105,9 @@ def histories(
         if step == "failover":
             server = draw(st.sampled_from(servers))
         elif step == "server":
-            server = Server(str(len(servers)), draw(st.integers(-min(lag, 8), ahead) | st.integers(-lag, ahead)))
+            server = Server(
+                str(len(servers)), draw(st.integers(-min(lag, 8), ahead) | st.integers(-lag, ahead))
+            )
             servers.append(server)
         elif step == "reset":
             server.log_from = server.latest + 1
@@ -118,8 +138,13 @@ def histories(
 
 
 @st.composite
-def deliveries(draw: st.DrawFn, written: st.SearchStrategy[list[Delivery]], to_the_present: bool = False) -> list[list[Delivery]]:
-    """Draw micro-batches as Kafka delivers them: partitions interleaved, any window of a partition redelivered at any time."""
+def deliveries(
+    draw: st.DrawFn, written: st.SearchStrategy[list[Delivery]], to_the_present: bool = False
+) -> list[list[Delivery]]:
+    """Draw micro-batches as Kafka delivers them, with partitions interleaved and redeliveries.
+
+    Any window of a partition may be redelivered at any time.
+    """
     remaining: dict[str, list[Delivery]] = {}
     for change in draw(written):
         remaining.setdefault(change.source, []).append(change)
@@ -136,7 +161,10 @@ def deliveries(draw: st.DrawFn, written: st.SearchStrategy[list[Delivery]], to_t
             stop = done[source] if to_the_present else draw(st.integers(start, done[source]))
             delivered += remaining[source][start:stop]
     cuts = sorted(draw(st.lists(st.integers(0, len(delivered)), max_size=6)))
-    return [delivered[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(delivered)], strict=True)]
+    return [
+        delivered[start:stop]
+        for start, stop in zip([0, *cuts], [*cuts, len(delivered)], strict=True)
+    ]
 
 
 def once(batches: list[list[Delivery]]) -> list[Delivery]:
@@ -158,7 +186,9 @@ def test_exactly_the_first_deliveries_are_accepted_in_order(batches):
 @given(deliveries(histories()))
 def test_the_cut_into_micro_batches_does_not_matter(batches):
     cut, whole = State(), State()
-    assert [change for batch in batches for change in cut.batch(batch)] == whole.batch([change for batch in batches for change in batch])
+    assert [change for batch in batches for change in cut.batch(batch)] == whole.batch(
+        [change for batch in batches for change in batch]
+    )
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -168,29 +198,50 @@ def test_with_any_clock_lag_no_new_change_is_dropped_and_the_last_one_wins(batch
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(deliveries(histories(lag=0, ahead=0, jitter=0, steps="tie failover server"), to_the_present=True), st.integers(1, 12))
-def test_a_redelivery_from_before_the_start_of_the_query_drops_nothing_new_and_the_last_change_wins(batches, start):
+@given(
+    deliveries(
+        histories(lag=0, ahead=0, jitter=0, steps="tie failover server"), to_the_present=True
+    ),
+    st.integers(1, 12),
+)
+def test_a_redelivery_from_before_the_start_of_the_query_drops_nothing_new_and_the_last_change_wins(
+    batches, start
+):
     before_start = set(once(batches)[:start])
     delivered = [change for batch in batches for change in batch]
-    begins = min((index for index, change in enumerate(delivered) if change not in before_start), default=0)
+    begins = min(
+        (index for index, change in enumerate(delivered) if change not in before_start), default=0
+    )
     last_wins(delivered[begins:], before_start)
 
 
 def last_wins(delivered: list[Delivery], before_start: set[Delivery]) -> None:
-    """Check that every new change is accepted and that rows end in their last change; redeliveries may leave traces."""
+    """Check that every new change is accepted and that rows end in their last change.
+
+    Redeliveries may leave traces.
+    """
     state, seen, last = State(), set(), {}
     for change in delivered:
         accepted = state.batch([change])
         assert accepted or change in seen or change in before_start
         seen.add(change)
         last |= {one.key: one for one in accepted}
-    assert last == {key: max(change for change in seen if change.key == key) for key in {change.key for change in seen}}
+    assert last == {
+        key: max(change for change in seen if change.key == key)
+        for key in {change.key for change in seen}
+    }
 
 
 @st.composite
 def anything(draw: st.DrawFn) -> list[tuple[int, str, Position]]:
     """Draw changes in no order at all."""
-    position = st.builds(Position, st.sampled_from("ab"), st.integers(0, 4), st.integers(0, 1), st.none() | st.integers(0, 5))
+    position = st.builds(
+        Position,
+        st.sampled_from("ab"),
+        st.integers(0, 4),
+        st.integers(0, 1),
+        st.none() | st.integers(0, 5),
+    )
     keyed = st.tuples(st.integers(0, 2), position)
     return [(key, "t[0]", position) for key, position in draw(st.lists(keyed, max_size=20))]
 
@@ -202,23 +253,52 @@ def test_a_change_with_a_new_position_or_a_later_clock_is_never_dropped(changes)
     for index, (_, _, position) in enumerate(changes):
         before = [other for _, _, other in changes[:index] if other.history == position.history]
         new_place = all((other.high, other.low) < (position.high, position.low) for other in before)
-        later = position.clock_ms is not None and all(other.clock_ms is None or other.clock_ms < position.clock_ms for other in before)
+        later = position.clock_ms is not None and all(
+            other.clock_ms is None or other.clock_ms < position.clock_ms for other in before
+        )
         assert accepted[index] or not (new_place or later)
 
 
-def at(key: int, place: int | None, clock: int | None = None, history: str = "a", source: str = "t[0]") -> tuple[int, str, Position]:
-    return key, source, Position(history, place, 0, clock if clock is not None or place is None else 100 + place)
+def at(
+    key: int, place: int | None, clock: int | None = None, history: str = "a", source: str = "t[0]"
+) -> tuple[int, str, Position]:
+    return (
+        key,
+        source,
+        Position(history, place, 0, clock if clock is not None or place is None else 100 + place),
+    )
 
 
 REDELIVERIES = [
-    pytest.param([at(1, 1, 5), at(1, 2, 5), at(1, 3, 5), at(1, 2, 5), at(1, 3, 5)], "yyynn", id="several changes in one millisecond"),
     pytest.param(
-        [at(1, 4), at(2, 4), at(1, 4), at(2, 4)], "yynn", id="the delete and the insert of a changed primary key share a position"
+        [at(1, 1, 5), at(1, 2, 5), at(1, 3, 5), at(1, 2, 5), at(1, 3, 5)],
+        "yyynn",
+        id="several changes in one millisecond",
     ),
-    pytest.param([at(1, 1), at(2, 9), at(1, 1), at(2, 9), at(1, 10)], "yynny", id="a redelivery of a key that did not change since"),
-    pytest.param([at(1, 1), at(1, 9), at(1, 2, history="b"), at(1, 9), at(1, 2, history="b")], "yyynn", id="a failover"),
     pytest.param(
-        [at(1, 1, 100), at(1, 9, 500), at(1, 2, 300, "b"), at(1, 9, 500), at(1, 2, 300, "b"), at(1, 3, 301, "b")],
+        [at(1, 4), at(2, 4), at(1, 4), at(2, 4)],
+        "yynn",
+        id="the delete and the insert of a changed primary key share a position",
+    ),
+    pytest.param(
+        [at(1, 1), at(2, 9), at(1, 1), at(2, 9), at(1, 10)],
+        "yynny",
+        id="a redelivery of a key that did not change since",
+    ),
+    pytest.param(
+        [at(1, 1), at(1, 9), at(1, 2, history="b"), at(1, 9), at(1, 2, history="b")],
+        "yyynn",
+        id="a failover",
+    ),
+    pytest.param(
+        [
+            at(1, 1, 100),
+            at(1, 9, 500),
+            at(1, 2, 300, "b"),
+            at(1, 9, 500),
+            at(1, 2, 300, "b"),
+            at(1, 3, 301, "b"),
+        ],
         "yyynny",
         id="a failover to a server whose clock lags",
     ),
@@ -227,44 +307,116 @@ REDELIVERIES = [
         "yyyy",
         id="a clock before all delivered ones: a failover, or a redelivery from before the start",
     ),
-    pytest.param([at(1, 9), at(1, 2, history="b"), at(1, 11), at(1, 9), at(1, 2, history="b"), at(1, 11)], "yyynnn", id="a failback"),
     pytest.param(
-        [at(1, 9), at(1, 2, history="b"), at(1, 9, 110), at(1, 9), at(1, 2, history="b")], "yyynn", id="a failback to a log that was reset"
+        [at(1, 9), at(1, 2, history="b"), at(1, 11), at(1, 9), at(1, 2, history="b"), at(1, 11)],
+        "yyynnn",
+        id="a failback",
     ),
-    pytest.param([at(1, 9, 100), at(1, 2, 101), at(1, 3, 102), at(1, 9, 100), at(1, 2, 101)], "yyynn", id="a reset of the log"),
-    pytest.param([at(1, 9, 100), at(2, 2, 101), at(1, 9, 100), at(1, 3, 102)], "yyny", id="a reset seen with another key"),
-    pytest.param([at(1, 9, 900, "b"), at(1, 9, 100), at(1, 2, 101)], "yyy", id="a reset on a server whose clock lags behind another's"),
-    pytest.param([at(1, 9, 100), at(1, 2, 100)], "yn", id="a reset within the clock's resolution cannot be detected"),
-    pytest.param([at(1, 2, 100), at(2, 2, 100), at(1, 2, 200), at(2, 2, 200)], "yyyy", id="a second snapshot while nothing was written"),
-    pytest.param([at(1, 9), at(1, 3, source="t[1]")], "yn", id="repartitioned: positions of one history are compared"),
-    pytest.param([at(1, 9), at(1, 3, history="b", source="t[1]")], "yy", id="repartitioned: positions of another history are not compared"),
-    pytest.param([at(1, 9), at(1, 3, 200, source="t[1]")], "yy", id="repartitioned, and the log reset"),
-    pytest.param([at(1, 9), at(2, 3, source="t[1]"), at(2, 4, source="t[1]")], "yyy", id="a partition that lags behind another"),
-    pytest.param([at(1, 5, 100), at(1, None, 200), at(1, 5, 100), at(1, 6, 150), at(1, None, 200), at(1, 6, 150)], "yynynn", id="a read"),
-    pytest.param([at(1, 5, 100), at(1, None, 100), at(2, None, 100), at(1, None, 100)], "yyyn", id="reads with the clock of a change"),
-    pytest.param([at(1, 5, 100), at(1, None, 90), at(2, None, 90)], "yny", id="a read older than the state, where the key is known"),
     pytest.param(
-        [at(1, 5), at(1, None), at(1, 5)], "yyy", id="without position and clock: this change and the next are in the order of arrival"
+        [at(1, 9), at(1, 2, history="b"), at(1, 9, 110), at(1, 9), at(1, 2, history="b")],
+        "yyynn",
+        id="a failback to a log that was reset",
+    ),
+    pytest.param(
+        [at(1, 9, 100), at(1, 2, 101), at(1, 3, 102), at(1, 9, 100), at(1, 2, 101)],
+        "yyynn",
+        id="a reset of the log",
+    ),
+    pytest.param(
+        [at(1, 9, 100), at(2, 2, 101), at(1, 9, 100), at(1, 3, 102)],
+        "yyny",
+        id="a reset seen with another key",
+    ),
+    pytest.param(
+        [at(1, 9, 900, "b"), at(1, 9, 100), at(1, 2, 101)],
+        "yyy",
+        id="a reset on a server whose clock lags behind another's",
+    ),
+    pytest.param(
+        [at(1, 9, 100), at(1, 2, 100)],
+        "yn",
+        id="a reset within the clock's resolution cannot be detected",
+    ),
+    pytest.param(
+        [at(1, 2, 100), at(2, 2, 100), at(1, 2, 200), at(2, 2, 200)],
+        "yyyy",
+        id="a second snapshot while nothing was written",
+    ),
+    pytest.param(
+        [at(1, 9), at(1, 3, source="t[1]")],
+        "yn",
+        id="repartitioned: positions of one history are compared",
+    ),
+    pytest.param(
+        [at(1, 9), at(1, 3, history="b", source="t[1]")],
+        "yy",
+        id="repartitioned: positions of another history are not compared",
+    ),
+    pytest.param(
+        [at(1, 9), at(1, 3, 200, source="t[1]")], "yy", id="repartitioned, and the log reset"
+    ),
+    pytest.param(
+        [at(1, 9), at(2, 3, source="t[1]"), at(2, 4, source="t[1]")],
+        "yyy",
+        id="a partition that lags behind another",
+    ),
+    pytest.param(
+        [
+            at(1, 5, 100),
+            at(1, None, 200),
+            at(1, 5, 100),
+            at(1, 6, 150),
+            at(1, None, 200),
+            at(1, 6, 150),
+        ],
+        "yynynn",
+        id="a read",
+    ),
+    pytest.param(
+        [at(1, 5, 100), at(1, None, 100), at(2, None, 100), at(1, None, 100)],
+        "yyyn",
+        id="reads with the clock of a change",
+    ),
+    pytest.param(
+        [at(1, 5, 100), at(1, None, 90), at(2, None, 90)],
+        "yny",
+        id="a read older than the state, where the key is known",
+    ),
+    pytest.param(
+        [at(1, 5), at(1, None), at(1, 5)],
+        "yyy",
+        id="without position and clock: this change and the next are in the order of arrival",
     ),
     pytest.param([at(1, 5), (1, "t[0]", None), at(1, 5)], "yyy", id="without a position at all"),
     pytest.param(
-        [at(1, 5), at(2, 2, 110, "b"), at(2, 7), (1, "t[0]", None), at(1, 5)], "yyyyy", id="without a position, then with an earlier one"
+        [at(1, 5), at(2, 2, 110, "b"), at(2, 7), (1, "t[0]", None), at(1, 5)],
+        "yyyyy",
+        id="without a position, then with an earlier one",
     ),
     pytest.param(
-        [at(1, 1, 500, "b"), at(2, 4, 501), at(1, 1, 400), at(1, 1, 500, "b")], "yynn", id="a failback from before the start of the query"
+        [at(1, 1, 500, "b"), at(2, 4, 501), at(1, 1, 400), at(1, 1, 500, "b")],
+        "yynn",
+        id="a failback from before the start of the query",
     ),
 ]
 
 
 @pytest.mark.parametrize(("changes", "expected"), REDELIVERIES)
 def test_redeliveries_are_distinguished_from_first_deliveries(changes, expected):
-    assert "".join("ny"[accepted] for accepted in first_deliveries(changes, [], {}.get).accepted) == expected
+    assert (
+        "".join("ny"[accepted] for accepted in first_deliveries(changes, [], {}.get).accepted)
+        == expected
+    )
 
 
 def changelog(changes: list[tuple[tuple[int, str, Position], str | None]]) -> list[str]:
     """Fold the first deliveries: each change has the row after it."""
     accepted = first_deliveries([change for change, _ in changes], [], {}.get).accepted
-    rows = [(change[0], None if row is None else (change[0], row)) for (change, row), new in zip(changes, accepted, strict=True) if new]
+    rows = [
+        (change[0], None if row is None else (change[0], row))
+        for (change, row), new in zip(changes, accepted, strict=True)
+        if new
+    ]
     return [f"{kind.short_string}{row[0]}{row[1]}" for kind, row in fold_history(rows)]
 
 
@@ -274,11 +426,20 @@ def test_redelivered_insert_delete_insert_in_one_millisecond_ends_with_the_row()
 
 
 def test_a_redelivered_delete_does_not_remove_a_reinserted_row():
-    assert changelog([(at(1, 1), "a"), (at(1, 2), None), (at(1, 3), "b"), (at(1, 2), None)]) == ["+I1a", "-D1a", "+I1b"]
+    assert changelog([(at(1, 1), "a"), (at(1, 2), None), (at(1, 3), "b"), (at(1, 2), None)]) == [
+        "+I1a",
+        "-D1a",
+        "+I1b",
+    ]
 
 
 def test_a_late_update_does_not_bring_a_deleted_row_back():
-    assert changelog([(at(1, 1), "a"), (at(1, 2), "b"), (at(1, 3), None), (at(1, 2), "b")]) == ["+I1a", "-U1a", "+U1b", "-D1b"]
+    assert changelog([(at(1, 1), "a"), (at(1, 2), "b"), (at(1, 3), None), (at(1, 2), "b")]) == [
+        "+I1a",
+        "-U1a",
+        "+U1b",
+        "-D1b",
+    ]
 
 
 def test_a_snapshot_row_older_than_the_state_leaves_no_trace():
@@ -313,5 +474,10 @@ def test_alternating_servers_add_no_epochs():
     assert len(found.epochs) == 2
     smaller, numbers = renumbered(found.epochs)
     assert [epoch.number for epoch in smaller] == [4, 2]
-    again = State({key: (bisect_left(numbers, n) + bisect_right(numbers, n) - 1, *place) for key, (n, *place) in found.keys.items()})
+    again = State(
+        {
+            key: (bisect_left(numbers, n) + bisect_right(numbers, n) - 1, *place)
+            for key, (n, *place) in found.keys.items()
+        }
+    )
     assert first_deliveries(changes, smaller, again.keys.get).accepted == [False] * len(changes)

@@ -1,4 +1,4 @@
-"""The public functions: their parameters, the options of the stage, and the arguments that are checked without Spark."""
+"""The public functions: parameters, options of the stage, and arguments checked without Spark."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ MOST_PARAMETERS = 16
 SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
 
 
-@pytest.mark.parametrize("function", [each for each in PUBLIC.values() if callable(each)], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "function", [each for each in PUBLIC.values() if callable(each)], ids=lambda each: each.__name__
+)
 def test_no_public_function_has_too_many_parameters(function):
     assert len(inspect.signature(function).parameters) <= MOST_PARAMETERS
 
 
 def test_the_readers_have_the_same_parameters():
-    kafka, frame, plan = (set(inspect.signature(each).parameters) for each in (from_kafka_changelog, decode_changelog, explain_changelog))
+    kafka, frame, plan = (
+        set(inspect.signature(each).parameters)
+        for each in (from_kafka_changelog, decode_changelog, explain_changelog)
+    )
     assert frame - kafka == {"df"}
     assert plan <= kafka
 
@@ -35,7 +40,8 @@ def test_the_docstring_describes_every_option_of_the_stage():
     assert documented == list(inspect.signature(ChangelogNormalize).parameters)
 
 
-# ------------------------------------------------------------------------------------------------------ ChangelogNormalize
+# --------------------------------------------------------------------------------------------------
+# ChangelogNormalize
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,10 @@ def test_the_docstring_describes_every_option_of_the_stage():
         ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
         ({"key_groups": 0}, "key_groups is 0: it must be an integer of at least 1"),
         ({"state_ttl": 5}, "state_ttl is 5: it must be None or a datetime.timedelta"),
-        ({"delete_retention": timedelta(-1), "order": "source"}, "must be a non-negative datetime.timedelta"),
+        (
+            {"delete_retention": timedelta(-1), "order": "source"},
+            "must be a non-negative datetime.timedelta",
+        ),
         ({"delete_retention": timedelta(1)}, "delete_retention requires order='source'"),
         ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
     ],
@@ -57,7 +66,12 @@ def test_options_are_checked_where_they_are_written(options: dict[str, Any], tex
 
 def test_the_options_are_completed_by_the_readers_arguments():
     stage = ChangelogNormalize(order="source").for_reader(("id",), "upsert", ("at",))
-    assert (stage.primary_key, stage.changelog_mode, stage.metadata, stage.order) == (("id",), "upsert", ("at",), "source")
+    assert (stage.primary_key, stage.changelog_mode, stage.metadata, stage.order) == (
+        ("id",),
+        "upsert",
+        ("at",),
+        "source",
+    )
     own = ChangelogNormalize("id", changelog_mode="upsert").for_reader((), "all", ())
     assert (own.primary_key, own.changelog_mode) == (("id",), "upsert")
     assert ChangelogNormalize("id").for_reader(("id",), "all", ()).primary_key == ("id",)
@@ -67,12 +81,15 @@ def test_the_options_are_completed_by_the_readers_arguments():
         ChangelogNormalize(metadata="at").for_reader(("id",), "all", ("topic",))
 
 
-# ----------------------------------------------------------------------------------------------------------------- topics
+# --------------------------------------------------------------------------------------------------
+# topics
 
 
 def test_a_pattern_is_a_pattern_of_topics():
     assert reader_options(re.compile("shop[.].*"), SERVERS)["subscribePattern"] == "shop[.].*"
-    assert reader_options(re.compile("(?i)shop[.].*"), SERVERS)["subscribePattern"] == "(?i)shop[.].*"
+    assert (
+        reader_options(re.compile("(?i)shop[.].*"), SERVERS)["subscribePattern"] == "(?i)shop[.].*"
+    )
     assert reader_options(["a", "b"], SERVERS)["subscribe"] == "a,b"
 
 
@@ -81,44 +98,88 @@ def test_a_pattern_is_a_pattern_of_topics():
     [
         (re.compile("a", re.IGNORECASE), {}, r"flags that Kafka would not see.*\(\?i\)a"),
         (re.compile(b"a"), {}, "pattern of bytes"),
-        (re.compile("a"), {"subscribePattern": "b"}, "topic and the option subscribePattern cannot be combined"),
+        (
+            re.compile("a"),
+            {"subscribePattern": "b"},
+            "topic and the option subscribePattern cannot be combined",
+        ),
         ("a", {"subscribe": "b"}, "topic and the option subscribe cannot be combined"),
         ("a", {"assign": "{}"}, "got subscribe and assign"),
         (None, {}, "got none"),
     ],
 )
-def test_topics_that_contradict_each_other_are_refused(topic: Any, options: dict[str, str], text: str) -> None:
+def test_topics_that_contradict_each_other_are_refused(
+    topic: Any, options: dict[str, str], text: str
+) -> None:
     with pytest.raises(ArgumentError, match=text):
         reader_options(topic, {**SERVERS, **options})
 
 
-# ------------------------------------------------------------------------------------------------------------ the readers
+# --------------------------------------------------------------------------------------------------
+# the readers
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"normalize": "yes"}, r"normalize is 'yes': use None, False or ChangelogNormalize\(\.\.\.\)"),
-        ({"normalize": False, "metadata": ["topic"], "primary_key": ["topic", "id"]}, "Remove 'topic' from primary_key"),
-        ({"normalize": ChangelogNormalize(source_duplicates=False, order="source")}, "order='source' requires ChangelogNormalize, which"),
-        ({"mode": DeadLetter("orders")}, "'orders' is also a topic that is read.*choose another topic"),
-        ({"mode": "FAIL"}, r"use one of FAILFAST, DROPMALFORMED, PERMISSIVE, or DeadLetter\(topic\)"),
+        (
+            {"normalize": "yes"},
+            r"normalize is 'yes': use None, False or ChangelogNormalize\(\.\.\.\)",
+        ),
+        (
+            {"normalize": False, "metadata": ["topic"], "primary_key": ["topic", "id"]},
+            "Remove 'topic' from primary_key",
+        ),
+        (
+            {"normalize": ChangelogNormalize(source_duplicates=False, order="source")},
+            "order='source' requires ChangelogNormalize, which",
+        ),
+        (
+            {"mode": DeadLetter("orders")},
+            "'orders' is also a topic that is read.*choose another topic",
+        ),
+        (
+            {"mode": "FAIL"},
+            r"use one of FAILFAST, DROPMALFORMED, PERMISSIVE, or DeadLetter\(topic\)",
+        ),
     ],
 )
-def test_arguments_that_contradict_each_other_are_refused(change: dict[str, Any], text: str) -> None:
-    arguments: dict[str, Any] = {"format": "debezium-json", "schema": "id INT", "primary_key": "id", "options": SERVERS, **change}
+def test_arguments_that_contradict_each_other_are_refused(
+    change: dict[str, Any], text: str
+) -> None:
+    arguments: dict[str, Any] = {
+        "format": "debezium-json",
+        "schema": "id INT",
+        "primary_key": "id",
+        "options": SERVERS,
+        **change,
+    }
     with pytest.raises(ArgumentError, match=text):
         from_kafka_changelog(None, "orders", **arguments)  # type: ignore[arg-type]
 
 
 def test_a_plan_without_the_stage_says_why():
-    assert explain_changelog("a", format="debezium-json", normalize=False).startswith("no ChangelogNormalize: normalize=False excludes it")
-    upserts = explain_changelog(re.compile("a.*"), format="upsert-kafka", primary_key="id", normalize=False, changelog_mode="upsert")
+    assert explain_changelog("a", format="debezium-json", normalize=False).startswith(
+        "no ChangelogNormalize: normalize=False excludes it"
+    )
+    upserts = explain_changelog(
+        re.compile("a.*"),
+        format="upsert-kafka",
+        primary_key="id",
+        normalize=False,
+        changelog_mode="upsert",
+    )
     assert upserts.splitlines()[0] == "no ChangelogNormalize: normalize=False excludes it"
     assert upserts.endswith("Kafka(a.*)")
-    dropped = explain_changelog("a", format="debezium-json", primary_key="id", normalize=False, changelog_mode="upsert")
-    assert dropped.startswith("DropUpdateBefore(changelogMode=[+I, +U, -D]): normalize=False excludes ChangelogNormalize")
-    with pytest.raises(ArgumentError, match=r"remove normalize=False, or pass changelog_mode='upsert'"):
+    dropped = explain_changelog(
+        "a", format="debezium-json", primary_key="id", normalize=False, changelog_mode="upsert"
+    )
+    assert dropped.startswith(
+        "DropUpdateBefore(changelogMode=[+I, +U, -D]): normalize=False excludes ChangelogNormalize"
+    )
+    with pytest.raises(
+        ArgumentError, match=r"remove normalize=False, or pass changelog_mode='upsert'"
+    ):
         explain_changelog("a", format="upsert-kafka", primary_key="id", normalize=False)
 
 

@@ -13,23 +13,36 @@ from normalize.session_check import worker_problem
 
 
 def test_an_unknown_package_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"no package of 'hudi' is known: use delta, iceberg, .* or Maven coordinates"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"no package of 'hudi' is known: use delta, iceberg, .* or Maven coordinates",
+    ):
         local_session(packages=["hudi"])
 
 
 @pytest.mark.parametrize("name", ["pandas", "pyarrow"])
-def test_a_missing_package_of_spark_is_named_before_spark_starts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_missing_package_of_spark_is_named_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingDependencyError, match=f"requires {name} on Spark: pip install"):
         local_session()
 
 
-def test_an_interpreter_for_workers_that_cannot_run_this_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_for_workers_that_cannot_run_this_package_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert worker_problem(sys.executable, "") == ""
-    assert worker_problem("/nowhere/python", "") == "Spark's workers would run '/nowhere/python', which does not exist."
+    assert (
+        worker_problem("/nowhere/python", "")
+        == "Spark's workers would run '/nowhere/python', which does not exist."
+    )
     base = Path(sys.executable).resolve()
     if base == Path(sys.executable):
         pytest.skip("this is no virtual environment")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir("/")
-    assert f"Spark's workers run {base}, which cannot import this package (ModuleNotFoundError" in worker_problem(str(base), "")
+    assert (
+        f"Spark's workers run {base}, which cannot import this package (ModuleNotFoundError"
+        in worker_problem(str(base), "")
+    )

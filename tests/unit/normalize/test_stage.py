@@ -28,25 +28,56 @@ from normalize.engines.key_groups import normalize
 from normalize.monitoring.counts import COLUMN
 from normalize.query import ChangelogNormalize
 from normalize.stage_options import make_stage
-from tests.support.strategies import DDL, HISTORIES, NAN, OTHER_NAN, by_key, exact, fold_history, last_rows, table_of, unified
+from tests.support.strategies import (
+    DDL,
+    HISTORIES,
+    NAN,
+    OTHER_NAN,
+    by_key,
+    exact,
+    fold_history,
+    last_rows,
+    table_of,
+    unified,
+)
 
 SHAPE = Shape(columns("id BIGINT, name STRING, qty INT"))
 OF_HISTORIES = Shape(columns(DDL))
 
 
 def stage_of(key_groups: int = 4, shape: Shape = SHAPE, **options) -> Stage:
-    of_stage = {name: options.pop(name) for name in ("streaming", "mode", "expected", "row_order") if name in options}
-    return make_stage(ChangelogNormalize(key_groups=key_groups, **options), shape, ("id",), **{"streaming": True, **of_stage})
+    of_stage = {
+        name: options.pop(name)
+        for name in ("streaming", "mode", "expected", "row_order")
+        if name in options
+    }
+    return make_stage(
+        ChangelogNormalize(key_groups=key_groups, **options),
+        shape,
+        ("id",),
+        **{"streaming": True, **of_stage},
+    )
 
 
 def records(offsets, stamps, topic="t", partition=0) -> Records:
-    return Records(topic, partition, np.array(offsets), np.array(stamps), [None] * len(offsets), [b"raw"] * len(offsets), list(stamps))
+    return Records(
+        topic,
+        partition,
+        np.array(offsets),
+        np.array(stamps),
+        [None] * len(offsets),
+        [b"raw"] * len(offsets),
+        list(stamps),
+    )
 
 
 def keyed(history) -> list[list[KeyedChange]]:
     """One record per change, with the key from a decoder."""
     unify = row_unifier(OF_HISTORIES.columns[:1])
-    return [[KeyedChange(unify((key,)), row, (), row is not None and ABSENT in row)] for key, row in history]
+    return [
+        [KeyedChange(unify((key,)), row, (), row is not None and ABSENT in row)]
+        for key, row in history
+    ]
 
 
 def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
@@ -54,7 +85,9 @@ def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
     return blocks_of_changes(keyed(history), stage, start)
 
 
-def blocks_of_changes(changes, stage: Stage, start: int = 0, written_ms: int = 0) -> list[tuple[int, Block]]:
+def blocks_of_changes(
+    changes, stage: Stage, start: int = 0, written_ms: int = 0
+) -> list[tuple[int, Block]]:
     target = Blocks(Output(stage.shape.columns), stage.layout.key_groups, stage.shape)
     offsets = range(start, start + len(changes))
     if changes:
@@ -63,11 +96,18 @@ def blocks_of_changes(changes, stage: Stage, start: int = 0, written_ms: int = 0
 
 
 def flushed(target: Blocks) -> list[tuple[int, Block]]:
-    return [(row["key_group"], decode_block(row["block"])) for batch in target.flush() for row in batch.to_pylist()]
+    return [
+        (row["key_group"], decode_block(row["block"]))
+        for batch in target.flush()
+        for row in batch.to_pylist()
+    ]
 
 
 class Stream:
-    """Runs micro-batches through `normalize` and keeps the state, like Spark. The first record has the timestamp `written_ms`."""
+    """A stream of micro-batches through `normalize`, which keeps the state like Spark.
+
+    The first record has the timestamp `written_ms`.
+    """
 
     def __init__(self, stage: Stage, written_ms: int = 0) -> None:
         self.stage, self.written_ms = stage, written_ms
@@ -95,7 +135,11 @@ class Stream:
 
 def unpacked(result: KeyGroupResult, stage: Stage) -> list[tuple[RowKind, tuple]]:
     output = Output(stage.shape.columns)
-    return [row for changelog in result.changelogs for row in typed_rows(output.of_stored(changelog), stage)]
+    return [
+        row
+        for changelog in result.changelogs
+        for row in typed_rows(output.of_stored(changelog), stage)
+    ]
 
 
 def typed_rows(batch, stage: Stage) -> list[tuple[RowKind, tuple]]:
@@ -113,7 +157,9 @@ def split(history, at):
 
 
 @given(HISTORIES, SPLITS, st.integers(1, 9))
-def test_any_split_and_any_number_of_key_groups_give_the_rows_of_the_fold(history, cuts, key_groups):
+def test_any_split_and_any_number_of_key_groups_give_the_rows_of_the_fold(
+    history, cuts, key_groups
+):
     stream = Stream(stage_of(key_groups, OF_HISTORIES))
     changelog = [row for part in split(history, cuts) for row in stream.run(part)]
     assert by_key(changelog) == by_key(fold_history(history))
@@ -122,7 +168,14 @@ def test_any_split_and_any_number_of_key_groups_give_the_rows_of_the_fold(histor
 @given(HISTORIES, SPLITS, st.booleans())
 def test_upserts_and_rows_under_a_ttl_are_those_of_the_fold(history, cuts, with_ttl):
     options = FoldOptions(generate_update_before=False, suppress_equal=not with_ttl)
-    stream = Stream(stage_of(3, OF_HISTORIES, changelog_mode="upsert", state_ttl=timedelta(days=1) if with_ttl else None))
+    stream = Stream(
+        stage_of(
+            3,
+            OF_HISTORIES,
+            changelog_mode="upsert",
+            state_ttl=timedelta(days=1) if with_ttl else None,
+        )
+    )
     changelog = [row for part in split(history, cuts) for row in stream.run(part)]
     assert by_key(changelog) == by_key(fold_history(history, options))
 
@@ -132,7 +185,11 @@ def test_a_difference_only_in_an_ignored_column_is_no_change(history, cuts):
     expected, emitted = [], {}
     for key, row in history:
         before, key = emitted.get(unified(key)), unified(key)
-        if row is not None and before is not None and unified(row[:2] + row[3:]) == unified(before[:2] + before[3:]):
+        if (
+            row is not None
+            and before is not None
+            and unified(row[:2] + row[3:]) == unified(before[:2] + before[3:])
+        ):
             continue
         output, emitted[key] = fold(before, row, FoldOptions())
         expected += output
@@ -151,24 +208,44 @@ def test_mini_batch_ends_in_the_same_table(history, cuts):
 @given(HISTORIES)
 def test_one_mini_batch_emits_each_key_once(history):
     changelog = Stream(stage_of(shape=OF_HISTORIES, mini_batch=True)).run(history)
-    assert by_key(changelog, unified) == {key: [("+I", row)] for key, row in last_rows(history).items()}
+    assert by_key(changelog, unified) == {
+        key: [("+I", row)] for key, row in last_rows(history).items()
+    }
 
 
-@given(HISTORIES, st.randoms(use_true_random=False), st.integers(1, 3), st.sampled_from([0, 1_000, 10_000]), st.booleans())
-def test_the_bounded_engine_gives_the_rows_of_the_fold(history, random, partitions, most_held, mini_batch):
+@given(
+    HISTORIES,
+    st.randoms(use_true_random=False),
+    st.integers(1, 3),
+    st.sampled_from([0, 1_000, 10_000]),
+    st.booleans(),
+)
+def test_the_bounded_engine_gives_the_rows_of_the_fold(
+    history, random, partitions, most_held, mini_batch
+):
     shape = replace(OF_HISTORIES, offsets=True)
-    stage, output = stage_of(shape=shape, mini_batch=mini_batch, streaming=False), Output(shape.columns)
+    stage, output = (
+        stage_of(shape=shape, mini_batch=mini_batch, streaming=False),
+        Output(shape.columns),
+    )
     # Each change goes to one of the partitions; its timestamp is the order of writing.
     places, packed = [random.randrange(partitions) for _ in history], []
     for partition in range(partitions):
-        target, mine = SortedBlocks(output, 1, shape), [index for index, place in enumerate(places) if place == partition]
+        target, mine = (
+            SortedBlocks(output, 1, shape),
+            [index for index, place in enumerate(places) if place == partition],
+        )
         while mine:
             part, mine = mine[:3], mine[3:]
-            target.take(records(part, part, partition=partition), keyed([history[at] for at in part]))
+            target.take(
+                records(part, part, partition=partition), keyed([history[at] for at in part])
+            )
             packed += target.flush() if random.random() < 0.3 else []
         packed += target.flush()
     table = pa.Table.from_batches(packed, SortedBlocks.schema)
-    batches = table.sort_by([(name, "ascending") for name in ("key_group", "stamp", "source", "offset", "seq")]).to_batches(max_chunksize=2)
+    batches = table.sort_by(
+        [(name, "ascending") for name in ("key_group", "stamp", "source", "offset", "seq")]
+    ).to_batches(max_chunksize=2)
     passed = fold_pass(iter(batches), stage=stage, output=output, most_held=most_held)
     typed = [batch.filter(batch.column(COLUMN).is_null()) for batch in passed]
     changelog = [row for batch in typed for row in typed_rows(batch, stage)]
@@ -194,13 +271,18 @@ def test_records_with_offsets_in_any_order_give_the_rows_of_the_fold(history, ra
 
 
 @given(HISTORIES, st.randoms(use_true_random=False), SPLITS)
-def test_bounded_records_without_offsets_are_in_the_order_of_their_timestamps(history, random, cuts):
+def test_bounded_records_without_offsets_are_in_the_order_of_their_timestamps(
+    history, random, cuts
+):
     shape = replace(OF_HISTORIES, offsets=True)
     stage, stamps = stage_of(1, shape, row_order="row"), list(range(len(history)))
     random.shuffle(stamps)
     target, blocks, start = SortedBlocks(Output(shape.columns), 1, shape), [], 0
     for part in filter(None, split(stamps, cuts)):
-        target.take(records(range(start, start + len(part)), part, partition=start % 2), keyed([history[stamp] for stamp in part]))
+        target.take(
+            records(range(start, start + len(part)), part, partition=start % 2),
+            keyed([history[stamp] for stamp in part]),
+        )
         start += len(part)
         blocks += [block for _, block in flushed(target)]
     result, _ = normalize(blocks, None, stage, 0)
@@ -209,7 +291,10 @@ def test_bounded_records_without_offsets_are_in_the_order_of_their_timestamps(hi
 
 def test_bounded_records_of_a_key_with_one_timestamp_must_be_equal():
     shape = replace(SHAPE, offsets=True)
-    stage, target = stage_of(1, shape, row_order="row"), SortedBlocks(Output(shape.columns), 1, shape)
+    stage, target = (
+        stage_of(1, shape, row_order="row"),
+        SortedBlocks(Output(shape.columns), 1, shape),
+    )
     first, again, other = ([KeyedChange((1,), (1, name, 0))] for name in ("a", "a", "b"))
     target.take(records([0, 1], [5, 5]), [first, again])
     blocks = [block for _, block in flushed(target)]
@@ -219,10 +304,17 @@ def test_bounded_records_of_a_key_with_one_timestamp_must_be_equal():
         normalize([*blocks, *(block for _, block in flushed(target))], None, stage, 0)
 
 
-@pytest.mark.parametrize(("row_order", "text"), [("row", "the same timestamp, or none"), ("offset", "two Kafka partitions")])
+@pytest.mark.parametrize(
+    ("row_order", "text"),
+    [("row", "the same timestamp, or none"), ("offset", "two Kafka partitions")],
+)
 def test_a_key_in_two_partitions_without_timestamps_is_an_error(row_order, text):
     shape = replace(OF_HISTORIES, offsets=row_order == "offset")
-    stage, target, blocks = stage_of(1, shape, row_order=row_order), Blocks(Output(shape.columns), 1, shape), []
+    stage, target, blocks = (
+        stage_of(1, shape, row_order=row_order),
+        Blocks(Output(shape.columns), 1, shape),
+        [],
+    )
     for partition, key in ((0, 1), (1, 2), (2, 1)):
         target.take(records([0], [0], partition=partition), keyed([(key, None)]))
         blocks += [block for _, block in flushed(target)]
@@ -232,7 +324,9 @@ def test_a_key_in_two_partitions_without_timestamps_is_an_error(row_order, text)
 
 
 @given(HISTORIES, st.randoms(use_true_random=False))
-def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_writing(history, random):
+def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_writing(
+    history, random
+):
     # Each change goes to one of three partitions; its timestamp is the order of writing.
     stage = stage_of(1, OF_HISTORIES)
     places = [random.randrange(3) for _ in history]
@@ -243,14 +337,20 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
         for part in (range(cut), range(cut, len(mine))):
             target = Blocks(Output(OF_HISTORIES.columns), 1, OF_HISTORIES)
             if part:
-                target.take(records(part, [mine[at] for at in part], partition=partition), keyed([history[mine[at]] for at in part]))
+                target.take(
+                    records(part, [mine[at] for at in part], partition=partition),
+                    keyed([history[mine[at]] for at in part]),
+                )
             blocks += [block for _, block in flushed(target)]
     random.shuffle(blocks)
     result, _ = normalize(blocks, None, stage, 0)
     assert exact(unpacked(result, stage)) == exact(fold_history(history))
 
 
-@pytest.mark.parametrize(("before", "after", "kinds"), [(NAN, OTHER_NAN, ["+U"]), (0.0, -0.0, ["+U"]), (NAN, 0.0, ["-D", "+U"])])
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [(NAN, OTHER_NAN, ["+U"]), (0.0, -0.0, ["+U"]), (NAN, 0.0, ["-D", "+U"])],
+)
 def test_upserts_without_a_stage_delete_a_key_only_if_it_changed(before, after, kinds):
     drop = update_before_changer(columns("id DOUBLE"), ["id"], drop=True, ignore_deletes=False)
     kept = drop([Change(RowKind.UPDATE_BEFORE, (before,)), Change(RowKind.UPDATE_AFTER, (after,))])
@@ -279,7 +379,8 @@ def test_a_ttl_removes_rows_that_were_not_written_and_suppresses_no_change():
     row = (1, "a", 0)
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1000)] == ["+I"]
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1090)] == ["-U", "+U"]
-    # The last write was at 1090: at 1180 the row is in the state, at 1300 it has expired and the next row is an insert.
+    # The last write was at 1090: at 1180 the row is in the state, at 1300 it has expired and the
+    # next row is an insert.
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1180)] == ["-U", "+U"]
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1300)] == ["+I"]
     assert stream.run([(1, None)], now_ms=1500) == []
@@ -289,17 +390,25 @@ def test_a_ttl_removes_rows_that_were_not_written_and_suppresses_no_change():
 @pytest.mark.parametrize("years", [-10, 0, 10])
 def test_a_ttl_counts_from_the_write_to_the_state_and_not_from_the_timestamps_of_the_records(years):
     day_ms, now_ms = 86_400_000, 1_700_000_000_000
-    stream = Stream(stage_of(1, state_ttl=timedelta(days=30)), written_ms=now_ms + years * 365 * day_ms)
+    stream = Stream(
+        stage_of(1, state_ttl=timedelta(days=30)), written_ms=now_ms + years * 365 * day_ms
+    )
     row = (1, "a", 0)
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms)] == ["+I"]
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms + 30 * day_ms)] == ["-U", "+U"]
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms + 30 * day_ms)] == [
+        "-U",
+        "+U",
+    ]
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms + 61 * day_ms)] == ["+I"]
 
 
 def test_a_partial_row_is_completed_from_the_stored_one():
     stream = Stream(stage_of(1))
     stream.run([(1, (1, "toast", 5))])
-    assert stream.run([(1, (1, ABSENT, 6))]) == [(RowKind.UPDATE_BEFORE, (1, "toast", 5)), (RowKind.UPDATE_AFTER, (1, "toast", 6))]
+    assert stream.run([(1, (1, ABSENT, 6))]) == [
+        (RowKind.UPDATE_BEFORE, (1, "toast", 5)),
+        (RowKind.UPDATE_AFTER, (1, "toast", 6)),
+    ]
 
 
 @pytest.mark.parametrize("mini_batch", [False, True])
@@ -310,7 +419,10 @@ def test_a_partial_row_is_completed_from_the_batch(mini_batch):
 
 
 def test_a_partial_row_of_an_unknown_key_is_an_error_with_offset_and_solution():
-    with pytest.raises(PartialImageError, match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@0"):
+    with pytest.raises(
+        PartialImageError,
+        match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@0",
+    ):
         Stream(stage_of(1)).run([(1, (1, ABSENT, 6))])
 
 
@@ -319,7 +431,9 @@ def test_a_partial_row_of_an_unknown_key_is_dropped_and_counted_or_kept_as_corru
     assert dropping.run([(1, (1, ABSENT, 6))]) == []
     assert dropping.counts["PARTIAL_IMAGE"] == 1
     stage = stage_of(1, mode="PERMISSIVE")
-    result, _ = normalize([block for _, block in blocks_of([(1, (1, ABSENT, 6))], stage)], None, stage, 0)
+    result, _ = normalize(
+        [block for _, block in blocks_of([(1, (1, ABSENT, 6))], stage)], None, stage, 0
+    )
     (side_output,) = result.side_outputs
     assert side_output.column == "_corrupt_record"
     assert side_output.value[0].startswith("[PARTIAL_IMAGE]")

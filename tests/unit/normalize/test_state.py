@@ -1,4 +1,4 @@
-"""The state's bytes: round trips, other schemas, other versions, and fixtures of every released version."""
+"""The state's bytes: round trips, other schemas and versions, fixtures of each released version."""
 
 from __future__ import annotations
 
@@ -25,19 +25,38 @@ def group_of(rows: dict[int, tuple], layout: Layout = LAYOUT, **extras: list) ->
     """A key group; `extras` are the other columns, ``deleted_at`` 0 by default."""
     values = list(zip(*rows.values(), strict=True)) or [()] * len(layout.columns)
     arrays = [pa.array([pack((key,)) for key in rows], pa.binary())]
-    arrays += [to_stored(column.type, of) for column, of in zip(layout.columns, values, strict=True)]
+    arrays += [
+        to_stored(column.type, of) for column, of in zip(layout.columns, values, strict=True)
+    ]
     extras = {"deleted_at": [0] * len(rows), **extras}
-    arrays += [pa.array(extras[field.name], field.type) for field in list(layout.schema)[len(arrays) :]]
-    return KeyGroup(pa.RecordBatch.from_arrays(arrays, schema=layout.schema), EPOCHS if layout.with_positions else [])
+    arrays += [
+        pa.array(extras[field.name], field.type) for field in list(layout.schema)[len(arrays) :]
+    ]
+    return KeyGroup(
+        pa.RecordBatch.from_arrays(arrays, schema=layout.schema),
+        EPOCHS if layout.with_positions else [],
+    )
 
 
 def rows_of(group: KeyGroup, layout: Layout = LAYOUT) -> dict[int, list]:
     arrays = group.rows.columns[1 : 1 + len(layout.columns)]
-    values = [from_arrow(column.type, of_stored(column.type, array)) for column, array in zip(layout.columns, arrays, strict=True)]
-    return {unpack(key)[0]: list(row) for key, *row in zip(group.rows.column("key").to_pylist(), *values, strict=True)}
+    values = [
+        from_arrow(column.type, of_stored(column.type, array))
+        for column, array in zip(layout.columns, arrays, strict=True)
+    ]
+    return {
+        unpack(key)[0]: list(row)
+        for key, *row in zip(group.rows.column("key").to_pylist(), *values, strict=True)
+    }
 
 
-@given(st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.tuples(st.text(), st.sampled_from([None, "1.250"])), max_size=30))
+@given(
+    st.dictionaries(
+        st.integers(-(2**63), 2**63 - 1),
+        st.tuples(st.text(), st.sampled_from([None, "1.250"])),
+        max_size=30,
+    )
+)
 def test_state_round_trips(rows):
     group = group_of({key: (key, *row) for key, row in rows.items()})
     assert LAYOUT.decode(LAYOUT.encode(group), 0).rows == group.rows
@@ -53,7 +72,13 @@ def test_state_with_a_ttl_round_trips():
 def test_positions_and_remembered_deletes_round_trip(with_ttl):
     layout = Layout(64, COLUMNS, ("id",), with_ttl=with_ttl, with_positions=True)
     rows = {1: (1, "a", "0.100"), 2: (None, None, None)}
-    extras = {"written": [5, 6], "epoch": [1, 1], "high": [2**64 - 1, 7], "low": [0, 1], "deleted_at": [0, 1_700_000_000_123]}
+    extras = {
+        "written": [5, 6],
+        "epoch": [1, 1],
+        "high": [2**64 - 1, 7],
+        "low": [0, 1],
+        "deleted_at": [0, 1_700_000_000_123],
+    }
     group = group_of(rows, layout, **extras)
     again = layout.decode(layout.encode(group), 0)
     assert (again.rows, again.epochs) == (group.rows, EPOCHS)
@@ -61,18 +86,27 @@ def test_positions_and_remembered_deletes_round_trip(with_ttl):
 
 def test_a_ttl_that_is_switched_on_starts_now():
     data = LAYOUT.encode(group_of({1: (1, "a", "0.100")}))
-    assert Layout(64, COLUMNS, ("id",), with_ttl=True).decode(data, 5000).extra("written").tolist() == [5000]
+    assert Layout(64, COLUMNS, ("id",), with_ttl=True).decode(data, 5000).extra(
+        "written"
+    ).tolist() == [5000]
 
 
 def test_positions_that_are_switched_on_accept_the_next_change():
     data = LAYOUT.encode(group_of({1: (1, "a", "0.100")}))
-    assert Layout(64, COLUMNS, ("id",), with_positions=True).decode(data, 0).extra("epoch").tolist() == [0]
+    assert Layout(64, COLUMNS, ("id",), with_positions=True).decode(data, 0).extra(
+        "epoch"
+    ).tolist() == [0]
 
 
 def test_positions_that_are_switched_off_forget_deletes():
     layout = Layout(64, COLUMNS, ("id",), with_positions=True)
-    rows, extras = {1: (1, "a", "0.100"), 2: (None,) * 3}, {"epoch": [1, 1], "high": [1, 2], "low": [0, 0], "deleted_at": [0, 99]}
-    assert rows_of(LAYOUT.decode(layout.encode(group_of(rows, layout, **extras)), 0)) == {1: [1, "a", "0.100"]}
+    rows, extras = (
+        {1: (1, "a", "0.100"), 2: (None,) * 3},
+        {"epoch": [1, 1], "high": [1, 2], "low": [0, 0], "deleted_at": [0, 99]},
+    )
+    assert rows_of(LAYOUT.decode(layout.encode(group_of(rows, layout, **extras)), 0)) == {
+        1: [1, "a", "0.100"]
+    }
 
 
 def test_added_dropped_and_reordered_columns_read_old_state():
@@ -82,8 +116,13 @@ def test_added_dropped_and_reordered_columns_read_old_state():
 
 
 def test_columns_of_one_type_that_change_places_are_read_by_name():
-    old, new = (Layout(64, columns(ddl), ("id",)) for ddl in ("id BIGINT, a STRING, b STRING", "id BIGINT, b STRING, a STRING"))
-    assert rows_of(new.decode(old.encode(group_of({1: (1, "of a", "of b")}, old)), 0), new) == {1: [1, "of b", "of a"]}
+    old, new = (
+        Layout(64, columns(ddl), ("id",))
+        for ddl in ("id BIGINT, a STRING, b STRING", "id BIGINT, b STRING, a STRING")
+    )
+    assert rows_of(new.decode(old.encode(group_of({1: (1, "of a", "of b")}, old)), 0), new) == {
+        1: [1, "of b", "of a"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -100,7 +139,9 @@ def test_columns_of_one_type_that_change_places_are_read_by_name():
 )
 def test_a_widened_column_reads_old_state(was, now, value, widened):
     old, new = (Layout(64, columns(f"id BIGINT, x {of}"), ("id",)) for of in (was, now))
-    assert rows_of(new.decode(old.encode(group_of({1: (1, value)}, old)), 0), new) == {1: [1, widened]}
+    assert rows_of(new.decode(old.encode(group_of({1: (1, value)}, old)), 0), new) == {
+        1: [1, widened]
+    }
 
 
 @pytest.mark.parametrize(
@@ -125,14 +166,21 @@ def test_a_column_of_another_type_is_refused(was, now):
 @pytest.mark.parametrize(
     ("layout", "wanted", "text"),
     [
-        pytest.param(LAYOUT, Layout(32, COLUMNS, ("id",)), "set key_groups=64", id="another number of key groups"),
+        pytest.param(
+            LAYOUT,
+            Layout(32, COLUMNS, ("id",)),
+            "set key_groups=64",
+            id="another number of key groups",
+        ),
         pytest.param(
             LAYOUT,
             Layout(32, COLUMNS, ("id",)),
             "python -m normalize.checkpoint.rescale .* --key-groups 32",
             id="the command that changes the number of key groups",
         ),
-        pytest.param(LAYOUT, Layout(64, COLUMNS, ("name",)), r"primary key \(id\)", id="another key"),
+        pytest.param(
+            LAYOUT, Layout(64, COLUMNS, ("name",)), r"primary key \(id\)", id="another key"
+        ),
     ],
 )
 def test_state_that_cannot_be_read_is_an_error_with_the_reason(layout, wanted, text):
@@ -154,7 +202,8 @@ def test_an_unknown_version_is_refused(data):
         LAYOUT.decode(data, 0)
 
 
-# Written by the release that introduced the version and never again: the checkpoint of an old query.
+# Written by the release that introduced the version and never again: the checkpoint of an old
+# query.
 ROWS = {1: [1, "scooter", "3.140"], 2: [2, None, None], -(2**63): [-(2**63), "ключ 😀", "-0.001"]}
 WITH_TTL = Layout(64, COLUMNS, ("id",), with_ttl=True)
 POSITIONED = Layout(64, COLUMNS, ("id",), with_ttl=True, with_positions=True)
@@ -162,9 +211,15 @@ RELEASED = {
     "v1/rows.bin": (LAYOUT, ROWS),
     "v1/rows-with-ttl.bin": (WITH_TTL, {7: [7, "", "0.000"]}),
     "v2/rows.bin": (LAYOUT, ROWS),
-    "v2/rows-with-ttl-and-positions.bin": (POSITIONED, {1: [1, "scooter", "3.140"], 2: [None, None, None]}),
+    "v2/rows-with-ttl-and-positions.bin": (
+        POSITIONED,
+        {1: [1, "scooter", "3.140"], 2: [None, None, None]},
+    ),
     "v3/rows.bin": (LAYOUT, ROWS),
-    "v3/rows-with-ttl-and-positions.bin": (POSITIONED, {1: [1, "scooter", "3.140"], 2: [None, None, None]}),
+    "v3/rows-with-ttl-and-positions.bin": (
+        POSITIONED,
+        {1: [1, "scooter", "3.140"], 2: [None, None, None]},
+    ),
 }
 
 
@@ -175,13 +230,20 @@ def test_state_of_every_released_version_is_read(name):
 
 
 def test_state_of_version_1_has_its_processing_times():
-    assert WITH_TTL.decode((FIXTURES / "v1" / "rows-with-ttl.bin").read_bytes(), 0).extra("written").tolist() == [1_700_000_000_123]
+    assert WITH_TTL.decode((FIXTURES / "v1" / "rows-with-ttl.bin").read_bytes(), 0).extra(
+        "written"
+    ).tolist() == [1_700_000_000_123]
 
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
 def test_state_has_its_positions(version):
-    group = POSITIONED.decode((FIXTURES / version / "rows-with-ttl-and-positions.bin").read_bytes(), 0)
-    assert {name: group.extra(name).tolist() for name in ("written", "epoch", "high", "low", "deleted_at")} == {
+    group = POSITIONED.decode(
+        (FIXTURES / version / "rows-with-ttl-and-positions.bin").read_bytes(), 0
+    )
+    assert {
+        name: group.extra(name).tolist()
+        for name in ("written", "epoch", "high", "low", "deleted_at")
+    } == {
         "written": [1_700_000_000_123, 1_700_000_000_124],
         "epoch": [1, 1],
         "high": [2**64 - 1, 7],
@@ -193,5 +255,8 @@ def test_state_has_its_positions(version):
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
 def test_a_compact_state_is_refused_with_the_remedy(version):
-    with pytest.raises(StateVersionError, match=r"the checkpoint's state is compact .*: start from a new checkpoint$"):
+    with pytest.raises(
+        StateVersionError,
+        match=r"the checkpoint's state is compact .*: start from a new checkpoint$",
+    ):
         POSITIONED.decode((FIXTURES / version / "compact.bin").read_bytes(), 0)

@@ -1,4 +1,4 @@
-"""Observations of a task: the sample of names, the counts, and notices that are logged once and escaped."""
+"""Observations of a task: the sample of names, counts, and notices logged once and escaped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,14 @@ def batch(values: list[bytes], start: int = 0) -> pa.RecordBatch:
 
 
 def run(values: list[list[bytes]], ddl: str, **options) -> tuple[list[Notice], dict[str, int]]:
-    source = DecodePlan(get_format("debezium-json"), columns(ddl), unique_key=("id",), key_groups=1, topic=None, **options)
+    source = DecodePlan(
+        get_format("debezium-json"),
+        columns(ddl),
+        unique_key=("id",),
+        key_groups=1,
+        topic=None,
+        **options,
+    )
     notices: list[Notice] = []
     starts = np.cumsum([0, *map(len, values)])
     batches = [batch(of, int(start)) for of, start in zip(values, starts, strict=False)]
@@ -69,7 +76,10 @@ def message(**after) -> bytes:
 
 
 def test_a_task_reports_the_columns_of_all_its_batches_once():
-    values = [[message(id=1, wieght=2)] * 3, [message(id=1, weight=2, more=1), message(id=1, weight=2)]]
+    values = [
+        [message(id=1, wieght=2)] * 3,
+        [message(id=1, weight=2, more=1), message(id=1, weight=2)],
+    ]
     notices, counts = run(values, "id INT, weight INT")
     assert (counts["ABSENT_COLUMNS"], counts["UNKNOWN_COLUMNS"]) == (3, 4)
     absent, unknown = (notice.text for notice in notices)
@@ -78,11 +88,22 @@ def test_a_task_reports_the_columns_of_all_its_batches_once():
 
 
 def test_changes_without_a_position_are_counted_and_reported():
-    # A delete of a flattened message has no value, and so no position; nor has a read without the source's clock.
+    # A delete of a flattened message has no value, and so no position; nor has a read without the
+    # source's clock.
     snapshot = {"connector": "postgresql", "snapshot": "incremental", "lsn": None}
     cases = {
-        "debezium-flat-json": ([(b'{"id": 1}', b'{"id": 1, "__lsn": 7}'), (b'{"id": 1}', None), (b'{"id": 2}', b"null")], 2),
-        "debezium-json": ([(None, json.dumps({"op": "r", "after": {"id": 1}, "source": snapshot}).encode())], 1),
+        "debezium-flat-json": (
+            [
+                (b'{"id": 1}', b'{"id": 1, "__lsn": 7}'),
+                (b'{"id": 1}', None),
+                (b'{"id": 2}', b"null"),
+            ],
+            2,
+        ),
+        "debezium-json": (
+            [(None, json.dumps({"op": "r", "after": {"id": 1}, "source": snapshot}).encode())],
+            1,
+        ),
         "maxwell-json": ([(None, b'{"type": "bootstrap-insert", "data": {"id": 1}, "ts": 5}')], 0),
     }
     for identifier, (records, expected) in cases.items():
@@ -91,32 +112,45 @@ def test_changes_without_a_position_are_counted_and_reported():
         assert differences(replace(source, positions=False), records) == []
         for columnar in (one_by_one, together):
             counts = outcome(source, records, columnar=columnar).counts
-            assert sum(each["WITHOUT_POSITION"] for each in counts if isinstance(each, dict)) == expected
-            texts = [each.text for each in counts if isinstance(each, Notice)]
-            assert [f"t: {expected} changes have no position in the source's log (first: t[0]@" in text for text in texts] == (
-                [True] if expected else []
+            assert (
+                sum(each["WITHOUT_POSITION"] for each in counts if isinstance(each, dict))
+                == expected
             )
+            texts = [each.text for each in counts if isinstance(each, Notice)]
+            assert [
+                f"t: {expected} changes have no position in the source's log (first: t[0]@" in text
+                for text in texts
+            ] == ([True] if expected else [])
 
 
 def test_rows_without_offsets_are_numbered_over_the_batches_of_a_task():
     batches = [batch([message(id=1)] * 2, 0), batch([message(id=1), message(id=1, more=1)], 0)]
     without = [each.select(["value", "partition", "stamp"]) for each in batches]
     options = {"record_columns": frozenset({"value"}), "row_order": "row"}
-    source = DecodePlan(get_format("debezium-json"), columns("id INT"), unique_key=("id",), topic="", **options)
+    source = DecodePlan(
+        get_format("debezium-json"), columns("id INT"), unique_key=("id",), topic="", **options
+    )
     notices: list[Notice] = []
     list(decode_pass(iter(without), source=source, target=Blocks, report=notices.extend))
     (notice,) = notices
-    assert notice.text.startswith("the DataFrame: in 1 of 4 sampled records (first: DataFrame[0]@3) but not declared: `more`")
+    assert notice.text.startswith(
+        "the DataFrame: in 1 of 4 sampled records (first: DataFrame[0]@3) but not declared: `more`"
+    )
 
 
 def test_an_undeclared_column_may_be_unreadable():
-    notices, counts = run([[b'{"op": "c", "after": {"id": 1, "\xff": 2}}', message(id=2, more=3)]], "id INT")
+    notices, counts = run(
+        [[b'{"op": "c", "after": {"id": 1, "\xff": 2}}', message(id=2, more=3)]], "id INT"
+    )
     assert (counts["RECORDS"], counts["UNKNOWN_COLUMNS"], len(notices)) == (2, 1, 1)
 
 
 def test_dropped_errors_cause_no_notice_while_other_records_have_rows():
     assert run([[b"bad", message(id=1)]], "id INT", mode="DROPMALFORMED")[0] == []
-    assert run([[b"bad"], [b'{"op": "t"}']], "id INT", mode="DROPMALFORMED", on_truncate="ignore")[0] == []
+    assert (
+        run([[b"bad"], [b'{"op": "t"}']], "id INT", mode="DROPMALFORMED", on_truncate="ignore")[0]
+        == []
+    )
     (notice,), counts = run([[b"bad"], [b"worse"]], "id INT", mode="DROPMALFORMED")
     assert "every record that a task read is bad (2 of 2: MALFORMED_MESSAGE 2)" in notice.text
     assert counts["MALFORMED_MESSAGE"] == 2
@@ -149,7 +183,10 @@ def test_a_producer_with_many_new_names_does_not_fill_the_log(caplog):
         (["a", "b c"], "`a`, `b c`"),
         (["\x1b[31mred\n", "\u202eevil"], r"`\x1b[31mred\n`, `\u202eevil`"),
         (["x" * 1000], f"`{'x' * 60}`"),
-        ([str(number) for number in range(12)], "`0`, `1`, `2`, `3`, `4`, `5`, `6`, `7`, `8`, `9` and 2 more"),
+        (
+            [str(number) for number in range(12)],
+            "`0`, `1`, `2`, `3`, `4`, `5`, `6`, `7`, `8`, `9` and 2 more",
+        ),
     ],
 )
 def test_names_from_messages_are_escaped(names, shown):

@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, decoded and folded without Spark, end in the source databases' tables."""
+"""Recorded topics of real producers, decoded and folded without Spark, give the source tables."""
 
 from __future__ import annotations
 
@@ -13,34 +13,57 @@ from tests.support.paths import REPOSITORY
 from tests.support.replay import differences
 from tests.support.replay.comparing import assert_before_images, assert_truth
 from tests.support.replay.replaying import decoded, normalized, read_recording
-from tests.support.replay.topics import CONTROL, FOLDER, KEYLESS, SIGNALS, TOPICS, Topic, recordings, registry_options, topics
+from tests.support.replay.topics import (
+    CONTROL,
+    FOLDER,
+    KEYLESS,
+    SIGNALS,
+    TOPICS,
+    Topic,
+    recordings,
+    registry_options,
+    topics,
+)
 
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
-def test_topic_replayed_without_spark_ends_in_the_truth(topic: Topic, recorded_registry: str) -> None:
+def test_topic_replayed_without_spark_ends_in_the_truth(
+    topic: Topic, recorded_registry: str
+) -> None:
     records = read_recording(topic.path)
-    decoder = get_format(topic.format, **topic.options_at(recorded_registry)).decoder(topic.schema, unique_key=topic.primary_key)
+    decoder = get_format(topic.format, **topic.options_at(recorded_registry)).decoder(
+        topic.schema, unique_key=topic.primary_key
+    )
     replay = normalized(decoder, records) if topic.primary_key else decoded(decoder, records)
     assert_truth(topic, replay, records)
 
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
 def test_columns_differ_only_after_an_alter_table(topic: Topic, recorded_registry: str) -> None:
-    decoder = get_format(topic.format, **topic.options_at(recorded_registry)).decoder(topic.schema, unique_key=topic.primary_key)
+    decoder = get_format(topic.format, **topic.options_at(recorded_registry)).decoder(
+        topic.schema, unique_key=topic.primary_key
+    )
     absent, unknown = set(), set()
     for record in read_recording(topic.path):
         with suppress(DecodeError):
             if names := decoder.compare_names(record.key, record.value):
                 absent |= set(names.absent)
-                # A flattened topic that is read as plain rows has Debezium's fields among the columns.
-                unknown |= {name for name in names.unknown if not (topic.format == "upsert-kafka" and name.startswith("__"))}
+                # A flattened topic that is read as plain rows has Debezium's fields among the
+                # columns.
+                unknown |= {
+                    name
+                    for name in names.unknown
+                    if not (topic.format == "upsert-kafka" and name.startswith("__"))
+                }
     assert absent <= {"c_added", "new_name", "old_name", "extra"}
     assert unknown <= {"gone"}
     assert not absent or topic.name.endswith(("evolving", "all_types"))
     assert absent or "evolving" not in topic.name
 
 
-@pytest.mark.parametrize("topic", [topic for topic in topics() if topic.before_images], ids=lambda topic: topic.name)
+@pytest.mark.parametrize(
+    "topic", [topic for topic in topics() if topic.before_images], ids=lambda topic: topic.name
+)
 def test_before_images_equal_the_previous_rows(topic: Topic, recorded_registry: str) -> None:
     records = read_recording(topic.path)
     decoder = get_format(topic.format, **topic.options_at(recorded_registry)).decoder(topic.schema)
@@ -50,7 +73,9 @@ def test_before_images_equal_the_previous_rows(topic: Topic, recorded_registry: 
 @pytest.mark.parametrize("recording", sorted(set(CONTROL) & set(recordings())))
 def test_control_topic_is_ignored_record_by_record(recording: str, recorded_registry: str) -> None:
     format, reason = CONTROL[recording]
-    decoder = get_format(format, **registry_options(format, recorded_registry)).decoder("id INT", unique_key=["id"])
+    decoder = get_format(format, **registry_options(format, recorded_registry)).decoder(
+        "id INT", unique_key=["id"]
+    )
     records = read_recording(FOLDER / "records" / f"{recording}.jsonl.gz")
     assert normalized(decoder, records).ignored == {reason: len(records)}
 
@@ -72,7 +97,11 @@ def test_flattened_table_without_a_key_is_read_except_its_updates(recording: str
     for record in read_recording(FOLDER / "records" / f"{recording}.jsonl.gz"):
         try:
             result = decoder.decode(record.key, record.value)
-            counts.update([result.value] if isinstance(result, Ignored) else [change.kind.short_string for change in result])
+            counts.update(
+                [result.value]
+                if isinstance(result, Ignored)
+                else [change.kind.short_string for change in result]
+            )
         except DecodeError as error:
             counts[error.condition] += 1
     assert counts == KEYLESS[recording]
@@ -85,8 +114,14 @@ def test_every_recording_is_replayed() -> None:
 
 def test_every_difference_is_in_the_docs() -> None:
     page = (REPOSITORY / "docs" / "producers.md").read_text("utf-8")
-    functions = {name for name, of in vars(differences).items() if "Difference" in str(getattr(of, "__annotations__", {}).get("return"))}
-    constants = {name for name, of in vars(differences).items() if isinstance(of, differences.Difference)}
+    functions = {
+        name
+        for name, of in vars(differences).items()
+        if "Difference" in str(getattr(of, "__annotations__", {}).get("return"))
+    }
+    constants = {
+        name for name, of in vars(differences).items() if isinstance(of, differences.Difference)
+    }
     named = (functions | constants) - {"written_as"}
     assert len(named) > 25
     assert sorted(name for name in named if f"`{name}`" not in page) == []

@@ -55,14 +55,25 @@ def test_the_smallest_job_has_the_defaults_of_sync_database(read) -> None:
         "parallel": 4,
         "check": True,
     }
-    assert (job.checkpoint_location, job.trigger, job.restart, job.packages) == ("/lake/checkpoint", Trigger(), Restart(), ())
+    assert (job.checkpoint_location, job.trigger, job.restart, job.packages) == (
+        "/lake/checkpoint",
+        Trigger(),
+        Restart(),
+        (),
+    )
 
 
 def test_all_parts_of_a_job(read, monkeypatch) -> None:
     monkeypatch.setenv("TARGET_PASSWORD", "s3cret")
     job = read(
         topic={"pattern": "shop[.].*"},
-        target={"jdbc": {"url": "jdbc:postgresql://db/shop", "user": "cdc", "password": "env:TARGET_PASSWORD"}},
+        target={
+            "jdbc": {
+                "url": "jdbc:postgresql://db/shop",
+                "user": "cdc",
+                "password": "env:TARGET_PASSWORD",
+            }
+        },
         tables={"shop.orders": {"primary_key": "id", "schema": "id INT, price DECIMAL(10,2)"}},
         mode={"topic": "dead", "options": {"acks": "all"}},
         trigger={"processing_time": "10 seconds"},
@@ -71,8 +82,12 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
         spark={"spark.sql.shuffle.partitions": 4, "spark.sql.ansi.enabled": True},
     )
     assert job.arguments["topic"] == re.compile("shop[.].*")
-    assert job.arguments["target"] == JdbcDatabase("jdbc:postgresql://db/shop", user="cdc", password="s3cret")
-    assert job.arguments["tables"] == {"shop.orders": TableOptions(primary_key="id", schema="id INT, price DECIMAL(10,2)")}
+    assert job.arguments["target"] == JdbcDatabase(
+        "jdbc:postgresql://db/shop", user="cdc", password="s3cret"
+    )
+    assert job.arguments["tables"] == {
+        "shop.orders": TableOptions(primary_key="id", schema="id INT, price DECIMAL(10,2)")
+    }
     assert job.arguments["mode"] == DeadLetter("dead", {"acks": "all"})
     assert (job.restart, job.packages) == (Restart(limit=3, first_pause=5.0), ("delta",))
     assert job.spark == {"spark.sql.shuffle.partitions": "4", "spark.sql.ansi.enabled": "true"}
@@ -83,14 +98,26 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
     ("changes", "text"),
     [
         ({"topics": "shop"}, r"`topics` at `\$` is not an option: did you mean `topic`\?"),
-        ({"target": {"delta": {"nam": "/lake"}}}, r"`nam` at `\$\.target\.delta` is not an option: did you mean `name`\?"),
-        ({"tables": {"a": {"primary-key": "id"}}}, r"`primary-key` at `\$\.tables\[\.\.\.\]` .* did you mean `primary_key`\?"),
+        (
+            {"target": {"delta": {"nam": "/lake"}}},
+            r"`nam` at `\$\.target\.delta` is not an option: did you mean `name`\?",
+        ),
+        (
+            {"tables": {"a": {"primary-key": "id"}}},
+            r"`primary-key` at `\$\.tables\[\.\.\.\]` .* did you mean `primary_key`\?",
+        ),
         ({"parallel": "4"}, r"Expected `int`, got `str` - at `\$\.parallel`"),
         ({"on_truncate": "stop"}, r"Invalid enum value 'stop' - at `\$\.on_truncate`"),
         ({"target": {}}, r"`\$\.target` has 0 databases: write one of delta, iceberg, jdbc"),
         ({"target": {"delta": {"name": "lake/shop"}}}, r"lake/shop.* - at `\$\.target\.delta`"),
-        ({"tables": {"a": {"columns": "a", "exclude_columns": "b"}}}, r"remove one of them - at `\$\.tables\.a`"),
-        ({"options": {"kafka.sasl.jaas.config": "env:NOT_SET"}}, r"kafka\.sasl\.jaas\.config refers to .* NOT_SET, which is not set"),
+        (
+            {"tables": {"a": {"columns": "a", "exclude_columns": "b"}}},
+            r"remove one of them - at `\$\.tables\.a`",
+        ),
+        (
+            {"options": {"kafka.sasl.jaas.config": "env:NOT_SET"}},
+            r"kafka\.sasl\.jaas\.config refers to .* NOT_SET, which is not set",
+        ),
     ],
 )
 def test_an_error_names_the_file_and_the_place(read, changes: dict[str, Any], text: str) -> None:
@@ -109,5 +136,9 @@ def test_a_file_that_is_no_yaml_or_does_not_exist(tmp_path: Path) -> None:
 def test_the_schema_accepts_and_refuses_what_the_reader_does() -> None:
     validator = jsonschema.Draft202012Validator(job_schema())
     assert validator.is_valid(SMALLEST)
-    for wrong in ({**SMALLEST, "topics": "a"}, {**SMALLEST, "parallel": "4"}, {**SMALLEST, "target": {"delta": {"nam": ""}}}):
+    for wrong in (
+        {**SMALLEST, "topics": "a"},
+        {**SMALLEST, "parallel": "4"},
+        {**SMALLEST, "target": {"delta": {"nam": ""}}},
+    ):
         assert not validator.is_valid(wrong)

@@ -1,4 +1,4 @@
-"""Input never runs as code: messages, stored bytes and archives are not evaluated and cannot end the process."""
+"""Messages, stored bytes and archives, which are never run as code and cannot end the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import Ignored, columns, get_format
-from cdc_formats.errors import DecodeError, InferenceError, SchemaError, StateDamagedError, StateVersionError
+from cdc_formats.errors import (
+    DecodeError,
+    InferenceError,
+    SchemaError,
+    StateDamagedError,
+    StateVersionError,
+)
 from cdc_formats.topics.inference import infer_schema
 from normalize.core.state import KeyGroup, Layout
 from tests.support.hostile import MESSAGES, SCHEMA
@@ -26,17 +32,38 @@ from tests.support.paths import REPOSITORY
 PACKAGES = ("cdc_formats", "cdc_cli", "normalize")
 MODULES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
 
-DESERIALISERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml", "ruamel", "jsonpickle"}
+DESERIALISERS = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "marshal",
+    "shelve",
+    "yaml",
+    "ruamel",
+    "jsonpickle",
+}
 ARCHIVES_AND_XML = {"tarfile", "zipfile", "xml", "lxml", "defusedxml"}
 RUNS = {"eval", "exec", "compile", "__import__", "execfile"}
 SHELLS = {"system", "popen", "spawnl", "spawnv", "execv", "execvp"}
 
 IMPORTS_ALLOWED = {
-    ("cdc_formats/testing.py", "pickle"): "check_format pickles a format and reads back its own bytes, as Spark will; it is for tests",
-    ("normalize/local_kafka.py", "xml"): "xml.sax.saxutils.quoteattr, which writes; nothing is parsed",
+    (
+        "cdc_formats/testing.py",
+        "pickle",
+    ): "check_format pickles a format and reads back its own bytes, as Spark will; it is for tests",
+    (
+        "normalize/local_kafka.py",
+        "xml",
+    ): "xml.sax.saxutils.quoteattr, which writes; nothing is parsed",
 }
 CALLS_ALLOWED = {
-    ("cdc_formats/testing.py", "eval"): "check_format evaluates the repr of a format of its caller; it is for tests",
+    (
+        "cdc_formats/testing.py",
+        "eval",
+    ): "check_format evaluates the repr of a format of its caller; it is for tests",
 }
 
 
@@ -64,7 +91,11 @@ def called(tree: ast.AST) -> set[str]:
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     plain = {func.id for func in calls if isinstance(func, ast.Name)}
     attributes = [func for func in calls if isinstance(func, ast.Attribute)]
-    return plain | {func.attr for func in attributes if isinstance(func.value, ast.Name) and func.value.id == "os"}
+    return plain | {
+        func.attr
+        for func in attributes
+        if isinstance(func.value, ast.Name) and func.value.id == "os"
+    }
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -73,8 +104,14 @@ def test_no_module_deserialises_code_or_runs_text(path: Path) -> None:
     bad = {(relative(path), name) for name in imported(tree) & (DESERIALISERS | ARCHIVES_AND_XML)}
     assert bad <= set(IMPORTS_ALLOWED)
     assert {(relative(path), name) for name in called(tree) & (RUNS | SHELLS)} <= set(CALLS_ALLOWED)
-    keywords = {(node.arg, ast.unparse(node.value)) for node in ast.walk(tree) if isinstance(node, ast.keyword)}
-    assert {(name, value) for name, value in keywords if name in ("shell", "allow_pickle")} <= {("shell", "False")}
+    keywords = {
+        (node.arg, ast.unparse(node.value))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword)
+    }
+    assert {(name, value) for name, value in keywords if name in ("shell", "allow_pickle")} <= {
+        ("shell", "False")
+    }
 
 
 def test_the_allowed_exceptions_still_exist() -> None:
@@ -113,10 +150,19 @@ def test_the_name_of_a_column_is_never_part_of_an_expression(name: str) -> None:
         assert keyed.row is not None
 
 
-# ----------------------------------------------------------------------------------------------------- messages that are bombs
+# --------------------------------------------------------------------------------------------------
+# messages that are bombs
 
 DEEP = 50_000
-NUMBERS = ["1e999999999", "-1e-999999999", "9" * 100_000, "0." + "0" * 100_000 + "1", "1" + "0" * 400 + "e-400", "NaN", "Infinity"]
+NUMBERS = [
+    "1e999999999",
+    "-1e-999999999",
+    "9" * 100_000,
+    "0." + "0" * 100_000 + "1",
+    "1" + "0" * 400 + "e-400",
+    "NaN",
+    "Infinity",
+]
 TYPES = [
     "INT",
     "BIGINT",
@@ -143,7 +189,9 @@ def bombs(message: Any) -> list[bytes]:
         "[" * DEEP,
         '{"a":' * DEEP,
     ]
-    numbers = [text.replace('"9.50"', number) for number in NUMBERS] + [text.replace("9.50", number) for number in NUMBERS]
+    numbers = [text.replace('"9.50"', number) for number in NUMBERS] + [
+        text.replace("9.50", number) for number in NUMBERS
+    ]
     return [each.encode() for each in (*deep, *numbers)]
 
 
@@ -159,13 +207,17 @@ def outcome(call: Any, *arguments: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("identifier", sorted(MESSAGES))
 def test_a_bomb_is_a_bad_record_or_a_row_quickly_and_in_little_memory(identifier: str) -> None:
     name = "_id" if "mongodb" in identifier else "id"
-    decoder = get_format(identifier).decoder(SCHEMA.replace("id INT", f"{name} INT", 1), unique_key=[name])
+    decoder = get_format(identifier).decoder(
+        SCHEMA.replace("id INT", f"{name} INT", 1), unique_key=[name]
+    )
     tracemalloc.start()
     try:
         for value in bombs(MESSAGES[identifier][0]):
             started = time.process_time()
             for decode in (decoder.decode, decoder.upserts):
-                assert isinstance(outcome(decode, b'{"id": 1}', value), list | Ignored | DecodeError)
+                assert isinstance(
+                    outcome(decode, b'{"id": 1}', value), list | Ignored | DecodeError
+                )
             outcome(infer_schema, [(None, value)], format=identifier)
             assert time.process_time() - started < SECONDS
         assert tracemalloc.get_traced_memory()[1] < BYTES
@@ -187,16 +239,29 @@ def test_a_number_bomb_is_refused_or_fits(sql_type: str, number: str, quoted: bo
         assert len(str(change.row)) <= 4 * len(number) + 40
 
 
-# ------------------------------------------------------------------------------------------------------- bytes of a checkpoint
+# --------------------------------------------------------------------------------------------------
+# bytes of a checkpoint
 
 TABLE = columns("id INT, name STRING, price DECIMAL(10,2), tags ARRAY<STRING>")
-LAYOUTS = {"rows": Layout(4, TABLE, ("id",)), "positions": Layout(4, TABLE, ("id",), with_positions=True)}
+LAYOUTS = {
+    "rows": Layout(4, TABLE, ("id",)),
+    "positions": Layout(4, TABLE, ("id",), with_positions=True),
+}
 
 
 def stored(layout: Layout) -> bytes:
     names = [name for name in layout.schema.names if name not in ("key", "c0", "c1")]
     place = {"epoch": 0, "high": 1, "low": 2, "deleted_at": 0}
-    rows = [{**dict.fromkeys(names), **place, "key": b"%d" % number, "c0": number, "c1": f"name {number}"} for number in range(50)]
+    rows = [
+        {
+            **dict.fromkeys(names),
+            **place,
+            "key": b"%d" % number,
+            "c0": number,
+            "c1": f"name {number}",
+        }
+        for number in range(50)
+    ]
     return layout.encode(KeyGroup(pa.RecordBatch.from_pylist(rows, schema=layout.schema)))
 
 
@@ -222,7 +287,10 @@ def test_tampered_state_is_a_typed_error_and_never_ends_the_process(name: str) -
 
 def test_tampered_old_state_is_a_typed_error_too() -> None:
     (data,) = [file.read_bytes() for file in (REPOSITORY / "tests").rglob("v1/rows.bin")]
-    layout, random = Layout(64, columns("id BIGINT, name STRING, price DECIMAL(10,3)"), ("id",)), Random(7)
+    layout, random = (
+        Layout(64, columns("id BIGINT, name STRING, price DECIMAL(10,3)"), ("id",)),
+        Random(7),
+    )
     assert layout.decode(data, 0).rows.num_rows == 3
     for _ in range(2000):
         with suppress(StateDamagedError, StateVersionError):

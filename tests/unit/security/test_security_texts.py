@@ -1,4 +1,4 @@
-"""Hostile messages: none of their names and values can control a terminal or program that shows them."""
+"""Hostile messages: no name or value can control a terminal or program that shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from hypothesis import example, given, settings, strategies as st
 
 from cdc_formats import Event, Format, get_format, read_object
 from cdc_formats.decoder import Decoder
-from cdc_formats.errors import ArgumentError, ChangelogError, DecodeError, EncodeError, FormatBugError, InferenceError, SchemaError
+from cdc_formats.errors import (
+    ArgumentError,
+    ChangelogError,
+    DecodeError,
+    EncodeError,
+    FormatBugError,
+    InferenceError,
+    SchemaError,
+)
 from cdc_formats.printable import printable
 from cdc_formats.registry import BUILT_IN
 from cdc_formats.topics.inference import infer_schema
@@ -24,7 +32,10 @@ from tests.support.hostile import HOSTILE, MESSAGES, PIECE, SCHEMA
 def spoiled(value: Any, piece: str, random: Random) -> Any:
     """The same value with a hostile piece added to, or replacing, some of its names and texts."""
     if isinstance(value, dict):
-        return {spoiled(name, piece, random): spoiled(each, piece, random) for name, each in value.items()}
+        return {
+            spoiled(name, piece, random): spoiled(each, piece, random)
+            for name, each in value.items()
+        }
     if isinstance(value, list):
         return [spoiled(each, piece, random) for each in value]
     if random.random() > 0.15:
@@ -76,16 +87,24 @@ def test_every_text_format_is_covered() -> None:
 @given(piece=PIECE, seed=st.integers(0, 10_000), raw=st.booleans())
 @example(piece="\x1b[2J\x1b[31m", seed=1, raw=False)
 @example(piece="\u202e", seed=1, raw=True)
-def test_errors_have_no_control_characters(identifier: str, piece: str, seed: int, raw: bool) -> None:
+def test_errors_have_no_control_characters(
+    identifier: str, piece: str, seed: int, raw: bool
+) -> None:
     random = Random(seed)
     for message in MESSAGES[identifier]:
         bad = spoiled(message, piece, random)
-        for error in errors_of(identifier, encoded(spoiled({"id": 1}, piece, random), raw), encoded(bad, raw)):
+        for error in errors_of(
+            identifier, encoded(spoiled({"id": 1}, piece, random), raw), encoded(bad, raw)
+        ):
             for text in (str(error), f"{error}", repr(error)):
                 assert printable(text) == text
 
 
-@pytest.mark.parametrize("cls", [ArgumentError, EncodeError, FormatBugError, InferenceError, SchemaError], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "cls",
+    [ArgumentError, EncodeError, FormatBugError, InferenceError, SchemaError],
+    ids=lambda cls: cls.__name__,
+)
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_errors_of_every_class_escape_names(cls: type[ChangelogError], piece: str) -> None:
     text = str(cls(f"column {piece} is wrong"))
@@ -107,20 +126,38 @@ def test_an_escaped_name_is_shown() -> None:
         PlainJson().decoder("id INT").decode(None, encoded({"id\x1b[2J": 1}, raw=False))
 
 
-# ------------------------------------------------------------------------------------------------------ what is to be pasted
+# --------------------------------------------------------------------------------------------------
+# what is to be pasted
 
-NAMES = ['"""+__import__("os").abort()+"""', "a\nb", 'c"""\nimport os\n"""', "\\", "\x1b[2J", "\u202ename", "x`y", "# z", "'''", "plain"]
+NAMES = [
+    '"""+__import__("os").abort()+"""',
+    "a\nb",
+    'c"""\nimport os\n"""',
+    "\\",
+    "\x1b[2J",
+    "\u202ename",
+    "x`y",
+    "# z",
+    "'''",
+    "plain",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("more", [[], ["two\nlines"]], ids=["one column", "two columns"])
 def test_an_inferred_schema_can_be_pasted_and_runs_no_code(name: str, more: list[str]) -> None:
     row = {name: 1, **dict.fromkeys(more, "text")}
-    inferred = infer_schema([(None, json.dumps({"op": "+I", "data": row}).encode())], format="changelog-json")
+    inferred = infer_schema(
+        [(None, json.dumps({"op": "+I", "data": row}).encode())], format="changelog-json"
+    )
     text = arguments_text(inferred, ["orders"], {}, [name])
     assert [line for line in text.split("\n") if printable(line) != line] == []
     assert [line for line in str(inferred).split("\n") if printable(line) != line] == []
     pasted = text.partition("\n")[2].rpartition("\n")[0]
-    arguments = {target.targets[0].id: ast.literal_eval(target.value) for target in ast.parse(pasted).body}  # type: ignore[attr-defined]
+    arguments = {
+        target.targets[0].id: ast.literal_eval(target.value) for target in ast.parse(pasted).body
+    }  # type: ignore[attr-defined]
     assert arguments["primary_key"] == [name]
-    assert {column.name for column in get_format("changelog-json").decoder(arguments["schema"]).columns} == {name, *more}
+    assert {
+        column.name for column in get_format("changelog-json").decoder(arguments["schema"]).columns
+    } == {name, *more}

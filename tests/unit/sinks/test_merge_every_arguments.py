@@ -14,7 +14,9 @@ from normalize.sinks.table_spec import TableSpec
 
 @pytest.mark.parametrize("interval", ["10", "10 min", "ten minutes", "-1 minutes", ""])
 def test_an_interval_that_cannot_be_read_is_refused(interval: str) -> None:
-    with pytest.raises(ArgumentError, match=f"merge_every is '{interval}': pass a number of seconds"):
+    with pytest.raises(
+        ArgumentError, match=f"merge_every is '{interval}': pass a number of seconds"
+    ):
         MergedDeltaTarget("/lake/t", interval)
 
 
@@ -26,9 +28,15 @@ def test_histories_and_positions_are_refused() -> None:
 def test_the_changes_have_the_key_the_row_and_the_time_of_a_delete() -> None:
     from pyspark.sql.types import IntegerType, StringType, StructField, TimestampType
 
-    fields = StructField("id", IntegerType()), StructField("a`b", StringType()), StructField("gone", TimestampType())
+    fields = (
+        StructField("id", IntegerType()),
+        StructField("a`b", StringType()),
+        StructField("gone", TimestampType()),
+    )
     sink: Any = ChangesSink(None, DeltaTarget("t_unmerged"))  # type: ignore[arg-type]
-    assert sink.layout(TableSpec(fields, ("id",), create=True, on_new_column="add", deleted_column="gone")) == (
+    assert sink.layout(
+        TableSpec(fields, ("id",), create=True, on_new_column="add", deleted_column="gone")
+    ) == (
         "query STRING, batch BIGINT, appended_ms BIGINT, row_kind STRING, `key` struct<`id`: int>, "
         "`row` struct<`id`: int, `a``b`: string>, `deleted` struct<`gone`: timestamp>"
     )

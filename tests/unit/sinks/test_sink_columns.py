@@ -1,4 +1,4 @@
-"""Columns that a table lacks or has with a narrower type: what is added, ignored or refused, without a table."""
+"""Missing or narrower table columns: what is added, ignored or refused, tested without a table."""
 
 from __future__ import annotations
 
@@ -28,8 +28,18 @@ def parsed(kind: str) -> DataType:
     from pyspark.sql import types
 
     if kind.startswith("decimal"):
-        return types.DecimalType(*map(int, kind.removeprefix("decimal(").removesuffix(")").split(",")))
-    plain = [types.BooleanType, types.ByteType, types.ShortType, types.IntegerType, types.LongType, types.FloatType, types.DoubleType]
+        return types.DecimalType(
+            *map(int, kind.removeprefix("decimal(").removesuffix(")").split(","))
+        )
+    plain = [
+        types.BooleanType,
+        types.ByteType,
+        types.ShortType,
+        types.IntegerType,
+        types.LongType,
+        types.FloatType,
+        types.DoubleType,
+    ]
     plain += [types.StringType, types.DateType, types.TimestampType, types.TimestampNTZType]
     return next(each() for each in plain if each().simpleString() == kind)
 
@@ -39,24 +49,83 @@ def altered(missing: Sequence[StructField]) -> list[str]:
 
 
 ROWS = TableSpec(fields("id", "Name", "weight"), ("id",), True, "fail")
-FEED = TableSpec(fields("id", "_change_type", "_commit_version", "_commit_timestamp"), (), True, "ignore")
+FEED = TableSpec(
+    fields("id", "_change_type", "_commit_version", "_commit_timestamp"), (), True, "ignore"
+)
 SOFT = replace(ROWS, fields=fields("id", "deleted_at"), deleted_column="deleted_at")
-VERSIONS = replace(ROWS, fields=fields("id", "__START_AT", "__END_AT"), versions=True, on_new_column="add")
+VERSIONS = replace(
+    ROWS, fields=fields("id", "__START_AT", "__END_AT"), versions=True, on_new_column="add"
+)
 
 
 @pytest.mark.parametrize(
     ("spec", "found", "text"),
     [
-        (ROWS, ["id", "NAME"], "t has no column weight: run ADD weight, or pass on_new_column='add', which does this, or 'ignore', "),
-        (ROWS, ["id"], "t has no column Name, weight: run ADD Name; ADD weight, or pass on_new_column='add', which does this, or "),
-        (replace(ROWS, on_new_column="ignore"), ["Name", "weight"], "t has no column id, which is part of the primary key"),
-        (replace(ROWS, on_new_column="add"), ["Name", "weight"], "t has no column id, which is part of the primary key"),
-        (replace(ROWS, on_new_column="add"), ["id", "__start_at"], "t is a history, with the column __START_AT: pass scd_type=2, or "),
-        (SOFT, ["id"], "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at"),
-        (replace(SOFT, on_new_column="ignore"), ["id"], "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at"),
-        (VERSIONS, ["id"], "t has no column __START_AT, __END_AT, which scd_type=2 requires: run ADD __START_AT; ADD __END_AT, and then"),
-        (VERSIONS, ["id", "__START_AT"], "t has no column __END_AT, which scd_type=2 requires: run ADD __END_AT, and then set __START_AT"),
-        (FEED, ["id"], "t has no column _change_type, _commit_version, _commit_timestamp: run ADD _change_type; ADD _commit_version"),
+        (
+            ROWS,
+            ["id", "NAME"],
+            (
+                "t has no column weight: run ADD weight, or pass on_new_column='add', which does "
+                "this, or 'ignore', "
+            ),
+        ),
+        (
+            ROWS,
+            ["id"],
+            (
+                "t has no column Name, weight: run ADD Name; ADD weight, or pass "
+                "on_new_column='add', which does this, or "
+            ),
+        ),
+        (
+            replace(ROWS, on_new_column="ignore"),
+            ["Name", "weight"],
+            "t has no column id, which is part of the primary key",
+        ),
+        (
+            replace(ROWS, on_new_column="add"),
+            ["Name", "weight"],
+            "t has no column id, which is part of the primary key",
+        ),
+        (
+            replace(ROWS, on_new_column="add"),
+            ["id", "__start_at"],
+            "t is a history, with the column __START_AT: pass scd_type=2, or ",
+        ),
+        (
+            SOFT,
+            ["id"],
+            "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at",
+        ),
+        (
+            replace(SOFT, on_new_column="ignore"),
+            ["id"],
+            "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at",
+        ),
+        (
+            VERSIONS,
+            ["id"],
+            (
+                "t has no column __START_AT, __END_AT, which scd_type=2 requires: run ADD "
+                "__START_AT; ADD __END_AT, and then"
+            ),
+        ),
+        (
+            VERSIONS,
+            ["id", "__START_AT"],
+            (
+                "t has no column __END_AT, which scd_type=2 requires: run ADD __END_AT, and then "
+                "set __START_AT"
+            ),
+        ),
+        (
+            FEED,
+            ["id"],
+            (
+                "t has no column _change_type, _commit_version, _commit_timestamp: run ADD "
+                "_change_type; ADD _commit_version"
+            ),
+        ),
     ],
 )
 def test_a_missing_column_is_refused(spec: TableSpec, found: list[str], text: str) -> None:
@@ -71,7 +140,11 @@ def test_a_missing_column_is_refused(spec: TableSpec, found: list[str], text: st
         (ROWS, ["ID", "name", "WEIGHT", "more"], []),
         (replace(ROWS, on_new_column="add"), ["id"], ["Name", "weight"]),
         (replace(SOFT, on_new_column="add"), ["id"], ["deleted_at"]),
-        (replace(VERSIONS, fields=fields("id", "v", "__START_AT", "__END_AT")), ["id", "__start_at", "__end_at"], ["v"]),
+        (
+            replace(VERSIONS, fields=fields("id", "v", "__START_AT", "__END_AT")),
+            ["id", "__start_at", "__end_at"],
+            ["v"],
+        ),
         # A feed has no key: it may hold the rows of a history.
         (FEED, [*FEED.names, "__START_AT"], []),
     ],
@@ -84,7 +157,11 @@ def test_a_missing_column_is_added(spec: TableSpec, found: list[str], added: lis
     ("spec", "found", "written"),
     [
         (ROWS, ["id"], ["id", "Name", "weight"]),  # only on_new_column="ignore" leaves a column out
-        (replace(ROWS, on_new_column="ignore"), None, ["id", "Name", "weight"]),  # the table is created with it
+        (
+            replace(ROWS, on_new_column="ignore"),
+            None,
+            ["id", "Name", "weight"],
+        ),  # the table is created with it
         (replace(ROWS, on_new_column="ignore"), ["ID", "NAME"], ["id", "Name"]),
         # Never the key, nor a column that the sink computes.
         (replace(ROWS, on_new_column="ignore"), ["name"], ["id", "Name"]),
@@ -93,11 +170,14 @@ def test_a_missing_column_is_added(spec: TableSpec, found: list[str], added: lis
         (replace(FEED, fields=(*FEED.fields, *fields("weight"))), ["id"], FEED.names),
     ],
 )
-def test_an_ignored_column_is_not_written(spec: TableSpec, found: list[str] | None, written: list[str]) -> None:
+def test_an_ignored_column_is_not_written(
+    spec: TableSpec, found: list[str] | None, written: list[str]
+) -> None:
     assert written_spec("t", spec, found).names == written
 
 
-# ------------------------------------------------------------------------------------------------------------ narrower types
+# --------------------------------------------------------------------------------------------------
+# narrower types
 
 LOSES = [
     # the table's type, the type of the changes, a type that has every value of both
@@ -152,8 +232,19 @@ def nested(kind: str) -> list[DataType]:
 
     leaf, text = parsed(kind), StringType()
     # The names of fields differ in case, which Spark ignores.
-    struct = StructType([StructField("S" if kind == "int" else "s", text), StructField("N" if kind == "int" else "n", leaf)])
-    return [ArrayType(leaf), MapType(leaf, text), MapType(text, leaf), struct, ArrayType(MapType(text, struct))]
+    struct = StructType(
+        [
+            StructField("S" if kind == "int" else "s", text),
+            StructField("N" if kind == "int" else "n", leaf),
+        ]
+    )
+    return [
+        ArrayType(leaf),
+        MapType(leaf, text),
+        MapType(text, leaf),
+        struct,
+        ArrayType(MapType(text, struct)),
+    ]
 
 
 def test_types_are_compared_at_every_depth() -> None:
@@ -168,7 +259,14 @@ def test_the_error_names_the_column_as_the_table_spells_it() -> None:
     from pyspark.sql.types import DoubleType, IntegerType, StructField
 
     spec = TableSpec(
-        (StructField("id", DoubleType()), StructField("VAL", DoubleType()), StructField("new", DoubleType())), ("id",), True, "add"
+        (
+            StructField("id", DoubleType()),
+            StructField("VAL", DoubleType()),
+            StructField("new", DoubleType()),
+        ),
+        ("id",),
+        True,
+        "add",
     )
     table: dict[str, Any] = {"id": None, "Val": IntegerType(), "other": IntegerType()}
 
@@ -179,7 +277,8 @@ def test_the_error_names_the_column_as_the_table_spells_it() -> None:
     with pytest.raises(SchemaError) as refused:
         require_no_narrowing("t", spec, table, widen)
     assert str(refused.value).endswith(
-        "t has the column `Val` as INT, which cuts values of DOUBLE: run ALTER Val; AND MORE, or convert the column to INT"
+        "t has the column `Val` as INT, which cuts values of DOUBLE: run ALTER Val; AND MORE, or "
+        "convert the column to INT"
     )
     with pytest.raises(SchemaError, match="which cuts values of DOUBLE: convert the column to INT"):
         require_no_narrowing("t", spec, table, lambda old, new: [])

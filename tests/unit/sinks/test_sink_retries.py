@@ -24,11 +24,16 @@ class Losing:
             raise self.error
 
 
-def test_a_conflict_is_logged_and_retried_after_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_conflict_is_logged_and_retried_after_growing_pauses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO", "normalize")
     commit = Losing(TRIES - 1, ConflictError("another writer changed t at the same time (X)"))
     repeat_conflicts(commit, pause=commit.pauses.append)
-    lines = [f"another writer changed t at the same time (X): attempt {attempt} of 10" for attempt in range(1, TRIES)]
+    lines = [
+        f"another writer changed t at the same time (X): attempt {attempt} of 10"
+        for attempt in range(1, TRIES)
+    ]
     assert caplog.messages == lines
     assert commit.calls == TRIES
     assert len(commit.pauses) == TRIES - 1
@@ -44,8 +49,8 @@ def test_an_endless_conflict_is_an_error_of_one_sentence() -> None:
     assert commit.calls == TRIES
     assert len(commit.pauses) == TRIES - 1  # no pause after the last attempt
     assert str(caught.value) == (
-        "[CONFLICT] another writer changed t at the same time (X), in each of 10 attempts: let fewer queries write this table at a time, "
-        "and restart this query"
+        "[CONFLICT] another writer changed t at the same time (X), in each of 10 attempts: let "
+        "fewer queries write this table at a time, and restart this query"
     )
 
 

@@ -37,17 +37,35 @@ _QUOTED = {'"': r'"(?:[^"]|"")*"', "`": r"`(?:[^`]|``)*`"}
 
 
 @pytest.mark.parametrize("dialect", [Dialect(), MySql()])
-@given(found=st.lists(names.filter(bool), min_size=2, max_size=4, unique=True), table=names.filter(lambda name: "." not in name))
-def test_names_change_only_the_quoted_parts_of_a_statement(dialect: Dialect, found: list[str], table: str) -> None:
+@given(
+    found=st.lists(names.filter(bool), min_size=2, max_size=4, unique=True),
+    table=names.filter(lambda name: "." not in name),
+)
+def test_names_change_only_the_quoted_parts_of_a_statement(
+    dialect: Dialect, found: list[str], table: str
+) -> None:
     from pyspark.sql.types import IntegerType, StructField
 
     def statements(table: str, names: Sequence[str]) -> str:
         fields = [StructField(name, IntegerType()) for name in names]
         columns = {name: f"c{index}" for index, name in enumerate(names)}
         key = {names[0]: "c0"}
-        made = [dialect.create(table, fields, names[:1]), dialect.add(table, fields[0]), dialect.stage("staging", table, columns)]
-        made += [dialect.incomplete("staging", table, key, names[-1]), dialect.complete("staging", table, columns, key)]
-        made += [dialect.delete("staging", table, key), dialect.upsert("staging", table, columns, key), dialect.twins("staging", key)]
+        made = [
+            dialect.create(table, fields, names[:1]),
+            dialect.add(table, fields[0]),
+            dialect.stage("staging", table, columns),
+        ]
+        made += [
+            dialect.incomplete("staging", table, key, names[-1]),
+            dialect.complete("staging", table, columns, key),
+        ]
+        made += [
+            dialect.delete("staging", table, key),
+            dialect.upsert("staging", table, columns, key),
+            dialect.twins("staging", key),
+        ]
         return re.sub(_QUOTED[dialect.quote], "name", "\n".join(made))
 
-    assert statements(table, found) == statements("table", [f"n{index}" for index, _ in enumerate(found)])
+    assert statements(table, found) == statements(
+        "table", [f"n{index}" for index, _ in enumerate(found)]
+    )

@@ -17,8 +17,13 @@ URL = "jdbc:postgresql://localhost/shop"
 
 
 def test_a_jdbc_table_does_not_show_its_secrets() -> None:
-    table = JdbcTarget(URL, "products", user="me", password="hunter2", options={"sslpassword": "hunter3"})
-    assert repr(table) == "JdbcTarget(url='jdbc:postgresql://localhost/shop', table='products', user='me')"
+    table = JdbcTarget(
+        URL, "products", user="me", password="hunter2", options={"sslpassword": "hunter3"}
+    )
+    assert (
+        repr(table)
+        == "JdbcTarget(url='jdbc:postgresql://localhost/shop', table='products', user='me')"
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,9 @@ def test_every_table_name_is_quoted() -> None:
 
 @pytest.mark.parametrize("name", ["lake/products", "./products", "../lake/products"])
 def test_a_relative_path_is_refused(name: str) -> None:
-    with pytest.raises(ArgumentError, match=r"is relative: pass an absolute path \(/lake/shop\) or a URI"):
+    with pytest.raises(
+        ArgumentError, match=r"is relative: pass an absolute path \(/lake/shop\) or a URI"
+    ):
         DeltaTarget(name)
     with pytest.raises(ArgumentError, match="is relative"):
         DeltaDatabase(name)

@@ -1,4 +1,4 @@
-"""The facts that `sync_database` keeps beside its schemas, and what a micro-batch may not contradict."""
+"""Facts that `sync_database` keeps with its schemas, and what a micro-batch may not contradict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.errors import PartitionsAddedError, SchemaError, SeveralTablesError, TopicReplacedError
+from cdc_formats.errors import (
+    PartitionsAddedError,
+    SchemaError,
+    SeveralTablesError,
+    TopicReplacedError,
+)
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase
@@ -39,30 +44,42 @@ def text(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def after(kept: tuple[Key, ...], *seen: Key, key: Key = ("id",), user_key: bool = False) -> tuple[Key, ...]:
-    """The kept keys after a micro-batch whose records name these, of a table that is merged by `key`."""
+def after(
+    kept: tuple[Key, ...], *seen: Key, key: Key = ("id",), user_key: bool = False
+) -> tuple[Key, ...]:
+    """Return the kept keys of a table merged by `key` after a micro-batch's records name `seen`."""
     facts = TableFacts("orders", kept, ("t",))
-    found = checked_facts(facts, TableFacts("orders", set(seen), {"t", "u"}), key, user_key=user_key, file=FILE)
+    found = checked_facts(
+        facts, TableFacts("orders", set(seen), {"t", "u"}), key, user_key=user_key, file=FILE
+    )
     assert found.topics == ("t", "u")
     return found.source_keys
 
 
-# ------------------------------------------------------------------------------------------------------- the source's key
+# --------------------------------------------------------------------------------------------------
+# the source's key
 
 
 def test_source_key_that_stays_is_kept() -> None:
     assert after((), ("id",)) == (("id",),)
     assert after((("id",),), ("id",)) == (("id",),)
-    assert after((("id", "v"),), ("V", "ID"), key=("id", "v")) == (("id", "v"),)  # Maxwell writes lower case
+    assert after((("id", "v"),), ("V", "ID"), key=("id", "v")) == (
+        ("id", "v"),
+    )  # Maxwell writes lower case
     assert after((("id",),)) == (("id",),)  # records that name no key
 
 
-@pytest.mark.parametrize("other", [("id", "v"), ("v",), ("id2",)], ids=["wider", "another", "renamed"])
+@pytest.mark.parametrize(
+    "other", [("id", "v"), ("v",), ("id2",)], ids=["wider", "another", "renamed"]
+)
 @pytest.mark.parametrize("kept", [(("id",),), ()], ids=["kept key", "file of an earlier release"])
 def test_another_source_key_is_an_error(kept: tuple[Key, ...], other: Key) -> None:
     with pytest.raises(
         SyncError,
-        match=r"source was \(id\), and its records now name \(.*\): different rows .* source_keys in /lake/",
+        match=(
+            r"source was \(id\), and its records now name \(.*\): different rows .* source_keys in "
+            r"/lake/"
+        ),
     ):
         after(kept, ("id",), other)
 
@@ -76,7 +93,9 @@ def test_narrower_source_key_is_an_error_if_the_wider_one_is_kept() -> None:
 
 def test_key_of_the_user_may_differ_from_the_first_keys_of_the_source_alone() -> None:
     assert after((), ("uid",), ("uid", "zone"), user_key=True) == (("uid",), ("uid", "zone"))
-    with pytest.raises(SyncError, match=r"source was \(uid\), and its records now name \(uid, zone\)"):
+    with pytest.raises(
+        SyncError, match=r"source was \(uid\), and its records now name \(uid, zone\)"
+    ):
         after((("uid",),), ("uid", "zone"), user_key=True)
 
 
@@ -180,15 +199,20 @@ def test_record_that_cannot_be_read_is_one_of_its_topic() -> None:
         for topic in ("t", "u")
         for offset, value in enumerate([maxwell("orders", "insert", {"id": 1})[1], b"{", b"["])
     ]
-    route = Route(get_format("maxwell-json"), Selection(), fail=False, dead_letters=None, stops_table=True)
+    route = Route(
+        get_format("maxwell-json"), Selection(), fail=False, dead_letters=None, stops_table=True
+    )
     *_, last = route_pass(iter([pa.RecordBatch.from_pylist(rows, schema=RECORDS)]), route=route)
-    unread = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())[""].unread
+    unread = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())[
+        ""
+    ].unread
     assert sorted(unread) == ["t", "u"]
     assert unread["u"].startswith("[MALFORMED_MESSAGE]")
     assert "in u[0]@1" in unread["u"]
 
 
-# ------------------------------------------------------------------------------------------------------------- the target
+# --------------------------------------------------------------------------------------------------
+# the target
 
 
 def test_target_of_two_tables() -> None:
@@ -208,10 +232,16 @@ def test_another_name_of_the_target_is_an_error() -> None:
     kept, seen = TableFacts("orders"), TableFacts("shop_orders", [], [])
     with pytest.raises(
         SyncError,
-        match=f"in the target 'orders', and its target is now 'shop_orders': pass .* write its name into {FILE}",
+        match=(
+            "in the target 'orders', and its target is now 'shop_orders': pass .* write its name "
+            f"into {FILE}"
+        ),
     ):
         checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
-    assert checked_facts(TableFacts(), seen, ("id",), user_key=False, file=FILE).target == "shop_orders"
+    assert (
+        checked_facts(TableFacts(), seen, ("id",), user_key=False, file=FILE).target
+        == "shop_orders"
+    )
 
 
 @pytest.mark.parametrize("name", ["_delta_log", "_Change_Data", "_spark_metadata"])
@@ -234,16 +264,22 @@ def test_name_of_a_folder_in_tables_is_no_target_in_delta(name: str, database: s
         (Dialect(), "a", "a\0"),
     ],
 )
-def test_names_of_tables_that_a_database_cuts_or_refuses(dialect: Dialect, longest: str, refused: str) -> None:
+def test_names_of_tables_that_a_database_cuts_or_refuses(
+    dialect: Dialect, longest: str, refused: str
+) -> None:
     dialect.require_name(longest, "table")
     with pytest.raises(
         SchemaError,
-        match=r"the table name '.*' is empty, longer than (PostgreSQL's 63 bytes|MySQL's 64 characters)",
+        match=(
+            r"the table name '.*' is empty, longer than (PostgreSQL's 63 bytes|MySQL's 64 "
+            r"characters)"
+        ),
     ):
         dialect.require_name(refused, "table")
 
 
-# ------------------------------------------------------------------------------------------------------------- the topics
+# --------------------------------------------------------------------------------------------------
+# the topics
 
 
 def test_topic_with_another_id_is_an_error_for_the_same_checkpoint() -> None:
@@ -255,7 +291,9 @@ def test_topic_with_another_id_is_an_error_for_the_same_checkpoint() -> None:
     assert later == QueryFacts("q1", {"a": "A", "b": "B"})
     # A topic that is missing now, and a broker that does not know the ids.
     assert checked_topics(later, "q1", described(b="")) == later
-    with pytest.raises(TopicReplacedError, match=r"topic b was deleted and created again .*id B, now C"):
+    with pytest.raises(
+        TopicReplacedError, match=r"topic b was deleted and created again .*id B, now C"
+    ):
         checked_topics(later, "q1", described(a="A", b="C"))
     assert checked_topics(later, "q2", described(a="Z")) == QueryFacts("q2", {"a": "Z"})
 
@@ -267,7 +305,8 @@ def test_tables_of_a_topic() -> None:
     assert tables_of_topic("other", tables) == ["other"]
 
 
-# --------------------------------------------------------------------------------------------------------------- the file
+# --------------------------------------------------------------------------------------------------
+# the file
 
 
 def test_facts_are_in_the_file_of_the_table() -> None:
@@ -291,7 +330,9 @@ def test_file_of_an_earlier_release_has_no_facts() -> None:
         "notes": [],
         "stopped": "",
     }
-    assert TableSchema.from_json(json.dumps(old), FILE) == TableSchema("t", columns("id INT NOT NULL"), ("id",))
+    assert TableSchema.from_json(json.dumps(old), FILE) == TableSchema(
+        "t", columns("id INT NOT NULL"), ("id",)
+    )
     with pytest.raises(SyncError, match="is not the file of a table"):
         TableSchema.from_json(json.dumps(old | {"facts": {"targt": "t"}}), FILE)
 

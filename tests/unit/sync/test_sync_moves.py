@@ -53,9 +53,12 @@ def test_partial_row_has_the_key_before(format: str, value: bytes) -> None:
 
 def test_whole_row_has_no_key_before() -> None:
     value = maxwell("orders", "update", {"id": 2, "name": "a", "qty": 5}, {"id": 1})[1]
-    assert [change.moved_from for change in get_format("maxwell-json").decoder(SCHEMA, unique_key=["id"]).upserts(None, value)] == [
-        None
-    ] * 2
+    assert [
+        change.moved_from
+        for change in get_format("maxwell-json")
+        .decoder(SCHEMA, unique_key=["id"])
+        .upserts(None, value)
+    ] == [None] * 2
 
 
 @pytest.mark.parametrize("block", [False, True])
@@ -68,17 +71,24 @@ def test_debezium_names_the_key_before_in_a_header(block: bool) -> None:
     assert get_format("maxwell-json").previous_key([("__debezium.oldkey", text(key))]) == {}
 
 
-# ------------------------------------------------------------------------------------------------ changes of a micro-batch
+# ------------------------------------------------------------------------------------------------
+# changes of a micro-batch
 
 
-def debezium(op: str, row: dict[str, Any], earlier: int | None = None) -> tuple[bytes, list[dict[str, Any]]]:
+def debezium(
+    op: str, row: dict[str, Any], earlier: int | None = None
+) -> tuple[bytes, list[dict[str, Any]]]:
     images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
-    headers = [] if earlier is None else [{"key": "__debezium.oldkey", "value": text({"id": earlier})}]
+    headers = (
+        [] if earlier is None else [{"key": "__debezium.oldkey", "value": text({"id": earlier})}]
+    )
     return text({**images, "op": op, "source": POSTGRES}), headers
 
 
-def changes(format: str, *messages: tuple[bytes, list[dict[str, Any]]], shard: bool = False, **options: Any) -> dict[int, tuple[Any, ...]]:
-    """The last change of each key: its kind, its columns, its missing columns and the key whose row has them."""
+def changes(
+    format: str, *messages: tuple[bytes, list[dict[str, Any]]], shard: bool = False, **options: Any
+) -> dict[int, tuple[Any, ...]]:
+    """Return each key's last change: kind, columns, missing columns, the key whose row has them."""
     rows = [
         {
             "key": None,
@@ -103,7 +113,12 @@ def changes(format: str, *messages: tuple[bytes, list[dict[str, Any]]], shard: b
     column = Column("shard", SqlType("STRING")) if shard else None
     target = partial(TableChanges, source=source, merged=False, options=ChangeOptions(column))
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
-    found = [row for part in decode_pass(iter([batch]), source=source, target=target) for row in part.to_pylist() if row["key"] is not None]
+    found = [
+        row
+        for part in decode_pass(iter([batch]), source=source, target=target)
+        for row in part.to_pylist()
+        if row["key"] is not None
+    ]
     bases = ("b0", "b1") if shard else ("b0",)
     return {
         row["c0"]: (
@@ -159,7 +174,9 @@ def test_chain_of_keys_of_maxwell() -> None:
 
 
 def test_key_before_is_one_of_the_same_shard() -> None:
-    message = maxwell("orders", "update", {"id": 2, "qty": 5}, {"id": 1, "qty": 4}, database="shop_2")[1]
+    message = maxwell(
+        "orders", "update", {"id": 2, "qty": 5}, {"id": 1, "qty": 4}, database="shop_2"
+    )[1]
     found = changes("maxwell-json", (message, []), shard=True, binlog_row_image="MINIMAL")
     assert found[2] == ("+U", None, 5, "010", 1, "shop_2.orders")
 
@@ -171,7 +188,9 @@ def test_row_that_is_unknown_is_an_error_that_names_its_record() -> None:
         ("update", {"id": 2, "qty": 5}, {"qty": 1}),
     ]
     moved = [("update", {"id": 5}, {"id": 2})]
-    with pytest.raises(PartialImageError, match=r"the change of its key before it is a delete.* in t\[0\]@2"):
+    with pytest.raises(
+        PartialImageError, match=r"the change of its key before it is a delete.* in t\[0\]@2"
+    ):
         changes(
             "maxwell-json",
             *[(maxwell("orders", *each)[1], []) for each in messages + moved],

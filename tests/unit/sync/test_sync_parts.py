@@ -26,20 +26,31 @@ ALL = Selection()
 def batch(*messages: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
     """Messages as records of one partition."""
     rows = [
-        {"key": key, "value": value, "topic": "t", "partition": 0, "offset": offset, "stamp": 5, "headers": None}
+        {
+            "key": key,
+            "value": value,
+            "topic": "t",
+            "partition": 0,
+            "offset": offset,
+            "stamp": 5,
+            "headers": None,
+        }
         for offset, (key, value) in enumerate(messages)
     ]
     return pa.RecordBatch.from_pylist(rows, schema=RECORDS)
 
 
-# --------------------------------------------------------------------------------------------------------------- routing
+# --------------------------------------------------------------------------------------------------
+# routing
 
 
 def test_table_and_columns_of_a_message() -> None:
     router = Router(get_format("maxwell-json"), ALL)
     routed = router.route("t", *maxwell("orders", "insert", {"id": 1, "name": None, "price": 1.5}))
     assert routed == Routed("shop.orders", 1, frozenset({"id", "price"}), source_key=("id",))
-    assert router.route("t", *maxwell("orders", "delete", {"id": 1})) == Routed("shop.orders", source_key=("id",))
+    assert router.route("t", *maxwell("orders", "delete", {"id": 1})) == Routed(
+        "shop.orders", source_key=("id",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +59,11 @@ def test_table_and_columns_of_a_message() -> None:
         ("debezium-json", debezium("orders", "c", None, {"id": 1}), "shop.orders"),
         ("canal-json", canal("orders", "INSERT", {"id": 1}, {"id": "int"}), "shop.orders"),
         ("maxwell-json", maxwell("or.ders", "insert", {"id": 1}), "shop.`or.ders`"),
-        ("ogg-json", (None, b'{"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}'), "`SHOP.ORDERS`"),
+        (
+            "ogg-json",
+            (None, b'{"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}'),
+            "`SHOP.ORDERS`",
+        ),
         ("debezium-flat-json", (b'{"id": 1}', b'{"id": 1, "__table": "orders"}'), "t"),
         ("changelog-json", (None, b'{"op": "+I", "data": {"id": 1}}'), "t"),
     ],
@@ -60,24 +75,42 @@ def test_table_of_each_format(format: str, message: tuple[bytes | None, bytes], 
 
 def test_delete_without_a_value_belongs_to_the_topic() -> None:
     assert Router(get_format("debezium-flat-json"), ALL).route("t", b'{"id": 1}', None).table == "t"
-    assert Router(get_format("debezium-json"), ALL).route("t", b'{"id": 1}', None) == Routed("", reason="TOMBSTONE")
+    assert Router(get_format("debezium-json"), ALL).route("t", b'{"id": 1}', None) == Routed(
+        "", reason="TOMBSTONE"
+    )
 
 
 def test_excluded_tables_are_not_routed() -> None:
-    router = Router(get_format("maxwell-json"), Selection(include=("shop[.].*",), exclude=("shop[.]tmp_.*",)))
+    router = Router(
+        get_format("maxwell-json"), Selection(include=("shop[.].*",), exclude=("shop[.]tmp_.*",))
+    )
     assert router.route("t", *maxwell("orders", "insert", {"id": 1})).table == "shop.orders"
-    assert router.route("t", *maxwell("tmp_1", "insert", {"id": 1})) == Routed("", reason="OTHER_TABLE")
-    assert router.route("t", *maxwell("orders", "insert", {"id": 1}, database="other")) == Routed("", reason="OTHER_TABLE")
+    assert router.route("t", *maxwell("tmp_1", "insert", {"id": 1})) == Routed(
+        "", reason="OTHER_TABLE"
+    )
+    assert router.route("t", *maxwell("orders", "insert", {"id": 1}, database="other")) == Routed(
+        "", reason="OTHER_TABLE"
+    )
 
 
 def test_records_and_summaries_of_a_task() -> None:
     route = Route(get_format("maxwell-json"), ALL, fail=False, dead_letters=None)
-    first = batch(maxwell("orders", "insert", {"id": 1}), (None, b"{"), maxwell("items", "delete", {"id": 1}))
-    second = batch(maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), (None, None))
+    first = batch(
+        maxwell("orders", "insert", {"id": 1}), (None, b"{"), maxwell("items", "delete", {"id": 1})
+    )
+    second = batch(
+        maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), (None, None)
+    )
     *routed, last = route_pass(iter([first, second]), route=route)
-    assert [row["table"] for part in routed for row in part.to_pylist()] == ["shop.orders", "shop.items", "shop.orders"]
+    assert [row["table"] for part in routed for row in part.to_pylist()] == [
+        "shop.orders",
+        "shop.items",
+        "shop.orders",
+    ]
     found = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
-    assert {name: (each.records, each.rows, each.names) for name, each in found.items() if name} == {
+    assert {
+        name: (each.records, each.rows, each.names) for name, each in found.items() if name
+    } == {
         "shop.orders": (2, 2, {"id", "note"}),
         "shop.items": (1, 0, set()),
     }
@@ -87,7 +120,11 @@ def test_records_and_summaries_of_a_task() -> None:
 def test_record_that_cannot_be_read_fails_the_task() -> None:
     route = Route(get_format("maxwell-json"), ALL, fail=True, dead_letters=None)
     with pytest.raises(DecodeError, match=r"in t\[0\]@1; it begins b'\{'"):
-        list(route_pass(iter([batch(maxwell("orders", "insert", {"id": 1}), (None, b"{"))]), route=route))
+        list(
+            route_pass(
+                iter([batch(maxwell("orders", "insert", {"id": 1}), (None, b"{"))]), route=route
+            )
+        )
 
 
 def shards_of(**tables: TableOptions) -> Selection:
@@ -96,23 +133,44 @@ def shards_of(**tables: TableOptions) -> Selection:
 
 
 def test_shards_are_routed_to_their_table() -> None:
-    router = Router(get_format("maxwell-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders")))
+    router = Router(
+        get_format("maxwell-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
+    )
     routed = router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_7"))
-    assert routed == Routed("shop.orders", 1, frozenset({"id"}), shard="shop_7.orders", source_key=("id",))
-    assert router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_x")).table == "shop_x.orders"
-    truncate = b'{"database": "shop_1", "table": "orders", "type": "TRUNCATE", "isDdl": true, "sql": "TRUNCATE orders"}'
-    canal_router = Router(get_format("canal-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders")))
+    assert routed == Routed(
+        "shop.orders", 1, frozenset({"id"}), shard="shop_7.orders", source_key=("id",)
+    )
+    assert (
+        router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_x")).table
+        == "shop_x.orders"
+    )
+    truncate = (
+        b'{"database": "shop_1", "table": "orders", "type": "TRUNCATE", "isDdl": true, "sql": '
+        b'"TRUNCATE orders"}'
+    )
+    canal_router = Router(
+        get_format("canal-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
+    )
     assert canal_router.route("t", None, truncate).table == "shop.orders"
 
 
 def test_shards_that_contradict_each_other() -> None:
     two = shards_of(a=TableOptions(shards="shop_1[.].*"), b=TableOptions(shards=".*[.]orders"))
-    with pytest.raises(ArgumentError, match=r"'shop_1.orders' matches the shards of 'shop.a' and of 'shop.b'"):
-        Router(get_format("maxwell-json"), two).route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_1"))
+    with pytest.raises(
+        ArgumentError, match=r"'shop_1.orders' matches the shards of 'shop.a' and of 'shop.b'"
+    ):
+        Router(get_format("maxwell-json"), two).route(
+            "t", *maxwell("orders", "insert", {"id": 1}, database="shop_1")
+        )
     one = shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
-    with pytest.raises(ArgumentError, match=r"tables= merges shards into 'shop.orders', which is a source table too"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"tables= merges shards into 'shop.orders', which is a source table too",
+    ):
         Router(get_format("maxwell-json"), one).route("t", *maxwell("orders", "insert", {"id": 1}))
-    with pytest.raises(ArgumentError, match=r"tables has options for 'shop.items', which is a shard of 'shop.all'"):
+    with pytest.raises(
+        ArgumentError, match=r"tables has options for 'shop.items', which is a shard of 'shop.all'"
+    ):
         shards_of(all=TableOptions(shards="shop[.]i.*"), items=TableOptions(primary_key="id"))
     with pytest.raises(ArgumentError, match="shards has '\\[', which is not a regular expression"):
         shards_of(all=TableOptions(shards="["))
@@ -120,13 +178,18 @@ def test_shards_that_contradict_each_other() -> None:
         TableOptions(shard_column="shard")
 
 
-# --------------------------------------------------------------------------------------------------------------- schemas
+# --------------------------------------------------------------------------------------------------
+# schemas
 
 
-def decided(*messages: tuple[bytes | None, bytes | None], format: str = "maxwell-json", **options: object) -> TableSchema:
+def decided(
+    *messages: tuple[bytes | None, bytes | None], format: str = "maxwell-json", **options: object
+) -> TableSchema:
     """The schema of the table of these messages."""
     records = [(key, value, ()) for key, value in messages]
-    return decide("shop.orders", records, format=get_format(format), given=(), options=TableOptions(**options))  # type: ignore[arg-type]
+    return decide(
+        "shop.orders", records, format=get_format(format), given=(), options=TableOptions(**options)
+    )  # type: ignore[arg-type]
 
 
 def test_columns_with_a_value_and_their_key() -> None:
@@ -136,19 +199,29 @@ def test_columns_with_a_value_and_their_key() -> None:
 
 
 def test_declared_columns_need_no_value_and_are_nullable() -> None:
-    found = decided(canal("orders", "INSERT", {"id": 1, "name": None}, {"id": "int", "name": "varchar(9)"}), format="canal-json")
+    found = decided(
+        canal("orders", "INSERT", {"id": 1, "name": None}, {"id": "int", "name": "varchar(9)"}),
+        format="canal-json",
+    )
     assert found.columns == columns("id INT NOT NULL, name STRING")
 
 
 def test_types_and_columns_of_the_user() -> None:
     message = maxwell("orders", "insert", {"id": 1, "name": "a", "price": 1.5})
-    assert decided(message, types={"price": "DOUBLE"}, exclude_columns="name").columns == columns("id BIGINT NOT NULL, price DOUBLE")
-    assert decided(message, schema="id INT, name STRING", primary_key="id").columns == columns("id INT NOT NULL, name STRING")
+    assert decided(message, types={"price": "DOUBLE"}, exclude_columns="name").columns == columns(
+        "id BIGINT NOT NULL, price DOUBLE"
+    )
+    assert decided(message, schema="id INT, name STRING", primary_key="id").columns == columns(
+        "id INT NOT NULL, name STRING"
+    )
 
 
 def test_unknown_primary_key_is_an_error() -> None:
     message = (None, maxwell("orders", "insert", {"id": 1})[1])
-    with pytest.raises(SyncError, match=r"its primary key is unknown .* pass tables=\{'shop.orders': TableOptions\(primary_key="):
+    with pytest.raises(
+        SyncError,
+        match=r"its primary key is unknown .* pass tables=\{'shop.orders': TableOptions\(primary_key=",
+    ):
         decided(message)
     assert decided(message, primary_key="id").primary_key == ("id",)
 
@@ -163,7 +236,13 @@ def test_new_columns_are_added_at_the_end() -> None:
     key, value = maxwell("orders", "insert", {"early": True, "id": 1, "name": 7})
     assert new_columns(schema, {"early", "id", "name"}, TableOptions()) == ["early"]
     assert new_columns(schema, {"early"}, TableOptions(exclude_columns="early")) == []
-    found = extend(schema, ["early"], {"shop.orders": [(key, value, ())]}, format=get_format("maxwell-json"), options=TableOptions())
+    found = extend(
+        schema,
+        ["early"],
+        {"shop.orders": [(key, value, ())]},
+        format=get_format("maxwell-json"),
+        options=TableOptions(),
+    )
     assert found.columns == columns("id BIGINT NOT NULL, name STRING, early BOOLEAN")
 
 
@@ -171,19 +250,41 @@ def test_new_column_without_a_type_is_an_error() -> None:
     schema = decided(maxwell("orders", "insert", {"id": 1}))
     records = [(*maxwell("orders", "insert", {"id": 1, "": 2}), ())]
     with pytest.raises(SyncError, match="the type of its new column '' is unknown"):
-        extend(schema, [""], {"shop.orders": records}, format=get_format("maxwell-json"), options=TableOptions())
+        extend(
+            schema,
+            [""],
+            {"shop.orders": records},
+            format=get_format("maxwell-json"),
+            options=TableOptions(),
+        )
 
 
 def test_column_of_which_only_the_placeholder_is_known_has_the_type_of_the_user() -> None:
     after = {"id": 1, "name": "a", "doc": "__debezium_unavailable_value"}
-    value = json.dumps({"before": None, "after": after, "op": "u", "source": {"connector": "postgresql"}}).encode()
+    value = json.dumps(
+        {"before": None, "after": after, "op": "u", "source": {"connector": "postgresql"}}
+    ).encode()
     record, format = (b'{"id": 1}', value), get_format("debezium-json")
     schema = decided(record, format="debezium-json")
     assert schema.columns == columns("id BIGINT NOT NULL, name STRING")
-    with pytest.raises(SyncError, match=r"'doc' is unknown, because no record has a value of it .* pass .*TableOptions\(types=\{'doc': "):
-        extend(schema, ["doc"], {"shop.orders": [(*record, ())]}, format=format, options=TableOptions())
+    with pytest.raises(
+        SyncError,
+        match=(
+            r"'doc' is unknown, because no record has a value of it .* pass "
+            r".*TableOptions\(types=\{'doc': "
+        ),
+    ):
+        extend(
+            schema, ["doc"], {"shop.orders": [(*record, ())]}, format=format, options=TableOptions()
+        )
     typed = {"doc": "ARRAY<INT>"}
-    found = extend(schema, ["doc"], {"shop.orders": [(*record, ())]}, format=format, options=TableOptions(types=typed))
+    found = extend(
+        schema,
+        ["doc"],
+        {"shop.orders": [(*record, ())]},
+        format=format,
+        options=TableOptions(types=typed),
+    )
     assert found.columns == columns("id BIGINT NOT NULL, name STRING, doc ARRAY<INT>")
     assert decided(record, format="debezium-json", types=typed).columns == found.columns
 
@@ -191,7 +292,9 @@ def test_column_of_which_only_the_placeholder_is_known_has_the_type_of_the_user(
 def merged_schema(**shards: tuple[bytes | None, bytes | None]) -> TableSchema:
     """The schema of a table that is merged from shards, with a message for each."""
     samples = {name: [(*message, ())] for name, message in shards.items()}
-    return decide_merged("shop.orders", samples, format=get_format("canal-json"), given=(), options=TableOptions())
+    return decide_merged(
+        "shop.orders", samples, format=get_format("canal-json"), given=(), options=TableOptions()
+    )
 
 
 def test_shards_have_the_columns_of_all() -> None:
@@ -209,26 +312,55 @@ def test_shards_have_the_columns_of_all() -> None:
 def test_shards_whose_schemas_contradict_each_other() -> None:
     first = canal("orders", "INSERT", {"id": 1, "name": "a"}, {"id": "int", "name": "varchar(9)"})
     other = canal("orders", "INSERT", {"id": 1, "name": 2}, {"id": "int", "name": "int"})
-    with pytest.raises(SyncError, match="its shards a and b have the column name as STRING and as INT: pass its type in types="):
+    with pytest.raises(
+        SyncError,
+        match="its shards a and b have the column name as STRING and as INT: pass its type in types=",
+    ):
         merged_schema(a=first, b=other)
-    prices = [canal("orders", "INSERT", {"id": 1, "price": 1}, {"id": "int", "price": kind}) for kind in ("double", "int")]
+    prices = [
+        canal("orders", "INSERT", {"id": 1, "price": 1}, {"id": "int", "price": kind})
+        for kind in ("double", "int")
+    ]
     samples = {name: [(*message, ())] for name, message in zip("ab", prices, strict=True)}
-    with pytest.raises(SyncError, match="its shards, b among them, have the column price as DOUBLE and as INT"):
-        extend(merged_schema(a=first), ["price"], samples, format=get_format("canal-json"), options=TableOptions())
+    with pytest.raises(
+        SyncError, match="its shards, b among them, have the column price as DOUBLE and as INT"
+    ):
+        extend(
+            merged_schema(a=first),
+            ["price"],
+            samples,
+            format=get_format("canal-json"),
+            options=TableOptions(),
+        )
 
 
 def test_file_of_a_table_is_read_back() -> None:
-    schema = TableSchema("shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why")
+    schema = TableSchema(
+        "shop.orders",
+        columns("id INT NOT NULL, `a b` DECIMAL(9,2)"),
+        ("id",),
+        {"time_zone": "UTC"},
+        ("a note",),
+        "why",
+    )
     assert TableSchema.from_json(schema.to_json(), "file") == schema
 
 
-@pytest.mark.parametrize("text", ["{", '{"table": "t", "schema": ["id NONSENSE"], "primary_key": []}', '{"table": "t", "shema": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"table": "t", "schema": ["id NONSENSE"], "primary_key": []}',
+        '{"table": "t", "shema": []}',
+    ],
+)
 def test_file_with_a_mistake_is_an_error(text: str) -> None:
     with pytest.raises(SyncError, match=re.escape("/lake/t.json is not the file of a table")):
         TableSchema.from_json(text, "/lake/t.json")
 
 
-# ----------------------------------------------------------------------------------------------------------------- names
+# --------------------------------------------------------------------------------------------------
+# names
 
 
 def test_names_of_targets() -> None:
@@ -267,7 +399,9 @@ def test_databases_without_histories() -> None:
 
 
 def test_password_is_not_shown() -> None:
-    assert "secret" not in repr(JdbcDatabase("jdbc:postgresql://db/x", password="secret", options={"sslpassword": "secret"}))
+    assert "secret" not in repr(
+        JdbcDatabase("jdbc:postgresql://db/x", password="secret", options={"sslpassword": "secret"})
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,7 +409,10 @@ def test_password_is_not_shown() -> None:
     [
         ({"columns": "id", "exclude_columns": "name"}, "columns and exclude_columns"),
         ({"schema": "id INT", "types": {"id": "INT"}}, "schema and types"),
-        ({"primary_key": "id", "exclude_columns": "id"}, "leaves out 'id', which is part of the primary key"),
+        (
+            {"primary_key": "id", "exclude_columns": "id"},
+            "leaves out 'id', which is part of the primary key",
+        ),
     ],
 )
 def test_options_that_contradict_each_other(options: dict[str, object], text: str) -> None:

@@ -18,22 +18,40 @@ from cdc_formats.events import Ignored
 
 def test_parse_formats_separated_by_commas():
     options = parse(["--format", "canal-json,upsert-kafka", "--flink", "--state", "both"])
-    assert (options.format, options.flink, options.state) == (("canal-json", "upsert-kafka"), True, "both")
+    assert (options.format, options.flink, options.state) == (
+        ("canal-json", "upsert-kafka"),
+        True,
+        "both",
+    )
     assert parse([]).format == ("debezium-json",)
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        pytest.param(["--format", "canal-json,avro"], "'avro' is not one of debezium-json", id="unknown format"),
-        pytest.param(["--runs", "0"], "--runs must be at least 1, and --warm-up at least 0", id="no runs"),
-        pytest.param(["--topic", "orders"], "--servers and --topic must be given together", id="a topic without a broker"),
+        pytest.param(
+            ["--format", "canal-json,avro"],
+            "'avro' is not one of debezium-json",
+            id="unknown format",
+        ),
+        pytest.param(
+            ["--runs", "0"], "--runs must be at least 1, and --warm-up at least 0", id="no runs"
+        ),
+        pytest.param(
+            ["--topic", "orders"],
+            "--servers and --topic must be given together",
+            id="a topic without a broker",
+        ),
         pytest.param(
             ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"],
             "--topic requires exactly one --format",
             id="two formats",
         ),
-        pytest.param(["--settings", "plain,metadata+fast"], "'fast' is not one of plain, metadata, validate", id="unknown settings"),
+        pytest.param(
+            ["--settings", "plain,metadata+fast"],
+            "'fast' is not one of plain, metadata, validate",
+            id="unknown settings",
+        ),
         pytest.param(
             ["--settings", "source", "--format", "canal-json"],
             "--settings source cannot be combined with --format canal-json: ",
@@ -49,8 +67,16 @@ def test_parse_formats_separated_by_commas():
             "upsert-kafka has no JSON Schema: remove validate=True",
             id="a format without a JSON Schema",
         ),
-        pytest.param(["--only", "costs", "--settings", "plain,native"], "--only costs measures the steps of key groups", id="other stages"),
-        pytest.param(["--by-hand", "--format", "canal-json"], "--by-hand requires --format debezium-json", id="recipes of another format"),
+        pytest.param(
+            ["--only", "costs", "--settings", "plain,native"],
+            "--only costs measures the steps of key groups",
+            id="other stages",
+        ),
+        pytest.param(
+            ["--by-hand", "--format", "canal-json"],
+            "--by-hand requires --format debezium-json",
+            id="recipes of another format",
+        ),
     ],
 )
 def test_parse_refuses_invalid_combinations(arguments, text, capsys):
@@ -72,7 +98,9 @@ def test_records_decode_to_the_expected_table(format):
             table.pop(key, None)
             if change.row is not None:
                 table[key] = change.row
-    assert {key: row[1] for key, row in table.items()} == {key: row[1] for key, row in expected.table.items()}
+    assert {key: row[1] for key, row in table.items()} == {
+        key: row[1] for key, row in expected.table.items()
+    }
     assert expected.rows["+I"] - expected.rows["-D"] == len(table)
     assert expected.rows["-U"] == expected.rows["+U"] > 0
 
@@ -129,12 +157,17 @@ def test_messages_of_many_tables_decode_to_the_expected_versions():
     messages = [*source.inserts(), *source.updates(20, rate=1e6)]
     found = {}
     for table in range(2):
-        decoder = get_format("maxwell-json", table_include=f"t{table}").decoder("id INT, version INT, amount STRING", unique_key=["id"])
+        decoder = get_format("maxwell-json", table_include=f"t{table}").decoder(
+            "id INT, version INT, amount STRING", unique_key=["id"]
+        )
         for key, value in messages:
             changes = decoder.upserts(key, value)
             for change in [] if isinstance(changes, Ignored) else changes:
                 found[table, change.key[0]] = change.row
-    assert found == {(table, row): (row, version, f"{version}.50") for (table, row), version in source.versions.items()}
+    assert found == {
+        (table, row): (row, version, f"{version}.50")
+        for (table, row), version in source.versions.items()
+    }
     assert (len(source.sent), sum(source.versions.values())) == (26, 20)
 
 
@@ -158,17 +191,41 @@ def test_table_has_both_sides_and_their_ratio():
     assert "of 1,000 messages" in lines[1]
     assert "the last 750 messages" in lines[2]
     rates = next(line for line in lines if line.startswith("canal-json"))
-    assert " ".join(rates.split()) == "canal-json heap plain 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000"
-    assert lines[-1].split() == ["canal-json", "heap", "plain", "30.0", "10.5", "2.0", "42.5", "15.0", "-", "15.0"]
+    assert (
+        " ".join(rates.split())
+        == "canal-json heap plain 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000"
+    )
+    assert lines[-1].split() == [
+        "canal-json",
+        "heap",
+        "plain",
+        "30.0",
+        "10.5",
+        "2.0",
+        "42.5",
+        "15.0",
+        "-",
+        "15.0",
+    ]
 
 
 def test_table_without_flink_and_without_cpu():
-    lines = list(whole.table([whole.Comparison("canal-json", "heap", "metadata+validate", 1000, Side(1000, [2.0], {}), None)]))
+    lines = list(
+        whole.table(
+            [
+                whole.Comparison(
+                    "canal-json", "heap", "metadata+validate", 1000, Side(1000, [2.0], {}), None
+                )
+            ]
+        )
+    )
     assert lines[-1].split() == ["canal-json", "heap", "metadata+validate", "500", "-", "-", "500"]
 
 
 def test_table_of_recipes():
-    lines = list(whole.recipe_table([by_hand.Recipe("MERGE", 1000, Side(750, [1.5], {"Spark JVM": 30.0}))]))
+    lines = list(
+        whole.recipe_table([by_hand.Recipe("MERGE", 1000, Side(750, [1.5], {"Spark JVM": 30.0}))])
+    )
     assert lines[-1].split() == ["MERGE", "1,000", "500", "30.0", "-", "-", "30.0", "500"]
     assert list(whole.recipe_table([])) == []
 
@@ -197,14 +254,24 @@ def test_changes_by_hand_of_a_key():
         return [(row.row_kind, row.name) for row in result.itertuples(index=False)]
 
     state = _State()
-    assert changes(state, [event(2, "u", "b"), event(3, "u", "b")], [event(1, "c", "a")]) == [("+I", "a"), ("-U", "a"), ("+U", "b")]
-    assert changes(state, [event(4, "d", "b"), event(5, "d", "b"), event(6, "c", "x")]) == [("-D", "b"), ("+I", "x")]
+    assert changes(state, [event(2, "u", "b"), event(3, "u", "b")], [event(1, "c", "a")]) == [
+        ("+I", "a"),
+        ("-U", "a"),
+        ("+U", "b"),
+    ]
+    assert changes(state, [event(4, "d", "b"), event(5, "d", "b"), event(6, "c", "x")]) == [
+        ("-D", "b"),
+        ("+I", "x"),
+    ]
     assert changes(state, [event(7, "d", "x")]) == [("-D", "x")]
     assert not state.exists
 
 
 def test_source_table_of_upsert_kafka_has_two_formats():
-    assert "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json'" in flink.source_table("upsert-kafka", "a:1", "t")
+    assert (
+        "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json'"
+        in flink.source_table("upsert-kafka", "a:1", "t")
+    )
     debezium = flink.source_table("debezium-json", "a:1", "t")
     assert "'connector' = 'kafka', 'format' = 'debezium-json'" in debezium
     assert "updated_at TIMESTAMP(3)" in debezium

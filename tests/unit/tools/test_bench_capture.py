@@ -26,7 +26,21 @@ def test_rate_between_shares_of_the_rows():
 def test_table_lines_counts_events_of_several_rows():
     usage = Usage({JVM: 1.0}, {JVM: 3 * 2**20, PYTHON: 2**20}, (2**20, 2 * 2**20))
     line = list(table_lines("log", [Line("ours", 1, [RUN], usage)], rows=2))[-1]
-    assert line.split() == ["ours", "1", "71", "90", "2,000.0", "-", "-", "3", "1", "50", "150", "1", "2"]
+    assert line.split() == [
+        "ours",
+        "1",
+        "71",
+        "90",
+        "2,000.0",
+        "-",
+        "-",
+        "3",
+        "1",
+        "50",
+        "150",
+        "1",
+        "2",
+    ]
 
 
 def test_usage_of_a_run_shorter_than_a_sample_is_unknown():

@@ -33,7 +33,10 @@ def install_java(folder, version):
 
 
 def check(*names, path, python=sys.executable, **environment):
-    """Return the exit code and lines of the check. It finds Java only on `path` and in the folder `homes` next to it."""
+    """Return the exit code and lines of the check.
+
+    The check finds Java only on `path` and in the folder `homes` next to it.
+    """
     program = f"""
 import sys
 script = {{"__name__": "check"}}
@@ -41,7 +44,12 @@ exec(compile(open({str(SCRIPT)!r}).read(), "check_prerequisites.py", "exec"), sc
 script["JAVA_HOMES"][:] = [{str(path.parent / "homes" / "*")!r}]
 sys.exit(script["main"]({list(names)!r}))
 """
-    done = subprocess.run([python, "-c", program], env={"PATH": str(path), **environment}, capture_output=True, text=True)
+    done = subprocess.run(
+        [python, "-c", program],
+        env={"PATH": str(path), **environment},
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == ""
     return done.returncode, done.stderr.splitlines()
 
@@ -52,7 +60,9 @@ def test_java_that_spark_supports_passes(path, version):
     assert check(path=path) == (0, [])
 
 
-@pytest.mark.parametrize(("version", "major"), [("1.8.0_402", 1), ("11.0.22", 11), ("22.0.1", 22), ("25", 25)])
+@pytest.mark.parametrize(
+    ("version", "major"), [("1.8.0_402", 1), ("11.0.22", 11), ("22.0.1", 22), ("25", 25)]
+)
 def test_java_that_spark_does_not_support_is_an_error_that_names_it(path, version, major):
     install_java(path, version)
     code, [line] = check("java", path=path)
@@ -63,7 +73,12 @@ def test_java_that_spark_does_not_support_is_an_error_that_names_it(path, versio
 def test_missing_java_is_an_error_of_one_sentence(path):
     assert check("java", path=path) == (
         1,
-        ["A JDK 17 or 21 is required, but none was found: install one from https://adoptium.net/ and export JAVA_HOME"],
+        [
+            (
+                "A JDK 17 or 21 is required, but none was found: install one from "
+                "https://adoptium.net/ and export JAVA_HOME"
+            )
+        ],
     )
 
 
@@ -71,7 +86,9 @@ def test_java_home_takes_precedence_over_the_path(path, tmp_path):
     install_java(path, "17.0.1")
     code, [line] = check("java", path=path, JAVA_HOME=str(tmp_path / "gone"))
     assert code == 1
-    assert line.startswith(f"A JDK 17 or 21 is required, but JAVA_HOME={tmp_path}/gone does not contain one: ")
+    assert line.startswith(
+        f"A JDK 17 or 21 is required, but JAVA_HOME={tmp_path}/gone does not contain one: "
+    )
 
 
 def test_java_installed_elsewhere_is_suggested(path):
@@ -84,7 +101,9 @@ def test_java_installed_elsewhere_is_suggested(path):
 @pytest.mark.parametrize(
     ("packages", "offered"),
     [
-        pytest.param("openjdk-17-jdk-headless openjdk-21-jdk-headless", "openjdk-21-jdk-headless", id="both"),
+        pytest.param(
+            "openjdk-17-jdk-headless openjdk-21-jdk-headless", "openjdk-21-jdk-headless", id="both"
+        ),
         pytest.param("openjdk-17-jdk-headless", "openjdk-17-jdk-headless", id="only 17"),
         pytest.param("", "openjdk-17-jdk-headless", id="no package lists"),
     ],
@@ -99,7 +118,9 @@ def test_java_on_debian_is_a_package_of_the_release(path, packages, offered):
 def test_java_on_macos_comes_from_homebrew(path):
     install(path, "brew", "")
     _, [line] = check("java", path=path)
-    assert line.endswith(': brew install openjdk@21 && export JAVA_HOME="$(brew --prefix openjdk@21)"')
+    assert line.endswith(
+        ': brew install openjdk@21 && export JAVA_HOME="$(brew --prefix openjdk@21)"'
+    )
 
 
 def test_python_of_this_environment_passes(path):
@@ -130,7 +151,11 @@ def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(path):
 
 def working(name):
     program = shutil.which(name)
-    works = program and subprocess.run([program, "--version"], capture_output=True, env=os.environ).returncode == 0
+    works = (
+        program
+        and subprocess.run([program, "--version"], capture_output=True, env=os.environ).returncode
+        == 0
+    )
     return program if works else None
 
 

@@ -1,4 +1,6 @@
-"""Checks compose.yaml and the files that it mounts against the specification's schema, this repository's rules and the formats.
+"""Checks of compose.yaml and the files that it mounts.
+
+They are checked against the specification's schema, this repository's rules and the formats.
 
 The tests start no container, because their machines have no Docker.
 """
@@ -28,7 +30,14 @@ README = (REPOSITORY / "compose" / "README.md").read_text()
 
 
 def test_compose_file_is_valid_against_the_specification_schema() -> None:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"]
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        "compose.yaml",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
     assert (done.returncode, done.stdout) == (0, "ok -- validation done\n")
 
@@ -61,7 +70,9 @@ def test_base_image_of_the_dockerfile_is_pinned_to_one_version() -> None:
 def test_dockerfile_installs_existing_extras_of_this_package() -> None:
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
-    (extras,) = re.findall(r"/src\[(.*?)\]", (REPOSITORY / SERVICES["jupyter"]["build"]["dockerfile"]).read_text())
+    (extras,) = re.findall(
+        r"/src\[(.*?)\]", (REPOSITORY / SERVICES["jupyter"]["build"]["dockerfile"]).read_text()
+    )
     assert set(extras.split(",")) <= set(setup["options.extras_require"])
 
 
@@ -72,7 +83,11 @@ def test_ports_are_published_on_localhost_only(name: str) -> None:
 
 
 def test_services_publish_different_ports() -> None:
-    ports = [DEFAULTED.search(port)[2] for service in SERVICES.values() for port in service.get("ports", [])]  # type: ignore[index]
+    ports = [
+        DEFAULTED.search(port)[2]
+        for service in SERVICES.values()
+        for port in service.get("ports", [])
+    ]  # type: ignore[index]
     assert len(set(ports)) == len(ports)
 
 
@@ -80,7 +95,11 @@ def test_services_publish_different_ports() -> None:
 def test_mounted_files_exist(name: str) -> None:
     for volume in SERVICES[name].get("volumes", []):
         source = volume.split(":")[0]
-        assert (REPOSITORY / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
+        assert (
+            (REPOSITORY / source).exists()
+            if source.startswith("./")
+            else source in COMPOSE["volumes"]
+        )
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -94,7 +113,9 @@ def test_dependencies_of_a_service_are_in_its_profiles(name: str) -> None:
 
 def test_every_variable_has_a_default_and_is_in_the_readme() -> None:
     text = (REPOSITORY / "compose.yaml").read_text()
-    named = set(re.findall(r"(?<!\$)\$\{?([A-Z_]+)", text))  # a variable that is only tested (:+) has its default elsewhere
+    named = set(
+        re.findall(r"(?<!\$)\$\{?([A-Z_]+)", text)
+    )  # a variable that is only tested (:+) has its default elsewhere
     assert named == {name for name, _ in DEFAULTED.findall(text)}
     assert [name for name in sorted(named) if f"`{name}`" not in README] == []
 
@@ -113,17 +134,23 @@ def test_mounted_files_contain_no_password() -> None:
             assert "demo-only" not in file.read_text()
 
 
-# --------------------------------------------------------------------------------------------------------- configurations
+# --------------------------------------------------------------------------------------------------
+# configurations
 
 
 @pytest.mark.parametrize("file", CONNECTORS, ids=lambda file: file.stem)
-def test_connector_has_its_own_prefix_and_reads_its_password_from_the_environment(file: Path) -> None:
+def test_connector_has_its_own_prefix_and_reads_its_password_from_the_environment(
+    file: Path,
+) -> None:
     config = json.loads(file.read_text())
     assert all(isinstance(value, str) for value in config.values())
     assert config["topic.prefix"] == file.stem
     (variable,) = re.findall(r"^\$\{env:(\w+)\}$", config["database.password"])
     assert variable in SERVICES["connect"]["environment"]
-    assert SERVICES[config["database.hostname"]]["environment"][variable] == SERVICES["connect"]["environment"][variable]
+    assert (
+        SERVICES[config["database.hostname"]]["environment"][variable]
+        == SERVICES["connect"]["environment"][variable]
+    )
     assert f"`{config['topic.prefix']}." in README
 
 
@@ -137,7 +164,10 @@ def test_server_ids_are_unique() -> None:
 def test_connector_settings_match_the_options_in_the_readme() -> None:
     for file in (REPOSITORY / "compose" / "connectors" / "debezium").glob("*.json"):
         config = json.loads(file.read_text())
-        options = {name.replace(".", "_"): config[name] for name in ("decimal.handling.mode", "time.precision.mode")}
+        options = {
+            name.replace(".", "_"): config[name]
+            for name in ("decimal.handling.mode", "time.precision.mode")
+        }
         get_format("debezium-json", **options)
         spelled = ", ".join(f'{name}="{value}"' for name, value in options.items())
         assert re.search(rf"`{config['topic.prefix']}\..*`debezium-json` \| `{spelled}`", README)
@@ -159,14 +189,24 @@ def properties(path: str) -> dict[str, str]:
 
 def test_maxwell_writes_the_positions_that_order_source_compares() -> None:
     config = properties("maxwell/maxwell.properties")
-    assert [config[name] for name in ("output_binlog_position", "output_xoffset", "output_server_id")] == ["true"] * 3
-    assert config["kafka.bootstrap.servers"] == SERVICES["canal"]["environment"]["kafka.bootstrap.servers"] == "kafka:19092"
+    assert [
+        config[name] for name in ("output_binlog_position", "output_xoffset", "output_server_id")
+    ] == ["true"] * 3
+    assert (
+        config["kafka.bootstrap.servers"]
+        == SERVICES["canal"]["environment"]["kafka.bootstrap.servers"]
+        == "kafka:19092"
+    )
     assert "password" not in config
 
 
 def test_mysql_logs_full_row_images() -> None:
     config = {name.strip(): value.strip() for name, value in properties("mysql/cdc.cnf").items()}
-    assert (config["binlog-format"], config["binlog-row-image"], config["binlog-row-metadata"]) == ("ROW", "FULL", "FULL")
+    assert (config["binlog-format"], config["binlog-row-image"], config["binlog-row-metadata"]) == (
+        "ROW",
+        "FULL",
+        "FULL",
+    )
 
 
 def test_postgres_uses_the_logical_wal_level() -> None:

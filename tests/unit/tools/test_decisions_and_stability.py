@@ -1,4 +1,7 @@
-"""The pages of decisions have the same parts, and the page on versions lists the names that are marked as unstable."""
+"""The pages of decisions have the same parts.
+
+The page on versions lists the names that are marked as unstable.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,12 @@ MARK = "Unstable: a minor release may change it without a deprecation."
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
 def test_a_decision_has_a_date_figures_and_what_would_change_it(page):
     text = page.read_text("utf-8")
-    assert re.findall("^## (.+)$", text, re.M) == ["Decision", "Figures", "Costs of the decision", "What would change it"]
+    assert re.findall("^## (.+)$", text, re.M) == [
+        "Decision",
+        "Figures",
+        "Costs of the decision",
+        "What would change it",
+    ]
     assert date.fromisoformat(re.search(r"^Decided on (\d{4}-\d\d-\d\d)", text, re.M)[1])
     assert f"decisions/{page.name}\n" in (REPOSITORY / "mkdocs.yml").read_text("utf-8")
 
@@ -37,9 +45,14 @@ def test_the_page_on_versions_lists_the_names_that_are_marked_as_unstable():
         name
         for module in modules
         for name, value in vars(module).items()
-        if getattr(value, "__module__", None) == module.__name__ and MARK in (inspect.getdoc(value) or "")
+        if getattr(value, "__module__", None) == module.__name__
+        and MARK in (inspect.getdoc(value) or "")
     }
     page = (REPOSITORY / "docs" / "stability.md").read_text("utf-8")
     rows = page.partition("## Unstable names")[2].partition("\n## ")[0]
-    listed = {name for cell in re.findall(r"^\| (`.+?) \|", rows, re.M) for name in re.findall(r"`(\w+)`", cell)}
+    listed = {
+        name
+        for cell in re.findall(r"^\| (`.+?) \|", rows, re.M)
+        for name in re.findall(r"`(\w+)`", cell)
+    }
     assert marked == listed

@@ -1,4 +1,8 @@
-"""The documentation: its Python uses the public API, its links lead somewhere, every format has a page, and docstrings become Markdown."""
+"""The documentation: its Python, its links, its pages of formats, and its docstrings.
+
+Its Python uses the public API, its links lead somewhere, every format has a page, and docstrings
+become Markdown.
+"""
 
 import ast
 import inspect
@@ -32,19 +36,28 @@ def test_the_examples_of_all_docstrings_run():
         for path in (REPOSITORY / name).rglob("*.py")
         if ">>> " in path.read_text()
     }
-    unit = re.search(r"^UNIT := (.*)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)[1].split()
+    unit = re.search(r"^UNIT := (.*)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)[
+        1
+    ].split()
     configuration = ConfigParser()
     configuration.read(REPOSITORY / "setup.cfg")
     assert rooms <= {*unit} & {*configuration["tool:pytest"]["testpaths"].split()}
     assert [
-        path for name in SOURCES for path in (REPOSITORY / name).rglob("*.py") if re.search(r"# doctest: *\+SKIP", path.read_text())
+        path
+        for name in SOURCES
+        for path in (REPOSITORY / name).rglob("*.py")
+        if re.search(r"# doctest: *\+SKIP", path.read_text())
     ] == []
 
 
 def calls_in_text(text):
     """Return the inline code that is a call: `read_state(spark, checkpoint)`."""
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    spans = [span for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose) if re.match(r"[A-Za-z_]+\(.+\)$", span)]
+    spans = [
+        span
+        for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose)
+        if re.match(r"[A-Za-z_]+\(.+\)$", span)
+    ]
     return [span for span in spans if compiles(span)]
 
 
@@ -58,7 +71,11 @@ def compiles(source):
 
 def imported(tree):
     """Return (module, name) for each name that a block imports from these packages."""
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES]
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
+    ]
     return [(node.module, alias.name) for node in found for alias in node.names]
 
 
@@ -69,17 +86,23 @@ def is_public(module, name):
 
 
 def unknown_arguments(tree):
-    """Return ``function(argument=)`` for each keyword argument that a public function of these packages lacks."""
+    """Return ``function(argument=)`` for each keyword these packages' public functions lack."""
     calls = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and callable(PUBLIC.get(node.func.id))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and callable(PUBLIC.get(node.func.id))
     ]
     wrong = []
     for call in calls:
         parameters = inspect.signature(PUBLIC[call.func.id]).parameters
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-            wrong += [f"{call.func.id}({word.arg}=)" for word in call.keywords if word.arg and word.arg not in parameters]
+            wrong += [
+                f"{call.func.id}({word.arg}=)"
+                for word in call.keywords
+                if word.arg and word.arg not in parameters
+            ]
     return wrong
 
 
@@ -87,25 +110,40 @@ def unknown_arguments(tree):
 def test_python_in_the_docs_uses_the_public_api(page):
     sources = [*(block.source for block in blocks(PAGES[page])), *calls_in_text(PAGES[page])]
     trees = [ast.parse(source) for source in sources]
-    missing = [f"{module}.{name}" for tree in trees for module, name in imported(tree) if not is_public(module, name)]
+    missing = [
+        f"{module}.{name}"
+        for tree in trees
+        for module, name in imported(tree)
+        if not is_public(module, name)
+    ]
     assert missing == []
     assert [wrong for tree in trees for wrong in unknown_arguments(tree)] == []
 
 
 def test_each_block_of_python_runs_or_says_what_it_needs():
     of_pages = {page: blocks(text) for page, text in PAGES.items()}
-    assert {page: len(each) for page, each in of_pages.items()} == {page: text.count("```python") for page, text in PAGES.items()}
-    assert {need for each in of_pages.values() for block in each for need in block.needs} == PROVIDED | NOT_PROVIDED
+    assert {page: len(each) for page, each in of_pages.items()} == {
+        page: text.count("```python") for page, text in PAGES.items()
+    }
+    assert {
+        need for each in of_pages.values() for block in each for need in block.needs
+    } == PROVIDED | NOT_PROVIDED
     assert of_pages["docs/index.md"][0] == of_pages["README.md"][0]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_of_the_docs_lead_to_files(page):
-    links = re.findall(r"\]\(([^)#\s]+)", re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL))
+    links = re.findall(
+        r"\]\(([^)#\s]+)", re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    )
     links = [link for link in links if not re.match(r"https?:", link)]
     generated = {f"docs/{name}" for name in format_pages()}
     targets = {link: (REPOSITORY / page).parent.joinpath(link).resolve() for link in links}
-    assert [link for link, path in targets.items() if not path.exists() and str(path.relative_to(REPOSITORY)) not in generated] == []
+    assert [
+        link
+        for link, path in targets.items()
+        if not path.exists() and str(path.relative_to(REPOSITORY)) not in generated
+    ] == []
 
 
 def test_the_readme_is_short():
@@ -117,7 +155,12 @@ def test_the_reference_has_the_functions_in_the_order_of_the_readmes_table():
     members = re.findall(r"^        - (\w+)$", reference, re.MULTILINE)
     assert sorted(members) == sorted(normalize.__all__)
     table = PAGES["README.md"].partition("## Functions")[2].partition("## Formats")[0]
-    calls = [name for row in re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE) for name in re.findall(r"\w+", row) if name in members]
+    calls = [
+        name
+        for row in re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE)
+        for name in re.findall(r"\w+", row)
+        if name in members
+    ]
     assert list(dict.fromkeys(calls)) == [name for name in members if name in calls]
 
 
@@ -139,7 +182,10 @@ def test_links_between_docs_and_the_repositorys_own_pages_work_on_the_site():
         class file:  # noqa: N801
             src_uri = "tasks/your-own-format.md"
 
-    assert on_page_markdown("[a](../../CONTRIBUTING.md#b)", Page, None, None) == "[a](../project/CONTRIBUTING.md#b)"
+    assert (
+        on_page_markdown("[a](../../CONTRIBUTING.md#b)", Page, None, None)
+        == "[a](../project/CONTRIBUTING.md#b)"
+    )
     assert sorted(project_pages()) == sorted(f"project/{name}" for name in PROJECT.values())
     assert not any("](docs/" in page for page in project_pages().values())
 
@@ -151,12 +197,23 @@ def test_every_error_is_explained():
                 import_module(module.name)
     errors, conditions = [ChangelogError], set[str]()
     while errors:
-        subclasses = [each for each in errors.pop().__subclasses__() if each.__module__.startswith(("cdc_formats.", "normalize."))]
+        subclasses = [
+            each
+            for each in errors.pop().__subclasses__()
+            if each.__module__.startswith(("cdc_formats.", "normalize."))
+        ]
         conditions |= {each.condition for each in subclasses}
         errors += subclasses
     assert conditions > {"ARGUMENT", "TYPE_CONVERSION", "TARGET"}
     page = PAGES["docs/tasks/query-fails.md"]
-    assert sorted(condition for condition in conditions - {"CHANGELOG", "DECODE"} if f"`{condition}`" not in page) == []
+    assert (
+        sorted(
+            condition
+            for condition in conditions - {"CHANGELOG", "DECODE"}
+            if f"`{condition}`" not in page
+        )
+        == []
+    )
 
 
 def test_pre_commit_runs_goals_of_the_makefile():

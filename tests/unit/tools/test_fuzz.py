@@ -1,4 +1,4 @@
-"""The fuzzer finds broken formats, prints how to reproduce a failure, and repeats itself with the same seed."""
+"""The fuzzer finds broken formats, prints how to reproduce a failure, and is repeatable by seed."""
 
 from __future__ import annotations
 
@@ -55,18 +55,32 @@ def test_a_finding_reproduces_itself() -> None:
     names: dict = {}
     exec(text.partition("\n\n")[2].replace("check_record(decoder", "same = (decoder"), names)
     assert names["format"] == decoder.format
-    assert (names["decoder"].columns, names["decoder"].unique_key) == (decoder.columns, decoder.unique_key)
+    assert (names["decoder"].columns, names["decoder"].unique_key) == (
+        decoder.columns,
+        decoder.unique_key,
+    )
     assert (names["key"], names["value"]) == (b"\xff", None)
 
 
 def test_the_same_seed_gives_the_same_messages() -> None:
     record = (b'{"id": 1}', b'{"op": "+I", "data": {"id": 1}}')
-    first, again, other = ([fuzz.mutated(record, random.Random(seed + n)) for n in range(50)] for seed in (1, 1, 1000))
+    first, again, other = (
+        [fuzz.mutated(record, random.Random(seed + n)) for n in range(50)] for seed in (1, 1, 1000)
+    )
     assert first == again != other
 
 
 def test_fuzzer_runs_and_counts_messages() -> None:
-    command = [sys.executable, str(SCRIPT), "--format", "changelog-json", "--messages", "300", "--processes", "1"]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--format",
+        "changelog-json",
+        "--messages",
+        "300",
+        "--processes",
+        "1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("changelog-json: 300 messages, ")
@@ -96,7 +110,9 @@ class Doubtful(ColumnarDecoder):
 def test_a_difference_is_printed_with_the_message_that_has_it(capsys) -> None:
     assert fuzz_together.main(["--format", "changelog-json", "--messages", "400"], Lossy.of) == 1
     printed = capsys.readouterr().out
-    assert printed.startswith("changelog-json, seed 1:\n\nsource = DecodePlan(format=ChangelogJson(")
+    assert printed.startswith(
+        "changelog-json, seed 1:\n\nsource = DecodePlan(format=ChangelogJson("
+    )
     (records,) = [line for line in printed.splitlines() if line.startswith("records = ")]
     assert len(literal_eval(records.removeprefix("records = "))) == 1
 

@@ -1,4 +1,4 @@
-"""A release: its version, its changelog, the package's links, and the workflows that build and publish it."""
+"""A release: its version, changelog, package links, and build and publish workflows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yaml"))
 FORMS = sorted((REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("*.yaml"))
 
 
-# ---------------------------------------------------------------------------------------------------------- the version
+# --------------------------------------------------------------------------------------------------
+# the version
 
 
 def test_the_version_is_read_without_an_import():
@@ -32,7 +33,9 @@ def test_the_version_is_read_without_an_import():
 
 def test_the_changelog_begins_with_unreleased_changes_or_with_this_version():
     first, *earlier = sections(CHANGELOG)
-    assert first == "Unreleased" or re.fullmatch(rf"{re.escape(version())} \(\d{{4}}-\d\d-\d\d\)", first)
+    assert first == "Unreleased" or re.fullmatch(
+        rf"{re.escape(version())} \(\d{{4}}-\d\d-\d\d\)", first
+    )
     assert all(re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", title) for title in earlier)
 
 
@@ -49,7 +52,11 @@ def test_a_release_dates_the_unreleased_changes():
         ("## Unreleased\n\n- new\n", "0.2", "'0.2' is not a version"),
         ("## Unreleased\n\n## 0.1.0 (2026-01-01)\n", "0.2.0", "there is nothing to release"),
         ("## 0.1.0 (2026-01-01)\n\n- old\n", "0.2.0", "there is nothing to release"),
-        ("## Unreleased\n\n- new\n\n## 0.10.0 (2026-01-01)\n", "0.9.0", "0.9.0 is not later than 0.10.0"),
+        (
+            "## Unreleased\n\n- new\n\n## 0.10.0 (2026-01-01)\n",
+            "0.9.0",
+            "0.9.0 is not later than 0.10.0",
+        ),
     ],
 )
 def test_a_release_without_changes_or_with_an_older_version_is_refused(changelog, new, text):
@@ -62,7 +69,12 @@ def test_a_release_without_changes_or_with_an_older_version_is_refused(changelog
     [
         ("v0.3.0", "## 0.2.0 (2026-11-25)\n", ADDRESS, "the tag v0.3.0 is not v0.2.0"),
         ("0.2.0", "## 0.2.0 (2026-11-25)\n", ADDRESS, "the tag 0.2.0 is not v0.2.0"),
-        ("v0.2.0", "## Unreleased\n\n- new\n\n## 0.2.0 (2026-11-25)\n", ADDRESS, "CHANGELOG.md begins with 'Unreleased'"),
+        (
+            "v0.2.0",
+            "## Unreleased\n\n- new\n\n## 0.2.0 (2026-11-25)\n",
+            ADDRESS,
+            "CHANGELOG.md begins with 'Unreleased'",
+        ),
         ("v0.2.0", "## 0.2.0\n", ADDRESS, "CHANGELOG.md begins with '0.2.0'"),
         ("v0.2.0", "## 0.2.0 (2026-11-25)\n", "", "setup.cfg has no address of the repository"),
     ],
@@ -71,14 +83,18 @@ def test_a_tag_that_is_not_a_release_is_refused(tag, changelog, address, text):
     assert text in (problem(tag, declared="0.2.0", changelog=changelog, address=address) or "")
 
 
-# ------------------------------------------------------------------------------------------------------------ the links
+# --------------------------------------------------------------------------------------------------
+# the links
 
 
 def test_links_of_the_packages_readme_lead_to_the_files_of_its_tag():
-    page = "[a](docs/a.md#b) ![p](docs/p.svg) [w](https://x.example/) [here](#there) [`c`](SECURITY.md)"
+    page = (
+        "[a](docs/a.md#b) ![p](docs/p.svg) [w](https://x.example/) [here](#there) "
+        "[`c`](SECURITY.md)"
+    )
     assert absolute_links(page, ADDRESS, "v0.2.0") == (
-        f"[a]({ADDRESS}/blob/v0.2.0/docs/a.md#b) ![p]({ADDRESS}/raw/v0.2.0/docs/p.svg) [w](https://x.example/) [here](#there) "
-        f"[`c`]({ADDRESS}/blob/v0.2.0/SECURITY.md)"
+        f"[a]({ADDRESS}/blob/v0.2.0/docs/a.md#b) ![p]({ADDRESS}/raw/v0.2.0/docs/p.svg) "
+        f"[w](https://x.example/) [here](#there) [`c`]({ADDRESS}/blob/v0.2.0/SECURITY.md)"
     )
     assert absolute_links(page, "", "v0.2.0") == page
 
@@ -86,7 +102,9 @@ def test_links_of_the_packages_readme_lead_to_the_files_of_its_tag():
 def test_the_readme_of_the_package_has_no_relative_link():
     readme = absolute_links((REPOSITORY / "README.md").read_text("utf-8"), ADDRESS, "v0.2.0")
     prose = re.sub(r"^```.*?^```$", "", readme, flags=re.MULTILINE | re.DOTALL)
-    assert [link for link in re.findall(r"\]\(([^)]+)\)", prose) if not link.startswith("https://")] == []
+    assert [
+        link for link in re.findall(r"\]\(([^)]+)\)", prose) if not link.startswith("https://")
+    ] == []
 
 
 def test_the_projects_links_come_from_one_setting():
@@ -95,11 +113,17 @@ def test_the_projects_links_come_from_one_setting():
     linked = ConfigParser()
     linked.read_string(with_links(settings, ADDRESS))
     links = linked["metadata"]["project_urls"].split("\n")[1:]
-    assert [link.partition(" = ")[0] for link in links] == ["Source", "Documentation", "Changelog", "Issues"]
+    assert [link.partition(" = ")[0] for link in links] == [
+        "Source",
+        "Documentation",
+        "Changelog",
+        "Issues",
+    ]
     assert all(link.partition(" = ")[2].startswith(ADDRESS) for link in links)
 
 
-# -------------------------------------------------------------------------------------------------- the package, the workflows
+# --------------------------------------------------------------------------------------------------
+# the package, the workflows
 
 
 def test_the_example_that_is_tried_with_the_wheel_is_the_readmes():
@@ -129,17 +153,39 @@ def test_the_workflows_and_forms_are_valid():
 
 def test_the_workflows_run_goals_of_the_makefile():
     makefile = (REPOSITORY / "Makefile").read_text("utf-8")
-    jobs = [job for path in WORKFLOWS for job in YAML(typ="safe").load(path.read_text("utf-8"))["jobs"].values()]
-    commands = [step["run"] for job in jobs for step in job.get("steps", []) if "run" in step and "gh release" not in step["run"]]
-    goals = {goal for job in jobs for goal in job.get("strategy", {}).get("matrix", {}).get("goal", [])}
+    jobs = [
+        job
+        for path in WORKFLOWS
+        for job in YAML(typ="safe").load(path.read_text("utf-8"))["jobs"].values()
+    ]
+    commands = [
+        step["run"]
+        for job in jobs
+        for step in job.get("steps", [])
+        if "run" in step and "gh release" not in step["run"]
+    ]
+    goals = {
+        goal for job in jobs for goal in job.get("strategy", {}).get("matrix", {}).get("goal", [])
+    }
     goals |= {match[1] for command in commands if (match := re.match(r"make ([a-z-]+)", command))}
     assert all(command.startswith("make ") for command in commands)
     assert goals == {"audit", "check", "matrix", "package", "release-notes", "stranger", "test"}
     assert all(re.search(rf"^{goal}:", makefile, re.M) for goal in goals)
-    assert {goal for goal in re.findall(r"make (\w+)", (REPOSITORY / ".ci" / "run").read_text("utf-8"))} <= goals
+    assert {
+        goal for goal in re.findall(r"make (\w+)", (REPOSITORY / ".ci" / "run").read_text("utf-8"))
+    } <= goals
 
 
 def test_the_actions_of_the_workflows_are_of_one_version():
-    used = [line.partition("uses: ")[2] for path in WORKFLOWS for line in path.read_text("utf-8").splitlines() if "uses: " in line]
+    used = [
+        line.partition("uses: ")[2]
+        for path in WORKFLOWS
+        for line in path.read_text("utf-8").splitlines()
+        if "uses: " in line
+    ]
     assert used
-    assert [action for action in used if not re.fullmatch(r"\./[\w./-]+|[\w-]+/[\w-]+@(v\d+|release/v\d+)", action)] == []
+    assert [
+        action
+        for action in used
+        if not re.fullmatch(r"\./[\w./-]+|[\w-]+/[\w-]+@(v\d+|release/v\d+)", action)
+    ] == []

@@ -27,14 +27,20 @@ from tests.support.tiers import TIERS, misplaced, mixed, needs
         (("connect",), ("kafka",), None, "connect"),
     ],
 )
-def test_a_test_belongs_to_one_folder(markers: tuple[str, ...], fixtures: tuple[str, ...], target: str | None, tier: str) -> None:
+def test_a_test_belongs_to_one_folder(
+    markers: tuple[str, ...], fixtures: tuple[str, ...], target: str | None, tier: str
+) -> None:
     found = needs(markers, fixtures, target)
     assert [each for each in TIERS if misplaced(each, found) is None] == [tier]
 
 
 WRONG = [
     ("unit", "def test_1(spark): ...", "it needs spark: move it to tests/spark"),
-    ("unit", "import pytest\n@pytest.mark.kafka\ndef test_2(): ...", "it needs kafka: move it to tests/servers"),
+    (
+        "unit",
+        "import pytest\n@pytest.mark.kafka\ndef test_2(): ...",
+        "it needs kafka: move it to tests/servers",
+    ),
     ("spark", "def test_3(): ...", "it needs neither Spark nor servers: move it to tests/unit"),
     ("servers", "def test_4(spark, kafka): ...", "it needs kafka, spark: move it to tests/e2e"),
     (
@@ -42,7 +48,11 @@ WRONG = [
         "import pytest\n@pytest.mark.parametrize('kind', ['delta'])\ndef test_5(spark, kind): ...",
         "it needs spark: move it to tests/spark",
     ),
-    ("formats", "def test_6(): ...", "it is in none of tests/unit, tests/spark, tests/servers, tests/e2e, tests/connect"),
+    (
+        "formats",
+        "def test_6(): ...",
+        "it is in none of tests/unit, tests/spark, tests/servers, tests/e2e, tests/connect",
+    ),
     ("e2e", "def test_7(connect): ...", "it needs connect: move it to tests/connect"),
     ("connect", "def test_8(spark, connect): ...", "which cannot share a process: split it"),
 ]
@@ -56,15 +66,32 @@ def test_tests_in_wrong_folders_end_the_collection(tmp_path: Path) -> None:
     for name in ("setup.cfg", "tests/conftest.py", "tests/__init__.py"):
         (tmp_path / name).write_text((REPOSITORY / name).read_text())
     (tmp_path / "tests" / "support").symlink_to(REPOSITORY / "tests" / "support")
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *sorted({f"tests/{tier}" for tier, *_ in WRONG})]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "--quiet",
+        *sorted({f"tests/{tier}" for tier, *_ in WRONG}),
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
     for number, (tier, _, text) in enumerate(WRONG, 1):
-        assert re.search(rf"tests/{tier}/test_{number}.py::test_{number}: .*{re.escape(text)}", done.stderr)
+        assert re.search(
+            rf"tests/{tier}/test_{number}.py::test_{number}: .*{re.escape(text)}", done.stderr
+        )
 
 
 def test_a_run_with_classic_and_remote_sessions_ends_with_a_sentence() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "tests/spark/normalize/test_aggregates.py", "tests/connect"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "--quiet",
+        "tests/spark/normalize/test_aggregates.py",
+        "tests/connect",
+    ]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
     assert "run pytest tests/connect alone" in done.stderr
@@ -73,7 +100,10 @@ def test_a_run_with_classic_and_remote_sessions_ends_with_a_sentence() -> None:
 
 def test_a_function_with_tables_of_several_kinds_is_one_test() -> None:
     """Its Delta table alone would need no server."""
-    assert misplaced("e2e", needs((), ("spark",), "delta") | needs((), ("spark",), "postgresql")) is None
+    assert (
+        misplaced("e2e", needs((), ("spark",), "delta") | needs((), ("spark",), "postgresql"))
+        is None
+    )
 
 
 def test_the_names_of_test_modules_are_unique() -> None:

@@ -1,4 +1,4 @@
-"""Schema inference from declarations, from values, and on recorded topics, compared with the source tables."""
+"""Schema inference from declarations and values, and on recorded topics against source tables."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ from tests.support.samples import recorded, sample
 from tests.support.scenarios import FORMATS, SCENARIOS
 
 
-def infer(messages: list[dict], format: str = "changelog-json", keys: list[bytes | None] | None = None, **options) -> InferredSchema:
+def infer(
+    messages: list[dict],
+    format: str = "changelog-json",
+    keys: list[bytes | None] | None = None,
+    **options,
+) -> InferredSchema:
     values = [json.dumps(message).encode() for message in messages]
-    return infer_schema(list(zip(keys or [None] * len(values), values, strict=True)), format=format, **options)
+    return infer_schema(
+        list(zip(keys or [None] * len(values), values, strict=True)), format=format, **options
+    )
 
 
 def of_values(*values: object, format: str = "changelog-json") -> InferredSchema:
@@ -43,7 +50,8 @@ def raw(text: str, format: str = "changelog-json") -> str:
     return str(infer_schema([(None, value) for value in values], format=format).columns[0].type)
 
 
-# ---------------------------------------------------------------------------------------------------------------- values
+# --------------------------------------------------------------------------------------------------
+# values
 
 
 @pytest.mark.parametrize(
@@ -118,7 +126,9 @@ def test_units_are_not_guessed_and_a_note_names_the_declaration() -> None:
     inferred = of_values(1735787045123, 1735787045124, format="debezium-json")
     assert str(inferred.columns[1].type) == "BIGINT"
     (note,) = inferred.evidence[1].notes
-    assert "its unit is not in the message: if it is one, declare it, and time_precision_mode" in note
+    assert (
+        "its unit is not in the message: if it is one, declare it, and time_precision_mode" in note
+    )
     assert f"note on x: {note}" in str(inferred)
     assert of_values(1735787045123).evidence[1].notes == ()
 
@@ -126,7 +136,13 @@ def test_units_are_not_guessed_and_a_note_names_the_declaration() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (["DEQ=", "ai8="], "if it is a DECIMAL, declare it, and decimal_handling_mode='precise' (its scale is not in the message)"),
+        (
+            ["DEQ=", "ai8="],
+            (
+                "if it is a DECIMAL, declare it, and decimal_handling_mode='precise' (its scale is "
+                "not in the message)"
+            ),
+        ),
         (["9.50", "-1"], "if it is a DECIMAL, declare it, and decimal_handling_mode='string'"),
         ([None], "only nulls were seen"),
         ([1, "x"], "values of several kinds"),
@@ -144,14 +160,21 @@ def test_text_that_could_be_base64_by_chance_is_not_noted() -> None:
 
 def test_the_placeholder_is_not_counted_as_a_value() -> None:
     mark = "__debezium_unavailable_value"
-    inferred = of_values([1, 2], [mark], {mark: mark}, mark.encode().hex(), None, format="debezium-json")
+    inferred = of_values(
+        [1, 2], [mark], {mark: mark}, mark.encode().hex(), None, format="debezium-json"
+    )
     assert str(inferred.columns[1].type) == "ARRAY<BIGINT>"
     assert inferred.evidence[1].seen == {"array": 1, "null": 1}
 
 
-def test_columns_have_the_order_of_the_fullest_row_and_those_that_are_missing_are_nullable() -> None:
+def test_columns_have_the_order_of_the_fullest_row_and_those_that_are_missing_are_nullable() -> (
+    None
+):
     rows = [{"id": 1, "old": 1}, {"id": 2, "new": "x", "more": 1, "old": 2}, {"more": 3, "id": 3}]
-    inferred = infer([{"type": "insert", "data": row, "primary_key_columns": ["id"]} for row in rows], "maxwell-json")
+    inferred = infer(
+        [{"type": "insert", "data": row, "primary_key_columns": ["id"]} for row in rows],
+        "maxwell-json",
+    )
     assert inferred.ddl == "id BIGINT NOT NULL, new STRING, more BIGINT, old BIGINT"
     assert inferred.evidence[3].notes == ("not in 1 of 3 rows",)
 
@@ -177,19 +200,35 @@ def test_types_are_read_from_mongodb_documents() -> None:
     }
     inferred = infer([{"op": "c", "after": json.dumps(document)}], "debezium-mongodb-json")
     assert inferred.ddl == (
-        "_id STRING NOT NULL, price DECIMAL(38,18), round DECIMAL(38,18), odd DOUBLE, ratio DOUBLE, count BIGINT, at TIMESTAMP, "
-        "photo BINARY, parts ARRAY<STRUCT<n: BIGINT, of: STRING>>"
+        "_id STRING NOT NULL, price DECIMAL(38,18), round DECIMAL(38,18), odd DOUBLE, ratio "
+        "DOUBLE, count BIGINT, at TIMESTAMP, photo BINARY, parts ARRAY<STRUCT<n: BIGINT, of: "
+        "STRING>>"
     )
     assert inferred.primary_key == ("_id",)
 
 
-# -------------------------------------------------------------------------------------------------------- declarations
+# --------------------------------------------------------------------------------------------------
+# declarations
 
 
-def block(*fields: dict, op: str = "c", key: str = "id", connector: str = "postgresql", **row) -> tuple[bytes, bytes]:
+def block(
+    *fields: dict, op: str = "c", key: str = "id", connector: str = "postgresql", **row
+) -> tuple[bytes, bytes]:
     image = {"type": "struct", "fields": list(fields), "optional": True}
-    schema = {"type": "struct", "fields": [{**image, "field": "before"}, {**image, "field": "after"}, {"type": "string", "field": "op"}]}
-    payload = {"before": None, "after": row, "op": op, "source": {"db": "d", "table": "t", "connector": connector}}
+    schema = {
+        "type": "struct",
+        "fields": [
+            {**image, "field": "before"},
+            {**image, "field": "after"},
+            {"type": "string", "field": "op"},
+        ],
+    }
+    payload = {
+        "before": None,
+        "after": row,
+        "op": op,
+        "source": {"db": "d", "table": "t", "connector": connector},
+    }
     key_schema = {"type": "struct", "fields": [{"type": "int32", "optional": False, "field": key}]}
     return (
         json.dumps({"schema": key_schema, "payload": {key: 1}}).encode(),
@@ -204,14 +243,20 @@ def test_a_schema_block_is_exact() -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == "schema-block")
     inferred = infer_schema(scenario.records("debezium-json"), format="debezium-json")
     assert inferred.ddl == (
-        "id INT NOT NULL, price DECIMAL(10,3), rounded DECIMAL(38,4), any_scale STRUCT<scale: INT NOT NULL, value: BINARY NOT NULL>, "
-        "prices ARRAY<DECIMAL(38,1)>, day DATE, connect_day DATE, iso_day DATE, time_ms TIME(3), time_us TIME(6), time_ns TIME(6), "
-        "connect_time TIME(3), iso_time TIME, at_ms TIMESTAMP_NTZ(3), at_us TIMESTAMP_NTZ(6), at_ns TIMESTAMP_NTZ(9), "
-        "connect_at TIMESTAMP_NTZ(3), iso_at TIMESTAMP_NTZ, zoned TIMESTAMP, zoned_time STRING, lasts INTERVAL DAY TO SECOND, "
-        "unsigned BIGINT, data BINARY, document STRING, number DOUBLE"
+        "id INT NOT NULL, price DECIMAL(10,3), rounded DECIMAL(38,4), any_scale STRUCT<scale: INT "
+        "NOT NULL, value: BINARY NOT NULL>, prices ARRAY<DECIMAL(38,1)>, day DATE, connect_day "
+        "DATE, iso_day DATE, time_ms TIME(3), time_us TIME(6), time_ns TIME(6), connect_time "
+        "TIME(3), iso_time TIME, at_ms TIMESTAMP_NTZ(3), at_us TIMESTAMP_NTZ(6), at_ns "
+        "TIMESTAMP_NTZ(9), connect_at TIMESTAMP_NTZ(3), iso_at TIMESTAMP_NTZ, zoned TIMESTAMP, "
+        "zoned_time STRING, lasts INTERVAL DAY TO SECOND, unsigned BIGINT, data BINARY, document "
+        "STRING, number DOUBLE"
     )
     assert inferred.primary_key == ("id",)
-    assert inferred.format_options == {"schema_include": True, "decimal_handling_mode": "precise", "time_precision_mode": "connect"}
+    assert inferred.format_options == {
+        "schema_include": True,
+        "decimal_handling_mode": "precise",
+        "time_precision_mode": "connect",
+    }
     assert {each.certainty for each in inferred.evidence} == {"schema block"}
     assert inferred.evidence[1].source_type == "org.apache.kafka.connect.data.Decimal"
     assert inferred.notes == ()
@@ -220,10 +265,14 @@ def test_a_schema_block_is_exact() -> None:
 def test_a_guessed_decimal_has_room_and_a_note_names_the_declaration() -> None:
     inferred = of_values(1.5)
     decoder = get_format("changelog-json").decoder(inferred.columns)
-    assert decoder.decode(None, b'{"op":"+I","data":{"id":true,"x":1.25}}')[0].row == (True, f"1.25{'0' * 16}")
+    assert decoder.decode(None, b'{"op":"+I","data":{"id":true,"x":1.25}}')[0].row == (
+        True,
+        f"1.25{'0' * 16}",
+    )
     (note,) = inferred.evidence[1].notes
     assert note == (
-        "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
+        "a number with a fraction, and a value with more digits than this type is an error: "
+        "declare the source's DECIMAL(p,s), or DOUBLE"
     )
     assert f"note on x: {note}" in str(inferred)
     assert of_values([1.5]).evidence[1].notes == of_values({"a": 1.5}).evidence[1].notes == (note,)
@@ -234,7 +283,10 @@ def test_a_fraction_of_debeziums_is_a_double_unless_it_has_more_digits() -> None
     inferred = of_values(1.5, format="debezium-json")
     assert str(inferred.columns[1].type) == "DOUBLE"
     assert inferred.evidence[1].notes == (
-        "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE holds 15 digits",
+        (
+            "a number with a fraction: if the source's column is a DECIMAL, declare it, since a "
+            "DOUBLE holds 15 digits"
+        ),
     )
     assert raw("1.5 12345678901234.5678", "debezium-json") == "DECIMAL(38,18)"
 
@@ -246,41 +298,69 @@ def test_negative_mysql_keys_get_a_note_on_unsigned_types() -> None:
         assert inferred.ddl == "id BIGINT NOT NULL"
         (note,) = inferred.evidence[0].notes
         assert note == (
-            "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), and "
-            "bigint_unsigned_handling_mode='long'"
+            "it has negative numbers: if the source's column is an unsigned BIGINT, declare "
+            "DECIMAL(20,0), and bigint_unsigned_handling_mode='long'"
         )
         assert "bigint_unsigned_handling_mode" not in inferred.format_options
     for message in (block(number, id=-1), block(number, id=1, connector="mysql")):
         assert infer_schema([message], format="debezium-json").evidence[0].notes == ()
 
 
-@pytest.mark.parametrize(("connector", "noted"), [("mysql", True), ("mariadb", True), ("postgresql", False), ("sqlserver", False)])
-def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(connector: str, noted: bool) -> None:
-    flat = infer([{"n": -1, "p": "AP//////////", "__op": "c", "__connector": connector}], "debezium-flat-json", [b'{"n": -1}'])
+@pytest.mark.parametrize(
+    ("connector", "noted"),
+    [("mysql", True), ("mariadb", True), ("postgresql", False), ("sqlserver", False)],
+)
+def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(
+    connector: str, noted: bool
+) -> None:
+    flat = infer(
+        [{"n": -1, "p": "AP//////////", "__op": "c", "__connector": connector}],
+        "debezium-flat-json",
+        [b'{"n": -1}'],
+    )
     source = {"connector": connector}
-    bare = infer([{"op": "c", "after": {"n": -1, "p": "AP//////////"}, "source": source}], "debezium-json", [b'{"n": -1}'])
+    bare = infer(
+        [{"op": "c", "after": {"n": -1, "p": "AP//////////"}, "source": source}],
+        "debezium-json",
+        [b'{"n": -1}'],
+    )
     for inferred in (flat, bare):
         assert inferred.ddl == "n BIGINT NOT NULL, p STRING"
         long, precise = (" ".join(each.notes) for each in inferred.evidence)
         assert ("bigint_unsigned_handling_mode='long'" in long) is noted
         assert ("bigint_unsigned_handling_mode='precise'" in precise) is noted
         assert "decimal_handling_mode='precise'" in precise
-    long_text = infer([{"op": "c", "after": {"n": 1, "p": "AP//////////AP//////////"}, "source": source}], "debezium-json")
+    long_text = infer(
+        [{"op": "c", "after": {"n": 1, "p": "AP//////////AP//////////"}, "source": source}],
+        "debezium-json",
+    )
     assert "bigint_unsigned_handling_mode" not in " ".join(long_text.evidence[1].notes)
 
 
 def test_a_decimal_without_precision_may_be_an_unsigned_bigint() -> None:
-    number = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}, "field": "n"}
-    inferred = infer_schema([block(ID, number, id=1, n="AP//////////", connector="mysql")], format="debezium-json")
+    number = {
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "0"},
+        "field": "n",
+    }
+    inferred = infer_schema(
+        [block(ID, number, id=1, n="AP//////////", connector="mysql")], format="debezium-json"
+    )
     assert str(inferred.columns[1].type) == "DECIMAL(38,0)"
-    assert "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)" in inferred.evidence[1].notes[0]
+    assert (
+        "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
+        in inferred.evidence[1].notes[0]
+    )
 
 
 def test_mysql_times_are_intervals_and_the_source_type_identifies_an_unsigned_bigint() -> None:
     time = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
     parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
     number = {"type": "int64", "optional": True, "parameters": parameters, "field": "n"}
-    inferred = infer_schema([block(ID, time, number, connector="mysql", id=1, t=-1, n=-1)], format="debezium-json")
+    inferred = infer_schema(
+        [block(ID, time, number, connector="mysql", id=1, t=-1, n=-1)], format="debezium-json"
+    )
     assert inferred.ddl == "id INT NOT NULL, t INTERVAL DAY TO SECOND, n DECIMAL(20,0)"
     assert inferred.format_options["bigint_unsigned_handling_mode"] == "long"
     assert inferred.notes == ()
@@ -288,25 +368,51 @@ def test_mysql_times_are_intervals_and_the_source_type_identifies_an_unsigned_bi
 
 def test_a_schema_that_changes_is_widened_and_a_new_column_is_nullable() -> None:
     narrow = {"type": "int32", "optional": False, "field": "n"}
-    wide, added = {**narrow, "type": "int64"}, {"type": "string", "optional": False, "field": "added"}
-    inferred = infer_schema([block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")], format="debezium-json")
+    wide, added = (
+        {**narrow, "type": "int64"},
+        {"type": "string", "optional": False, "field": "added"},
+    )
+    inferred = infer_schema(
+        [block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")],
+        format="debezium-json",
+    )
     assert inferred.ddl == "id INT NOT NULL, n BIGINT NOT NULL, added STRING"
     assert inferred.evidence[1].notes == ("its type changes in the sample: the wider one is used",)
 
 
 def test_some_bare_messages_leave_schema_include_unset() -> None:
     bare = (b'{"id": 1}', b'{"op": "c", "after": {"id": 1}}')
-    assert "schema_include" not in infer_schema([block(ID, id=1), bare], format="debezium-json").format_options
+    assert (
+        "schema_include"
+        not in infer_schema([block(ID, id=1), bare], format="debezium-json").format_options
+    )
 
 
 def test_a_schema_block_of_only_the_images_describes_the_row() -> None:
-    image = {"type": "struct", "fields": [{**ID, "optional": False}, {"field": "name", "type": "string", "optional": True}]}
-    schema = {"type": "struct", "fields": [{**image, "field": name, "optional": True} for name in ("before", "after")]}
-    payload = {"before": None, "after": {"id": 1, "name": "bolt"}, "op": "c", "source": {"db": "shop", "table": "parts"}}
+    image = {
+        "type": "struct",
+        "fields": [
+            {**ID, "optional": False},
+            {"field": "name", "type": "string", "optional": True},
+        ],
+    }
+    schema = {
+        "type": "struct",
+        "fields": [{**image, "field": name, "optional": True} for name in ("before", "after")],
+    }
+    payload = {
+        "before": None,
+        "after": {"id": 1, "name": "bolt"},
+        "op": "c",
+        "source": {"db": "shop", "table": "parts"},
+    }
     inferred = infer([{"schema": schema, "payload": payload}], "debezium-json")
     assert (inferred.ddl, inferred.notes) == ("id INT NOT NULL, name STRING", ())
     assert {each.certainty for each in inferred.evidence} == {"schema block"}
-    row = {"schema": {**schema, "fields": [{"field": "after", "type": "string"}]}, "payload": {"after": "noon"}}
+    row = {
+        "schema": {**schema, "fields": [{"field": "after", "type": "string"}]},
+        "payload": {"after": "noon"},
+    }
     assert infer([row], "debezium-flat-json", [b'{"after": "noon"}']).ddl == "after STRING NOT NULL"
 
 
@@ -320,18 +426,28 @@ def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_column
 
 
 def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
-    key, value = block(ID, {"field": "name", "type": "string", "optional": True}, op="d", id=1, name=None)
+    key, value = block(
+        ID, {"field": "name", "type": "string", "optional": True}, op="d", id=1, name=None
+    )
     message = json.loads(value)
     message["payload"] |= {"before": {"id": 1, "name": ""}, "after": None}
     inferred = infer_schema([(key, json.dumps(message).encode())], format="debezium-json")
-    assert (inferred.ddl, inferred.primary_key, inferred.tables) == ("id INT NOT NULL, name STRING", ("id",), ("d.t",))
-    assert inferred.notes == ("the sample has only deletes: the columns are those that its messages declare",)
+    assert (inferred.ddl, inferred.primary_key, inferred.tables) == (
+        "id INT NOT NULL, name STRING",
+        ("id",),
+        ("d.t",),
+    )
+    assert inferred.notes == (
+        "the sample has only deletes: the columns are those that its messages declare",
+    )
     delete = {**canal({"id": "int", "name": "text"}, {"id": "1", "name": "a"}), "type": "DELETE"}
     assert infer([delete], "canal-json").ddl == "id INT NOT NULL, name STRING"
     with pytest.raises(InferenceError, match="has no row of canal-json"):
         infer([{**delete, "mysqlType": None}], "canal-json")
     other = {**canal({"id": "int"}, {"id": "1"}), "table": "u"}
-    with pytest.raises(InferenceError, match=r"several tables: d\.t \(1 changes\), d\.u \(1 changes\)"):
+    with pytest.raises(
+        InferenceError, match=r"several tables: d\.t \(1 changes\), d\.u \(1 changes\)"
+    ):
         infer([delete, other], "canal-json")
 
 
@@ -341,13 +457,23 @@ def test_columns_that_differ_by_case_alone_are_no_fault_of_the_producer() -> Non
     assert inferred.same_but_for_case == ("k1", "K1")
     (note,) = inferred.notes
     assert note.startswith("columns k1 and K1 differ by case alone, as after a column was renamed")
-    (table,) = profile_records(sample(*((None, json.dumps(message).encode()) for message in messages))).tables
+    (table,) = profile_records(
+        sample(*((None, json.dumps(message).encode()) for message in messages))
+    ).tables
     assert (table.schema, table.reason) == (None, note)
     assert infer(messages[:1], "canal-json").notes == ()
 
 
 def canal(mysql: dict | None, row: dict, **more) -> dict:
-    return {"type": "INSERT", "database": "d", "table": "t", "data": [row], "mysqlType": mysql, "pkNames": ["id"], **more}
+    return {
+        "type": "INSERT",
+        "database": "d",
+        "table": "t",
+        "data": [row],
+        "mysqlType": mysql,
+        "pkNames": ["id"],
+        **more,
+    }
 
 
 def test_canal_types_are_mysqls() -> None:
@@ -359,12 +485,25 @@ def test_canal_types_are_mysqls() -> None:
         "bare": "decimal",
         "odd": "polygonish",
     }
-    row = {"id": "1", "label": "2", "named": "b", "at": "2025-01-02 03:04:05.123", "bare": "1.5", "odd": "x"}
+    row = {
+        "id": "1",
+        "label": "2",
+        "named": "b",
+        "at": "2025-01-02 03:04:05.123",
+        "bare": "1.5",
+        "odd": "x",
+    }
     inferred = infer([canal(types, row)], "canal-json")
-    assert inferred.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,18), odd STRING"
+    assert inferred.ddl == (
+        "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,"
+        "18), odd STRING"
+    )
     assert [each.certainty for each in inferred.evidence] == [*["mysqlType"] * 5, "values"]
     assert "set time_zone to read it as TIMESTAMP" in inferred.evidence[3].notes[0]
-    assert str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type) == "TIMESTAMP(3)"
+    assert (
+        str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type)
+        == "TIMESTAMP(3)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -387,11 +526,18 @@ def test_canal_types_are_mysqls() -> None:
 )
 def test_canal_types_of_statements(mysql: str, expected: str) -> None:
     inferred = infer([canal({"x": mysql}, {"x": "1"})], "canal-json")
-    assert (str(inferred.columns[0].type), inferred.evidence[0].certainty) == (expected, "mysqlType")
+    assert (str(inferred.columns[0].type), inferred.evidence[0].certainty) == (
+        expected,
+        "mysqlType",
+    )
 
 
 def test_canal_without_mysql_types_has_those_of_jdbc() -> None:
-    message = canal(None, {"id": "1", "at": "2025-01-02 03:04:05", "price": "1.5"}, sqlType={"id": 4, "at": 93, "price": 3})
+    message = canal(
+        None,
+        {"id": "1", "at": "2025-01-02 03:04:05", "price": "1.5"},
+        sqlType={"id": 4, "at": 93, "price": 3},
+    )
     inferred = infer([message], "canal-json")
     assert inferred.ddl == "id BIGINT NOT NULL, at TIMESTAMP_NTZ, price DECIMAL(38,18)"
     assert inferred.evidence[0].certainty == "sqlType"
@@ -409,13 +555,23 @@ def test_canal_without_mysql_types_has_those_of_jdbc() -> None:
     ],
 )
 def test_maxwell_primary_key(key: bytes | None, more: dict, expected: tuple) -> None:
-    message = {"type": "insert", "database": "d", "table": "t", "data": {"Id": 1, "part": "x"}, **more}
+    message = {
+        "type": "insert",
+        "database": "d",
+        "table": "t",
+        "data": {"Id": 1, "part": "x"},
+        **more,
+    }
     assert infer([message], "maxwell-json", [key]).primary_key == expected
 
 
 def test_keys_of_debezium_goldengate_and_upserts() -> None:
-    assert infer([{"op": "c", "after": {"id": 1}}], "debezium-json", [b'{"id": 1}']).primary_key == ("id",)
-    assert infer([{"op_type": "I", "after": {"ID": 1}, "primary_keys": ["ID"]}], "ogg-json").primary_key == ("ID",)
+    assert infer(
+        [{"op": "c", "after": {"id": 1}}], "debezium-json", [b'{"id": 1}']
+    ).primary_key == ("id",)
+    assert infer(
+        [{"op_type": "I", "after": {"ID": 1}, "primary_keys": ["ID"]}], "ogg-json"
+    ).primary_key == ("ID",)
     options = {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}
     inferred = infer([{"v": 1}], "upsert-kafka", [b'{"id": 1}'], **options)
     assert (inferred.ddl, inferred.primary_key) == ("k_id BIGINT NOT NULL, v BIGINT", ("k_id",))
@@ -440,18 +596,31 @@ def test_an_ambiguous_primary_key_is_none(keys: list, reason: str) -> None:
 
 
 def test_deletes_are_not_evidence_because_their_rows_may_be_fillers() -> None:
-    inferred = infer([{"op": "c", "after": {"id": 1, "t": "2025-01-02"}}, {"op": "d", "before": {"id": 1, "t": ""}}], "debezium-json")
+    inferred = infer(
+        [
+            {"op": "c", "after": {"id": 1, "t": "2025-01-02"}},
+            {"op": "d", "before": {"id": 1, "t": ""}},
+        ],
+        "debezium-json",
+    )
     assert inferred.ddl == "id BIGINT, t DATE"
     assert inferred.rows == 1
 
 
-# ------------------------------------------------------------------------------------------------------- the sample
+# --------------------------------------------------------------------------------------------------
+# the sample
 
 
 def test_several_tables_are_an_error_that_lists_them_unless_a_filter_selects_them() -> None:
     rows = [("a", 1), ("b", 2), ("a", 3)]
-    messages = [{"type": "insert", "database": "d", "table": table, "data": {"id": number}} for table, number in rows]
-    with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include"):
+    messages = [
+        {"type": "insert", "database": "d", "table": table, "data": {"id": number}}
+        for table, number in rows
+    ]
+    with pytest.raises(
+        InferenceError,
+        match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include",
+    ):
         infer(messages, "maxwell-json")
     one = infer(messages, "maxwell-json", table_include="a")
     assert (one.rows, one.tables, one.ignored) == (2, ("d.a",), {"OTHER_TABLE": 1})
@@ -462,16 +631,31 @@ def test_several_tables_are_an_error_that_lists_them_unless_a_filter_selects_the
 
 def test_a_sample_without_rows_is_an_error_that_describes_it() -> None:
     ddl = {"type": "CREATE", "isDdl": True}
-    with pytest.raises(InferenceError, match=r"no row of canal-json .* \(ignored: 1 DDL, 1 TOMBSTONE; 1 could not be read, the first: "):
-        infer_schema([(None, json.dumps(ddl).encode()), (None, None), (None, b"{secret")], format="canal-json")
+    with pytest.raises(
+        InferenceError,
+        match=(
+            r"no row of canal-json .* \(ignored: 1 DDL, 1 TOMBSTONE; 1 could not be read, the "
+            r"first: "
+        ),
+    ):
+        infer_schema(
+            [(None, json.dumps(ddl).encode()), (None, None), (None, b"{secret")],
+            format="canal-json",
+        )
     with pytest.raises(InferenceError, match=r"\(ignored: none\)"):
         infer_schema([], format="canal-json")
 
 
 def test_records_that_cannot_be_read_are_noted_without_their_data() -> None:
-    inferred = infer_schema([(None, b'{"op": "+I", "data": {"id": 1}}'), (None, b'{"op": "secret"}')], format="changelog-json")
+    inferred = infer_schema(
+        [(None, b'{"op": "+I", "data": {"id": 1}}'), (None, b'{"op": "secret"}')],
+        format="changelog-json",
+    )
     assert inferred.ddl == "id BIGINT"
-    assert "1 records could not be read, the first: [UNKNOWN_OPERATION] op is none of" in inferred.notes[0]
+    assert (
+        "1 records could not be read, the first: [UNKNOWN_OPERATION] op is none of"
+        in inferred.notes[0]
+    )
     assert not any("secret" in note for note in inferred.notes)
 
 
@@ -479,14 +663,23 @@ def test_records_that_fail_with_the_inferred_schema_are_noted() -> None:
     micro = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
     inferred = infer_schema([block(ID, micro, id=1, t=86_400_000_000)], format="debezium-json")
     (note,) = inferred.notes
-    assert note.startswith("1 records of the sample do not decode with this schema, the first: [TYPE_CONVERSION] expected `TIME(6)`")
+    assert note.startswith(
+        "1 records of the sample do not decode with this schema, the first: [TYPE_CONVERSION] "
+        "expected `TIME(6)`"
+    )
     assert "86400000000" not in note
 
 
 def test_json_nulls_of_an_upsert_topic_are_noted() -> None:
-    inferred = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka")
+    inferred = infer_schema(
+        [(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka"
+    )
     assert "1 values are JSON's null" in inferred.notes[0]
-    inferred = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka", json_null="delete")
+    inferred = infer_schema(
+        [(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")],
+        format="upsert-kafka",
+        json_null="delete",
+    )
     assert inferred.notes == ()
 
 
@@ -502,7 +695,10 @@ def test_a_custom_formats_schema_is_inferred_from_values() -> None:
         def read(self, key, value):
             return [Event.insert(read_object(value))]
 
-    assert infer_schema([(None, b'{"id": 1, "at": "2025-01-02"}')], format=Plain()).ddl == "id BIGINT, at DATE"
+    assert (
+        infer_schema([(None, b'{"id": 1, "at": "2025-01-02"}')], format=Plain()).ddl
+        == "id BIGINT, at DATE"
+    )
 
 
 def test_options_require_a_format_name() -> None:
@@ -554,7 +750,9 @@ def test_to_dict_returns_json_values() -> None:
 
 
 def test_the_text_shows_the_schema_and_the_evidence() -> None:
-    inferred = infer([canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json")
+    inferred = infer(
+        [canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json"
+    )
     assert str(inferred).splitlines() == [
         "canal-json: 1 rows of d.t in 2 records",
         "  id INT NOT NULL: mysqlType: int; 1 string of 1 to 1 characters",
@@ -571,13 +769,16 @@ def test_every_scenario_decodes_with_the_schema_that_is_inferred_from_it(scenari
         try:
             inferred = infer_schema(records, format=identifier, **options)
         except InferenceError:
-            assert scenario.name in ("tombstones", "truncate", "ddl-and-heartbeats"), f"{identifier} has rows"
+            assert scenario.name in ("tombstones", "truncate", "ddl-and-heartbeats"), (
+                f"{identifier} has rows"
+            )
             continue
         assert [note for note in inferred.notes if "do not decode" in note] == []
         assert columns(inferred.ddl) == inferred.columns
 
 
-# -------------------------------------------------------------------------------------------------------- recorded topics
+# --------------------------------------------------------------------------------------------------
+# recorded topics
 
 
 def pairs(name: str) -> list[tuple[bytes | None, bytes | None]]:
@@ -585,7 +786,12 @@ def pairs(name: str) -> list[tuple[bytes | None, bytes | None]]:
 
 
 RECORDED = [
-    ("canal-mariadb-flat", "canal-json", "mariadb2.customers", {"table_include": "customers", "time_zone": "UTC"}),
+    (
+        "canal-mariadb-flat",
+        "canal-json",
+        "mariadb2.customers",
+        {"table_include": "customers", "time_zone": "UTC"},
+    ),
     ("canal-mariadb-flat", "canal-json", "mariadb2.truncated", {"table_include": "truncated"}),
     ("maxwell-mariadb", "maxwell-json", "mariadb2.customers", {"table_include": "customers"}),
     ("dbz34-mariadb-json.inventory.customers", "debezium-json", "mariadb.customers", {}),
@@ -594,15 +800,25 @@ RECORDED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "identifier", "table", "options"), RECORDED, ids=[f"{r[0]}, {r[2]}" for r in RECORDED])
-def test_a_recorded_topic_gives_the_columns_and_the_key_of_its_table(name: str, identifier: str, table: str, options: dict) -> None:
+@pytest.mark.parametrize(
+    ("name", "identifier", "table", "options"), RECORDED, ids=[f"{r[0]}, {r[2]}" for r in RECORDED]
+)
+def test_a_recorded_topic_gives_the_columns_and_the_key_of_its_table(
+    name: str, identifier: str, table: str, options: dict
+) -> None:
     records = pairs(name)
     source = truth.load(TOPICS, *table.split("."))
     inferred = infer_schema([*records[:1000], *records[-1000:]], format=identifier, **options)
-    assert sorted(column.name for column in inferred.columns) == sorted(column.name for column in source.columns)
+    assert sorted(column.name for column in inferred.columns) == sorted(
+        column.name for column in source.columns
+    )
     assert set(inferred.primary_key) == set(source.primary_key)
-    assert {c.name for c in inferred.columns if not c.nullable} <= {c.name for c in source.columns if not c.nullable}
-    decoder = get_format(identifier, **inferred.format_options).decoder(inferred.columns, unique_key=inferred.primary_key)
+    assert {c.name for c in inferred.columns if not c.nullable} <= {
+        c.name for c in source.columns if not c.nullable
+    }
+    decoder = get_format(identifier, **inferred.format_options).decoder(
+        inferred.columns, unique_key=inferred.primary_key
+    )
     refused = []
     for key, value in records:
         try:
@@ -614,12 +830,20 @@ def test_a_recorded_topic_gives_the_columns_and_the_key_of_its_table(name: str, 
 
 def test_types_from_canal_equal_the_tables_types() -> None:
     source = truth.load(TOPICS, "mariadb2", "customers")
-    inferred = infer_schema(pairs("canal-mariadb-flat"), format="canal-json", table_include="customers", time_zone="UTC")
-    assert [str(column.type) for column in inferred.columns] == [producers.canal(column).type for column in source.columns]
+    inferred = infer_schema(
+        pairs("canal-mariadb-flat"), format="canal-json", table_include="customers", time_zone="UTC"
+    )
+    assert [str(column.type) for column in inferred.columns] == [
+        producers.canal(column).type for column in source.columns
+    ]
 
 
 def test_formats_with_several_tables_in_a_topic_can_be_filtered() -> None:
-    of_several = [name for name, format in FORMATS.items() if any(column.endswith("table") for column in format.metadata)]
+    of_several = [
+        name
+        for name, format in FORMATS.items()
+        if any(column.endswith("table") for column in format.metadata)
+    ]
     assert {"canal-json", "debezium-json", "maxwell-json", "ogg-json"} <= set(of_several)
     assert [name for name in of_several if not hasattr(FORMATS[name], "table_include")] == []
 
@@ -627,9 +851,16 @@ def test_formats_with_several_tables_in_a_topic_can_be_filtered() -> None:
 @pytest.mark.parametrize("identifier", [name for name in FORMATS if not name.endswith("confluent")])
 def test_any_sample_gives_a_schema_or_an_inference_error(identifier: str) -> None:
     draw = random.Random(5)
-    records = [record for scenario in SCENARIOS if identifier in scenario.identifiers for record in scenario.records(identifier)]
+    records = [
+        record
+        for scenario in SCENARIOS
+        if identifier in scenario.identifiers
+        for record in scenario.records(identifier)
+    ]
     for _ in range(60):
-        some = [tuple(damaged(part or b"", draw) for part in draw.choice(records)) for _ in range(4)]
+        some = [
+            tuple(damaged(part or b"", draw) for part in draw.choice(records)) for _ in range(4)
+        ]
         try:
             inferred = infer_schema(some, format=identifier, examples=1)
         except InferenceError:
@@ -642,6 +873,8 @@ def test_any_sample_gives_a_schema_or_an_inference_error(identifier: str) -> Non
 @pytest.mark.parametrize("part", ["[", '{"a":'])
 def test_values_that_are_nested_deeply_are_text(part: str) -> None:
     deep = part * 300 + "1" + ("]" if part == "[" else "}") * 300
-    inferred = infer_schema([(None, b'{"op":"+I","data":{"x":%s}}' % deep.encode())], format="changelog-json")
+    inferred = infer_schema(
+        [(None, b'{"op":"+I","data":{"x":%s}}' % deep.encode())], format="changelog-json"
+    )
     assert str(inferred.columns[0].type).count("<") == 20
     assert inferred.notes == ()

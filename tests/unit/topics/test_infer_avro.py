@@ -1,4 +1,4 @@
-"""Columns from Avro and Connect schemas, and from the registry schemas that a sample's records name."""
+"""Columns from Avro and Connect schemas, and from registry schemas that a sample's records name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from cdc_formats.decoding.connect_schema import CONNECT
 from cdc_formats.errors import ArgumentError, FormatOptionError, InferenceError, SchemaError
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema, infer_subject
-from cdc_formats.topics.inference.source_types import avro_columns, connect_columns, jdbc_type, mysql_type
+from cdc_formats.topics.inference.source_types import (
+    avro_columns,
+    connect_columns,
+    jdbc_type,
+    mysql_type,
+)
 from cdc_formats.topics.profile import profile_records
 from tests.support.scenarios import SCENARIOS
 
@@ -33,7 +38,11 @@ def column(avro: Any, connector: str = "") -> str:
     return str(declared.column)
 
 
-ENTRY = record({"name": "key", "type": "int"}, {"name": "value", "type": "string"}, name="io.confluent.connect.avro.MapEntry")
+ENTRY = record(
+    {"name": "key", "type": "int"},
+    {"name": "value", "type": "string"},
+    name="io.confluent.connect.avro.MapEntry",
+)
 
 
 @pytest.mark.parametrize(
@@ -82,16 +91,36 @@ def test_column_of_an_avro_type(avro: Any, expected: str) -> None:
 
 def test_mysql_times_of_an_envelope_are_intervals_by_the_namespace_of_its_source() -> None:
     time = {"name": "t", "type": {"type": "long", "connect.name": "io.debezium.time.MicroTime"}}
-    source = record({"name": "db", "type": "string"}, name="Source", namespace="io.debezium.connector.mysql")
-    before, op = {"name": "before", "type": ["null", record(time)]}, {"name": "op", "type": "string"}
-    envelope = record(
-        before, {"name": "after", "type": ["null", "Value"]}, {"name": "source", "type": source}, op, name="Envelope", namespace="a.b"
+    source = record(
+        {"name": "db", "type": "string"}, name="Source", namespace="io.debezium.connector.mysql"
     )
-    assert [str(each.column) for each in avro_columns(envelope)] == ["t INTERVAL DAY TO SECOND NOT NULL"]
+    before, op = (
+        {"name": "before", "type": ["null", record(time)]},
+        {"name": "op", "type": "string"},
+    )
+    envelope = record(
+        before,
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "source", "type": source},
+        op,
+        name="Envelope",
+        namespace="a.b",
+    )
+    assert [str(each.column) for each in avro_columns(envelope)] == [
+        "t INTERVAL DAY TO SECOND NOT NULL"
+    ]
 
 
 def test_a_type_may_be_defined_by_another_schema() -> None:
-    names = {"a.Price": {"type": "bytes", "name": "a.Price", "logicalType": "decimal", "precision": 5, "scale": 1}}
+    names = {
+        "a.Price": {
+            "type": "bytes",
+            "name": "a.Price",
+            "logicalType": "decimal",
+            "precision": 5,
+            "scale": 1,
+        }
+    }
     (declared,) = avro_columns(record({"name": "x", "type": "Price"}, namespace="a"), names=names)
     assert str(declared.column) == "x DECIMAL(5,1) NOT NULL"
 
@@ -112,7 +141,9 @@ def test_an_avro_type_without_a_column_type_is_refused(avro: Any, reason: str) -
         avro_columns("int")
 
 
-@pytest.mark.parametrize("field", [{"type": "array"}, {"type": "map", "keys": {"type": "string"}}, {"type": "int128"}])
+@pytest.mark.parametrize(
+    "field", [{"type": "array"}, {"type": "map", "keys": {"type": "string"}}, {"type": "int128"}]
+)
 def test_an_invalid_connect_schema_is_refused(field: dict) -> None:
     with pytest.raises(SchemaError, match=r"has no '|unsupported Connect type 'int128' of 'x'"):
         connect_columns({"type": "struct", "fields": [{**field, "field": "x"}]})
@@ -149,41 +180,65 @@ def test_unknown_jdbc_types() -> None:
     assert str(jdbc_type(91)) == "DATE"
 
 
-# -------------------------------------------------------------------------------------------------------- from a registry
+# --------------------------------------------------------------------------------------------------
+# from a registry
 
 
 def avro_bytes(subject: str, schema: dict, value: dict) -> bytes:
-    number = Registry(url=URL).client.confluent.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+    number = Registry(url=URL).client.confluent.register_schema(
+        subject, Schema(json.dumps(schema), "AVRO")
+    )
     stream = BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return b"\0" + number.to_bytes(4, "big") + stream.getvalue()
 
 
 KEY = record({"name": "id", "type": "int"}, name="Key")
-ROW = record({"name": "id", "type": "int"}, {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]})
+ROW = record(
+    {"name": "id", "type": "int"},
+    {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+)
 
 
 def test_columns_and_key_of_upserts_come_from_the_records_schemas() -> None:
     key = avro_bytes("upsert-key", KEY, {"id": 1})
-    records = [(key, avro_bytes("upsert-value", ROW, {"id": 1, "at": at})) for at in (None, 1735787045123)]
-    options = {"key_format": "avro-confluent", "value_format": "avro-confluent", "avro_confluent_url": URL}
+    records = [
+        (key, avro_bytes("upsert-value", ROW, {"id": 1, "at": at})) for at in (None, 1735787045123)
+    ]
+    options = {
+        "key_format": "avro-confluent",
+        "value_format": "avro-confluent",
+        "avro_confluent_url": URL,
+    }
     inferred = infer_schema([*records, (key, None)], format="upsert-kafka", **options)
     assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, at TIMESTAMP(3)", ("id",))
     assert (inferred.rows, inferred.ignored, inferred.notes) == (2, {"TOMBSTONE": 1}, ())
     assert {each.certainty for each in inferred.evidence} == {"schema registry"}
 
 
-@pytest.mark.parametrize("options", [{}, {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}]
+)
 def test_columns_of_an_avro_key_that_the_value_lacks(options: dict[str, str]) -> None:
     row = record({"name": "name", "type": ["null", "string"]})
     key = avro_bytes("apart-key", KEY, {"id": 1})
     records = [(key, avro_bytes("apart-value", row, {"name": "bolt"}), ()), (key, None, ())]
-    registry = {"key_format": "avro-confluent", "value_format": "avro-confluent", "avro_confluent_url": URL}
+    registry = {
+        "key_format": "avro-confluent",
+        "value_format": "avro-confluent",
+        "avro_confluent_url": URL,
+    }
     inferred = infer_schema(records, format="upsert-kafka", **registry, **options)
     name = options.get("key_fields_prefix", "") + "id"
-    assert (inferred.ddl, inferred.primary_key, inferred.notes) == (f"{name} INT NOT NULL, name STRING", (name,), ())
+    assert (inferred.ddl, inferred.primary_key, inferred.notes) == (
+        f"{name} INT NOT NULL, name STRING",
+        (name,),
+        (),
+    )
     assert {each.certainty for each in inferred.evidence} == {"schema registry"}
-    decoder = get_format("upsert-kafka", **registry, **options).decoder(inferred.columns, unique_key=inferred.primary_key)
+    decoder = get_format("upsert-kafka", **registry, **options).decoder(
+        inferred.columns, unique_key=inferred.primary_key
+    )
     assert [decoder.upserts(*each)[0].row for each in records] == [(1, "bolt"), None]
     sampled = [SampledRecord("apart", 0, offset, 0, *each) for offset, each in enumerate(records)]
     (table,) = profile_records(sampled, url=URL, **options).tables
@@ -191,22 +246,40 @@ def test_columns_of_an_avro_key_that_the_value_lacks(options: dict[str, str]) ->
 
 
 def test_columns_of_a_json_key_that_the_value_lacks() -> None:
-    inferred = infer_schema([(b'{"id":1,"shop":"a"}', b'{"shop":"a","name":"bolt"}')], format="upsert-kafka")
-    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, shop STRING NOT NULL, name STRING", ("id", "shop"))
+    inferred = infer_schema(
+        [(b'{"id":1,"shop":"a"}', b'{"shop":"a","name":"bolt"}')], format="upsert-kafka"
+    )
+    assert (inferred.ddl, inferred.primary_key) == (
+        "id BIGINT NOT NULL, shop STRING NOT NULL, name STRING",
+        ("id", "shop"),
+    )
     assert inferred.notes == ()
 
 
 def envelope(row: dict) -> dict:
     source = record(
-        {"name": "db", "type": "string"}, {"name": "table", "type": "string"}, name="Source", namespace="io.debezium.connector.mysql"
+        {"name": "db", "type": "string"},
+        {"name": "table", "type": "string"},
+        name="Source",
+        namespace="io.debezium.connector.mysql",
     )
-    images = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}]
-    return record(*images, {"name": "op", "type": "string"}, {"name": "source", "type": source}, name="Envelope")
+    images = [
+        {"name": "before", "type": ["null", row]},
+        {"name": "after", "type": ["null", "Value"]},
+    ]
+    return record(
+        *images,
+        {"name": "op", "type": "string"},
+        {"name": "source", "type": source},
+        name="Envelope",
+    )
 
 
 def event(table: str, row: dict, after: dict) -> tuple[bytes, bytes]:
     value = {"before": None, "after": after, "op": "c", "source": {"db": "d", "table": table}}
-    return avro_bytes(f"{table}-key", KEY, {"id": 1}), avro_bytes(f"{table}-value", envelope(row), value)
+    return avro_bytes(f"{table}-key", KEY, {"id": 1}), avro_bytes(
+        f"{table}-value", envelope(row), value
+    )
 
 
 def test_envelopes_of_a_schema_that_changes_and_of_several_tables() -> None:
@@ -214,10 +287,17 @@ def test_envelopes_of_a_schema_that_changes_and_of_several_tables() -> None:
     narrow = record({"name": "id", "type": "int"})
     records = [event("a", narrow, {"id": 1}), event("a", wider, {"id": 2, "more": "x"})]
     inferred = infer_schema(records, format="debezium-avro-confluent", url=URL)
-    assert (inferred.ddl, inferred.primary_key, inferred.tables) == ("id BIGINT NOT NULL, more STRING", ("id",), ("d.a",))
+    assert (inferred.ddl, inferred.primary_key, inferred.tables) == (
+        "id BIGINT NOT NULL, more STRING",
+        ("id",),
+        ("d.a",),
+    )
     assert inferred.notes == ()
     records.append(event("b", narrow, {"id": 1}))
-    with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include"):
+    with pytest.raises(
+        InferenceError,
+        match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include",
+    ):
         infer_schema(records, format="debezium-avro-confluent", url=URL)
     one = infer_schema(records, format="debezium-avro-confluent", url=URL, table_include="b")
     assert (one.ddl, one.ignored) == ("id INT NOT NULL", {"OTHER_TABLE": 2})
@@ -236,7 +316,8 @@ def test_avro_without_a_registry_has_no_column_names() -> None:
         infer_schema([], format="upsert-kafka", key_format="raw", value_format="avro")
 
 
-# -------------------------------------------------------------------------------------------------------------- by subject
+# --------------------------------------------------------------------------------------------------
+# by subject
 
 
 OP = {"name": "op", "type": "string"}
@@ -248,22 +329,40 @@ def register(subject: str, schema: Any) -> None:
 
 def test_a_subject_gives_the_columns_and_the_primary_key() -> None:
     row = record({"name": "id", "type": "long"}, {"name": "price", "type": ["null", "double"]})
-    old = record({"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}, OP, name="Envelope")
-    wider = record(*row["fields"], {"name": "since", "type": ["null", {"type": "int", "logicalType": "date"}]})
-    new = record({"name": "before", "type": ["null", wider]}, {"name": "after", "type": ["null", "Value"]}, OP, name="Envelope")
+    old = record(
+        {"name": "before", "type": ["null", row]},
+        {"name": "after", "type": ["null", "Value"]},
+        OP,
+        name="Envelope",
+    )
+    wider = record(
+        *row["fields"], {"name": "since", "type": ["null", {"type": "int", "logicalType": "date"}]}
+    )
+    new = record(
+        {"name": "before", "type": ["null", wider]},
+        {"name": "after", "type": ["null", "Value"]},
+        OP,
+        name="Envelope",
+    )
     register("shop.parts-value", old)
     inferred = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
     assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, price DOUBLE", ())
     register("shop.parts-value", new)
     register("shop.parts-key", record({"name": "id", "type": "long"}, name="Key"))
     inferred = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
-    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, price DOUBLE, since DATE", ("id",))
+    assert (inferred.ddl, inferred.primary_key) == (
+        "id BIGINT NOT NULL, price DOUBLE, since DATE",
+        ("id",),
+    )
     assert "id BIGINT NOT NULL: schema registry" in str(inferred)
 
 
 def test_a_subject_that_describes_no_table_is_an_error() -> None:
     register("text-value", "string")
-    for subject, text in {"nowhere-value": "has no subject 'nowhere-value'", "text-value": "does not describe a table"}.items():
+    for subject, text in {
+        "nowhere-value": "has no subject 'nowhere-value'",
+        "text-value": "does not describe a table",
+    }.items():
         with pytest.raises(InferenceError, match=text):
             infer_subject(subject, format="debezium-avro-confluent", url=URL)
     with pytest.raises(ArgumentError, match="debezium-json does not use a schema registry"):

@@ -1,4 +1,4 @@
-"""Detection of a sample's format: recorded topics, vectors, formats of other packages, and unknown formats."""
+"""Detection of a sample's format: recorded topics, vectors, other packages, and unknown formats."""
 
 from __future__ import annotations
 
@@ -46,12 +46,16 @@ FORMATS = {
 def schemas() -> Iterator[str]:
     """A registry with the schemas of the recorded topics."""
     schemas_by_id = json.loads((RECORDS / "avro-schemas.json").read_text("utf-8"))
-    with RegistryFront(schemas={int(number): each["schema"] for number, each in schemas_by_id.items()}) as front:
+    with RegistryFront(
+        schemas={int(number): each["schema"] for number, each in schemas_by_id.items()}
+    ) as front:
         yield front.url
 
 
 def test_each_recording_exists() -> None:
-    assert {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")} == set(FORMATS)
+    assert {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")} == set(
+        FORMATS
+    )
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -59,7 +63,9 @@ def test_the_format_of_a_recorded_topic(name: str, schemas: str) -> None:
     assert profile_records(recorded(name), url=schemas).format == FORMATS[name]
 
 
-VECTOR_FILES = sorted(path for path in (VECTORS / "product").glob("*.jsonl") if "avro" not in path.name)
+VECTOR_FILES = sorted(
+    path for path in (VECTORS / "product").glob("*.jsonl") if "avro" not in path.name
+)
 
 
 @pytest.mark.parametrize("path", VECTOR_FILES, ids=lambda path: path.stem)
@@ -76,23 +82,46 @@ def test_evidence_names_the_fields_and_equal_candidates_are_listed() -> None:
     profile = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
     values = profile.candidates[0].values
     assert profile.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
-    assert [each.identifier for each in profile.candidates[:3]] == ["debezium-json", "upsert-kafka", "debezium-flat-json"]
-    assert profile.candidates[1].evidence == f"reads any JSON object as a row: {values} of {values} values"
+    assert [each.identifier for each in profile.candidates[:3]] == [
+        "debezium-json",
+        "upsert-kafka",
+        "debezium-flat-json",
+    ]
+    assert (
+        profile.candidates[1].evidence
+        == f"reads any JSON object as a row: {values} of {values} values"
+    )
     assert not profile.candidates[1].specific
     refused = next(each for each in profile.candidates if each.identifier == "canal-json")
     assert (refused.read, refused.refused) == (0, values)
     assert "`type` is missing" in refused.error
 
 
-TIDB = {"database": "d", "table": "t", "isDdl": False, "type": "INSERT", "data": [{"id": "1"}], "old": None, "pkNames": ["id"]}
+TIDB = {
+    "database": "d",
+    "table": "t",
+    "isDdl": False,
+    "type": "INSERT",
+    "data": [{"id": "1"}],
+    "old": None,
+    "pkNames": ["id"],
+}
 
 
 @pytest.mark.parametrize(
     ("more", "format", "reason"),
     [
-        ({"id": 0, "_tidb": {"commitTs": 5}}, "ticdc-canal-json", "1 of 1 values have _tidb, data, type, isDdl, database and table"),
+        (
+            {"id": 0, "_tidb": {"commitTs": 5}},
+            "ticdc-canal-json",
+            "1 of 1 values have _tidb, data, type, isDdl, database and table",
+        ),
         ({"id": 0}, "ticdc-canal-json", "1 have id 0, as TiCDC writes it"),
-        ({"id": 7}, "canal-json", "ticdc-canal-json would read as many values: check which one it is"),
+        (
+            {"id": 7},
+            "canal-json",
+            "ticdc-canal-json would read as many values: check which one it is",
+        ),
     ],
 )
 def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None:
@@ -106,7 +135,10 @@ def test_avro_without_a_registry_names_the_required_option() -> None:
     assert profile.format is None
     assert "values name a schema of a registry (id 10" in profile.reason
     assert "pass url='https://...'" in profile.reason
-    assert {each.identifier for each in profile.candidates if each.requirement} == {"debezium-avro-confluent", "upsert-kafka"}
+    assert {each.identifier for each in profile.candidates if each.requirement} == {
+        "debezium-avro-confluent",
+        "upsert-kafka",
+    }
 
 
 def test_avro_with_a_registry(schemas: str) -> None:
@@ -118,9 +150,14 @@ def test_avro_with_a_registry(schemas: str) -> None:
 
 
 def test_an_unknown_format_has_the_nearest_candidate_with_its_errors() -> None:
-    profile = profile_records(sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}')))
+    profile = profile_records(
+        sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}'))
+    )
     assert profile.format is None
-    assert profile.reason == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
+    assert (
+        profile.reason
+        == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
+    )
     assert profile.values == {"text": 2, "JSON object": 1}
     assert "not JSON" in profile.candidates[0].error
     assert profile.tables == ()
@@ -131,7 +168,10 @@ def test_an_unknown_format_has_the_nearest_candidate_with_its_errors() -> None:
 @pytest.mark.parametrize("records", [[], sample((b"k", None), (b"k", None))])
 def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) -> None:
     profile = profile_records(records, topic="empty")
-    assert (profile.format, profile.reason) == (None, "no record has a value to detect the format from")
+    assert (profile.format, profile.reason) == (
+        None,
+        "no record has a value to detect the format from",
+    )
     assert profile.tombstones == len(records)
     assert "empty" in profile._repr_html_()
 
@@ -195,7 +235,10 @@ def other_formats(no_other_formats: None) -> None:
 
 def test_formats_of_other_packages_are_candidates(other_formats: None) -> None:
     profile = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
-    assert (profile.format, profile.reason) == ("acme-json", "2 of 2 values are messages of this format")
+    assert (profile.format, profile.reason) == (
+        "acme-json",
+        "2 of 2 values are messages of this format",
+    )
     assert profile.tables[0].kinds == {"+I": 2}
     assert profile.tables[0].ddl == "id BIGINT"
     by_name = {each.identifier: each for each in profile.candidates}
@@ -207,26 +250,27 @@ def test_formats_of_other_packages_are_candidates(other_formats: None) -> None:
 @pytest.mark.parametrize("value", ['{"id":1,"name":"bike"}', '{"name":"bike"}'])
 def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
     code = (
-        "import sys; sys.modules['fastavro'] = None\n"
-        "from cdc_formats.topics.encodings import SampledRecord\n"
-        "from cdc_formats.topics.profile import profile_records\n"
-        f"values = [b'{value}', b'{value}', b'{value}', None]\n"
-        "records = [SampledRecord('t', 0, at, 0, b'{\"id\":%d}' % at, value, ()) for at, value in enumerate(values)]\n"
-        "profile = profile_records(records)\n"
-        "print(profile.format, [each.identifier for each in profile.candidates if each.requirement])"
+        "import sys; sys.modules['fastavro'] = None\nfrom cdc_formats.topics.encodings import "
+        "SampledRecord\nfrom cdc_formats.topics.profile import profile_records\nvalues = "
+        f"[b'{value}', b'{value}', b'{value}', None]\nrecords = [SampledRecord('t', 0, at, 0, "
+        "b'{\"id\":%d}' % at, value, ()) for at, value in enumerate(values)]\nprofile = "
+        "profile_records(records)\nprint(profile.format, [each.identifier for each in "
+        "profile.candidates if each.requirement])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("upsert-kafka []\n", "")
 
 
-def test_a_format_that_is_not_installed_is_listed_with_its_extra_only_where_the_bytes_suggest_it() -> None:
+def test_a_format_that_is_not_installed_is_listed_with_its_extra_only_where_the_bytes_suggest_it() -> (
+    None
+):
     code = (
-        "import sys; sys.modules['fastavro'] = None\n"
-        "from cdc_formats.topics.encodings import SampledRecord\n"
-        "from cdc_formats.topics.profile import profile_records\n"
-        "for value in (b'some text', bytes(4) + bytes([7]) + b'abc'):\n"
-        "    profile = profile_records([SampledRecord('t', 0, 0, 0, None, value, ())])\n"
-        "    print({each.identifier: each.requirement for each in profile.candidates}['debezium-avro-confluent'])"
+        "import sys; sys.modules['fastavro'] = None\nfrom cdc_formats.topics.encodings import "
+        "SampledRecord\nfrom cdc_formats.topics.profile import profile_records\nfor value in "
+        "(b'some text', bytes(4) + bytes([7]) + b'abc'):\n    profile = "
+        "profile_records([SampledRecord('t', 0, 0, 0, None, value, ())])\n    "
+        "print({each.identifier: each.requirement for each in "
+        "profile.candidates}['debezium-avro-confluent'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     text, framed = done.stdout.splitlines()
@@ -236,27 +280,37 @@ def test_a_format_that_is_not_installed_is_listed_with_its_extra_only_where_the_
 
 def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
     code = (
-        "import sys; sys.modules['fastavro'] = None\n"
-        "from cdc_formats import get_format\n"
-        "from cdc_formats.errors import MissingDependencyError\n"
-        "try: get_format('upsert-kafka', value_format='avro-confluent', avro_confluent_url='http://localhost')\n"
-        "except MissingDependencyError as error: print(error)"
+        "import sys; sys.modules['fastavro'] = None\nfrom cdc_formats import get_format\nfrom "
+        "cdc_formats.errors import MissingDependencyError\ntry: get_format('upsert-kafka', "
+        "value_format='avro-confluent', avro_confluent_url='http://localhost')\nexcept "
+        "MissingDependencyError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    expected = "[MISSING_DEPENDENCY] avro-confluent needs fastavro: pip install 'pyspark-kafka-changelog[avro]'\n"
+    expected = (
+        "[MISSING_DEPENDENCY] avro-confluent needs fastavro: pip install "
+        "'pyspark-kafka-changelog[avro]'\n"
+    )
     assert (done.stdout, done.stderr) == (expected, "")
 
 
 def test_an_option_that_no_format_has_is_an_error() -> None:
     with pytest.raises(FormatOptionError, match="no format has an option decimals"):
         profile_records(messages({"id": 1}), decimals="precise")
-    with pytest.raises(FormatOptionError, match="Did you mean decimal_handling_mode for decimal_handeling_mode"):
+    with pytest.raises(
+        FormatOptionError, match="Did you mean decimal_handling_mode for decimal_handeling_mode"
+    ):
         profile_records(messages({"id": 1}), decimal_handeling_mode="precise")
 
 
 def test_a_given_format_is_not_detected_again() -> None:
-    profile = profile_records(messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_")
-    assert (profile.format, profile.reason, len(profile.candidates)) == ("debezium-flat-json", "as given", 1)
+    profile = profile_records(
+        messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_"
+    )
+    assert (profile.format, profile.reason, len(profile.candidates)) == (
+        "debezium-flat-json",
+        "as given",
+        1,
+    )
     assert profile.tables[0].options == {"add_fields_prefix": "x_"}
     with pytest.raises(UnknownFormatError):
         profile_records([], format="nonsense")
@@ -264,9 +318,17 @@ def test_a_given_format_is_not_detected_again() -> None:
 
 def test_a_registrys_secrets_never_appear(schemas: str) -> None:
     records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
-    profile: TopicProfile = profile_records(records, url=schemas, basic_auth_user_info="ada:lovelace")
+    profile: TopicProfile = profile_records(
+        records, url=schemas, basic_auth_user_info="ada:lovelace"
+    )
     assert profile.format == "debezium-avro-confluent"
     assert profile.tables[0].options["basic_auth_user_info"] == "..."
-    shown = [repr(profile), str(profile), profile._repr_html_(), profile.call(), json.dumps(profile.to_dict())]
+    shown = [
+        repr(profile),
+        str(profile),
+        profile._repr_html_(),
+        profile.call(),
+        json.dumps(profile.to_dict()),
+    ]
     assert all("lovelace" not in text for text in shown)
     assert 'replace "..." with the secret' in profile.call()

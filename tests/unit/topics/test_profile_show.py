@@ -36,17 +36,30 @@ HOSTILE = [
     "\u202eexe.txt\u2066\u2028",
     "x" * 100_000,
 ]
-TEXT = st.sampled_from(HOSTILE) | st.text(max_size=30).filter(lambda text: text.encode("utf-8", "ignore").decode() == text)
+TEXT = st.sampled_from(HOSTILE) | st.text(max_size=30).filter(
+    lambda text: text.encode("utf-8", "ignore").decode() == text
+)
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def hostile_records(table: str, column: str, value: str, key: bytes, header: str, broken: str) -> list[SampledRecord]:
+def hostile_records(
+    table: str, column: str, value: str, key: bytes, header: str, broken: str
+) -> list[SampledRecord]:
     """A Maxwell topic whose every text comes from an attacker."""
-    row = {"type": "insert", "database": table, "table": table, "data": {column: value, "id": 1}, "primary_key_columns": ["id"]}
+    row = {
+        "type": "insert",
+        "database": table,
+        "table": table,
+        "data": {column: value, "id": 1},
+        "primary_key_columns": ["id"],
+    }
     ddl = {"type": "table-alter", "database": table, "table": table, "sql": broken}
     values = [row, row, {**row, "table": "other"}, ddl, {"type": broken}]
     headers = ((header, b"1"),)
-    return [SampledRecord("t", 0, n, n, key, json.dumps(each).encode(), headers) for n, each in enumerate(values)]
+    return [
+        SampledRecord("t", 0, n, n, key, json.dumps(each).encode(), headers)
+        for n, each in enumerate(values)
+    ]
 
 
 @st.composite
@@ -54,7 +67,12 @@ def profiles(draw: Any) -> TopicProfile:
     """Profiles of hostile topics, with a hostile name."""
     texts = [draw(TEXT) for _ in range(6)]
     key = draw(st.binary(max_size=20) | TEXT.map(str.encode))
-    return profile_records(hostile_records(*texts[:3], key, *texts[3:5]), topic=texts[5], servers=texts[5], connection=(texts[4],))
+    return profile_records(
+        hostile_records(*texts[:3], key, *texts[3:5]),
+        topic=texts[5],
+        servers=texts[5],
+        connection=(texts[4],),
+    )
 
 
 class Page(HTMLParser):
@@ -116,7 +134,9 @@ def test_message_content_is_escaped_in_every_rendering(profile: TopicProfile) ->
 
 def test_each_hostile_text_is_shown_escaped() -> None:
     for text in HOSTILE[:6]:
-        profile = profile_records(hostile_records(text, text, text, text.encode(), text, text), topic=text)
+        profile = profile_records(
+            hostile_records(text, text, text, text.encode(), text, text), topic=text
+        )
         assert printable(text) in Page(profile._repr_html_()).text
         assert printable(text) in str(profile)
         assert printable(text).partition(" ")[0] in SGR.sub("", shown_by_rich(profile))
@@ -140,7 +160,9 @@ def test_texts_of_other_packages_formats_are_escaped() -> None:
 
 
 def test_a_profile_in_a_terminal() -> None:
-    profile = profile_records(recorded("dbz34-mariadb-json.inventory.customers"), topic="customers", ranges={0: (0, 3828)})
+    profile = profile_records(
+        recorded("dbz34-mariadb-json.inventory.customers"), topic="customers", ranges={0: (0, 3828)}
+    )
     lines = str(profile).splitlines()
     assert lines[0] == "customers  debezium-json: 250 records of 3,828 in 1 partition"
     titles = [line for line in lines if line and not line.startswith(" ")][1:]
@@ -164,11 +186,16 @@ def test_html_is_small_and_loads_nothing_external() -> None:
     assert len(html) < 60_000
     assert "http" not in html
     assert "<script" not in html
-    assert "<details>" in profile_records(recorded("dbz19-postgres-json.inventory.all_types"))._repr_html_()
+    assert (
+        "<details>"
+        in profile_records(recorded("dbz19-postgres-json.inventory.all_types"))._repr_html_()
+    )
 
 
 @pytest.mark.parametrize(("progress", "drawn"), [(False, False), (None, False), (True, True)])
-def test_a_progress_bar_is_drawn_on_request(progress: bool | None, drawn: bool, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_is_drawn_on_request(
+    progress: bool | None, drawn: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     # stderr is not a terminal here.
     assert list(tracked(range(3), 3, "[bold]topic[/]", progress=progress)) == [0, 1, 2]
     out, err = capfd.readouterr()
@@ -186,6 +213,8 @@ def test_without_rich_a_profile_prints_and_only_the_bar_is_missing() -> None:
         "try: list(tracked([1], 1, 't', progress=True))\n"
         "except MissingDependencyError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert "t  no format: 0 records in 0 partitions" in done.stdout
     assert "a progress bar requires rich: pip install" in done.stdout

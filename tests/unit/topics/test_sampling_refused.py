@@ -1,4 +1,4 @@
-"""Samples that cannot be taken: an unreachable broker, invalid options, and sources without named topics."""
+"""Impossible samples: an unreachable broker, invalid options, and sources without named topics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ def test_an_unreachable_broker_is_an_error_without_secrets() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ada", "sasl.password": "lovelace"}
+    config = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ada",
+        "sasl.password": "lovelace",
+    }
     with pytest.raises(KafkaUnavailableError, match="no Kafka broker answered") as caught:
         sample_topic(f"127.0.0.1:{port}", "orders", config=config, timeout_seconds=0.5)
     assert "lovelace" not in str(caught.value)
 
 
-@pytest.mark.parametrize("config", [{"no.such": "lovelace"}, {"security.protocol": "lovelace"}, {"enable.auto.commit": True}])
+@pytest.mark.parametrize(
+    "config",
+    [{"no.such": "lovelace"}, {"security.protocol": "lovelace"}, {"enable.auto.commit": True}],
+)
 def test_an_invalid_option_is_named_without_its_value(config: dict) -> None:
     with pytest.raises(ArgumentError) as caught:
         sample_topic("localhost:1", "orders", config=config)
@@ -33,14 +41,23 @@ def test_an_invalid_option_is_named_without_its_value(config: dict) -> None:
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ({"subscribePattern": "a.*"}, "only named topics can be sampled: pass schema, or the topics"),
+        (
+            {"subscribePattern": "a.*"},
+            "only named topics can be sampled: pass schema, or the topics",
+        ),
         ({"assign": "{"}, "the option assign is not JSON"),
         (
-            {"subscribe": "a", "kafka.sasl.mechanism": "GSSAPI", "kafka.security.protocol": "SASL_SSL"},
+            {
+                "subscribe": "a",
+                "kafka.sasl.mechanism": "GSSAPI",
+                "kafka.security.protocol": "SASL_SSL",
+            },
             "librdkafka samples the topic, but .*GSSAPI.*: pass schema",
         ),
     ],
 )
 def test_a_source_that_cannot_be_sampled_needs_a_schema(more: dict, error: str) -> None:
     with pytest.raises(ArgumentError, match=error):
-        from_kafka_changelog(None, format="canal-json", options={"kafka.bootstrap.servers": "localhost:1", **more})
+        from_kafka_changelog(
+            None, format="canal-json", options={"kafka.bootstrap.servers": "localhost:1", **more}
+        )

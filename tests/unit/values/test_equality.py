@@ -1,4 +1,4 @@
-"""Equality of keys and rows follows Spark's SQL, regardless of a float's bytes or the order of a map's entries."""
+"""Equality of keys and rows by Spark's SQL, whatever a float's bytes or a map's entry order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def bits(value: float) -> bytes:
 
 
 @pytest.mark.parametrize(("ddl", "left", "right", "same"), PAIRS)
-def test_values_are_equal_exactly_when_their_unified_values_have_the_same_bytes(ddl, left, right, same):
+def test_values_are_equal_exactly_when_their_unified_values_have_the_same_bytes(
+    ddl, left, right, same
+):
     assert equal(left, right) is same
     (column,) = columns(f"c {ddl}")
     unify = unifier(column.type) or (lambda value: value)
@@ -33,7 +35,9 @@ def test_values_are_equal_exactly_when_their_unified_values_have_the_same_bytes(
         assert row_unifier([column]) is None, "a table without floats pays nothing"
 
 
-@pytest.mark.parametrize("names", [["-0.0", "NaN", "1.5"], ["1.5", "-0.0", "NaN"], ["NaN", "1.5", "-0.0"]])
+@pytest.mark.parametrize(
+    "names", [["-0.0", "NaN", "1.5"], ["1.5", "-0.0", "NaN"], ["NaN", "1.5", "-0.0"]]
+)
 def test_a_maps_entries_have_one_order_for_all_key_types(names):
     (column,) = columns("c MAP<DOUBLE, STRING>")
     entries = converter(column.type, Handling())(dict(zip(names, "abc", strict=True)))
@@ -41,7 +45,11 @@ def test_a_maps_entries_have_one_order_for_all_key_types(names):
 
 
 def test_entries_are_sorted_by_keys_that_python_does_not_order():
-    assert sorted_entries([[[None, 1], "b"], [[0, 1], "c"], [None, "a"]]) == [[None, "a"], [[None, 1], "b"], [[0, 1], "c"]]
+    assert sorted_entries([[[None, 1], "b"], [[0, 1], "c"], [None, "a"]]) == [
+        [None, "a"],
+        [[None, 1], "b"],
+        [[0, 1], "c"],
+    ]
 
 
 def message(op: str, before: str | None = None, after: str | None = None) -> bytes:
@@ -49,10 +57,19 @@ def message(op: str, before: str | None = None, after: str | None = None) -> byt
     return f'{{"op": "{op}", "before": {images[0]}, "after": {images[1]}}}'.encode()
 
 
-@pytest.mark.parametrize(("one", "other"), [("0.0", "-0.0"), ('"NaN"', '"NaN"'), ("-0.0", "0"), ("-0.00", '"-0"')])
+@pytest.mark.parametrize(
+    ("one", "other"), [("0.0", "-0.0"), ('"NaN"', '"NaN"'), ("-0.0", "0"), ("-0.00", '"-0"')]
+)
 def test_equal_keys_are_one_key_and_the_row_keeps_its_value(one, other):
-    decoder = DebeziumJson(schema_include=False).decoder("id DOUBLE, name STRING", unique_key=["id"])
-    records = [message("c", after=one), message("u", one, other), message("u", other, one), message("d", other)]
+    decoder = DebeziumJson(schema_include=False).decoder(
+        "id DOUBLE, name STRING", unique_key=["id"]
+    )
+    records = [
+        message("c", after=one),
+        message("u", one, other),
+        message("u", other, one),
+        message("d", other),
+    ]
     changes = [change for record in records for change in decoder.upserts(None, record)]
     assert len(changes) == len(records), "no update changes the key"
     assert len({bits(change.key[0]) for change in changes}) == 1
@@ -61,9 +78,14 @@ def test_equal_keys_are_one_key_and_the_row_keeps_its_value(one, other):
 
 
 def test_a_key_that_changes_is_still_a_delete_and_an_upsert():
-    decoder = DebeziumJson(schema_include=False).decoder("id DOUBLE, name STRING", unique_key=["id"])
+    decoder = DebeziumJson(schema_include=False).decoder(
+        "id DOUBLE, name STRING", unique_key=["id"]
+    )
     changes = decoder.upserts(None, message("u", "-0.0", "1.5"))
-    assert [(bits(change.key[0]), change.row is None) for change in changes] == [(bits(0.0), True), (bits(1.5), False)]
+    assert [(bits(change.key[0]), change.row is None) for change in changes] == [
+        (bits(0.0), True),
+        (bits(1.5), False),
+    ]
 
 
 @pytest.mark.parametrize(("before", "after"), [(NAN, OTHER_NAN), (0.0, -0.0)])
@@ -84,7 +106,9 @@ class WithFloats(Format):
 
 def test_a_float_of_a_custom_format_is_rounded_to_32_bits():
     decoder = WithFloats().decoder("c FLOAT")
-    assert decoder.decode(None, b'{"c": 0.1}')[0].row == (struct.unpack("<f", struct.pack("<f", 0.1))[0],)
+    assert decoder.decode(None, b'{"c": 0.1}')[0].row == (
+        struct.unpack("<f", struct.pack("<f", 0.1))[0],
+    )
     assert decoder.decode(None, b'{"c": Infinity}')[0].row == (math.inf,)
     with pytest.raises(TypeConversionError, match="out of its range"):
         decoder.decode(None, b'{"c": 1e300}')
@@ -94,5 +118,8 @@ def test_a_float_of_a_custom_format_is_rounded_to_32_bits():
 @pytest.mark.parametrize("excerpt", [True, False])
 def test_a_float_in_a_decimal_names_the_reader_that_keeps_digits(ddl, excerpt):
     value = b'{"c": 1.5}' if "ARRAY" not in ddl else b'{"c": [1.5]}'
-    with pytest.raises(TypeConversionError, match=r"got `float`.*cdc_formats.read_object, which gives a Decimal, instead of json.loads"):
+    with pytest.raises(
+        TypeConversionError,
+        match=r"got `float`.*cdc_formats.read_object, which gives a Decimal, instead of json.loads",
+    ):
         WithFloats(error_excerpt=excerpt).decoder(ddl).decode(None, value)

@@ -12,8 +12,27 @@ from cdc_formats.values.lattice import cuts, holds, wider
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import SqlType, columns
 
-TYPES = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL(5,2)", "DECIMAL(20,0)", "FLOAT", "DOUBLE", "STRING", "VARCHAR(3)",
-         "BINARY", "DATE", "TIME(3)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP_NTZ", "ARRAY<INT>", "MAP<STRING, INT>")  # fmt: skip
+TYPES = (
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "DECIMAL(5,2)",
+    "DECIMAL(20,0)",
+    "FLOAT",
+    "DOUBLE",
+    "STRING",
+    "VARCHAR(3)",
+    "BINARY",
+    "DATE",
+    "TIME(3)",
+    "TIMESTAMP(3)",
+    "TIMESTAMP(6)",
+    "TIMESTAMP_NTZ",
+    "ARRAY<INT>",
+    "MAP<STRING, INT>",
+)
 
 
 def parsed(text: str) -> SqlType:
@@ -40,7 +59,11 @@ def parsed(text: str) -> SqlType:
     ],
 )
 def test_the_type_that_has_every_value_of_both(first: str, second: str, expected: str) -> None:
-    assert str(wider(parsed(first), parsed(second))) == expected == str(wider(parsed(second), parsed(first)))
+    assert (
+        str(wider(parsed(first), parsed(second)))
+        == expected
+        == str(wider(parsed(second), parsed(first)))
+    )
 
 
 def test_text_is_the_type_of_all_others_where_it_is_asked_for() -> None:
@@ -67,7 +90,8 @@ def test_the_order_of_types_makes_no_difference(names: tuple[str, str, str]) -> 
     first, second, third = map(parsed, names)
     one = wider(wider(first, second, text) or text, third, text)
     other = wider(first, wider(second, third, text) or text, text)
-    # A DECIMAL, or a BIGINT, and a DOUBLE have no common type, so that the order of the numbers may give text earlier.
+    # A DECIMAL, or a BIGINT, and a DOUBLE have no common type, so that the order of the numbers may
+    # give text earlier.
     assert one == other or text in (one, other)
 
 
@@ -78,7 +102,11 @@ def test_every_number_of_two_exact_types_fits_the_wider_one(data: st.DataObject)
     assert both is not None
     for each in (first, second):
         bits = INTEGER_BITS.get(each.name)
-        most = Decimal(2**bits) if bits else Decimal(10 ** (each.precision or 0) - 1).scaleb(-(each.scale or 0))
+        most = (
+            Decimal(2**bits)
+            if bits
+            else Decimal(10 ** (each.precision or 0) - 1).scaleb(-(each.scale or 0))
+        )
         if both.name == "DECIMAL":
             assert most < Decimal(10) ** ((both.precision or 0) - (both.scale or 0))
             assert most == most.quantize(Decimal(1).scaleb(-(both.scale or 0)))

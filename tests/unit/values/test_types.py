@@ -36,8 +36,15 @@ def of(sql_type: str, handling: Handling = DEFAULT):
     return converter(columns(f"c {sql_type}")[0].type, handling)
 
 
-PRECISE, STRING, UNDECLARED = Handling(decimal="precise"), Handling(decimal="string"), Handling(decimal=None, time=None)
-LONG, UNSIGNED = Handling(decimal="precise", bigint_unsigned="long"), Handling(decimal="precise", bigint_unsigned="precise")
+PRECISE, STRING, UNDECLARED = (
+    Handling(decimal="precise"),
+    Handling(decimal="string"),
+    Handling(decimal=None, time=None),
+)
+LONG, UNSIGNED = (
+    Handling(decimal="precise", bigint_unsigned="long"),
+    Handling(decimal="precise", bigint_unsigned="precise"),
+)
 ISO, UTC = Handling(time="isostring"), Handling(time_zone="UTC")
 HALF_UP = Handling(rounding="half_up")
 MS, US, NS = Handling(time="connect"), Handling(time="microseconds"), Handling(time="nanoseconds")
@@ -345,7 +352,11 @@ REFUSED: list[tuple[str, Handling, Any]] = [
 
 def declared(handling: Handling) -> str:
     default = Handling()
-    set_ = [f"{name}={getattr(handling, name)}" for name in vars(default) if getattr(handling, name) != getattr(default, name)]
+    set_ = [
+        f"{name}={getattr(handling, name)}"
+        for name in vars(default)
+        if getattr(handling, name) != getattr(default, name)
+    ]
     return f" with {', '.join(set_)}" if set_ else ""
 
 
@@ -354,7 +365,9 @@ def shown(value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("sql_type", "handling", "value", "expected"), ACCEPTED, ids=[f"{t} takes {shown(v)}{declared(h)}" for t, h, v, _ in ACCEPTED]
+    ("sql_type", "handling", "value", "expected"),
+    ACCEPTED,
+    ids=[f"{t} takes {shown(v)}{declared(h)}" for t, h, v, _ in ACCEPTED],
 )
 def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -> None:
     result = of(sql_type, handling)(value)
@@ -362,7 +375,11 @@ def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -
     assert type(result) is type(expected)
 
 
-@pytest.mark.parametrize(("sql_type", "handling", "value"), REFUSED, ids=[f"{t} refuses {shown(v)}{declared(h)}" for t, h, v in REFUSED])
+@pytest.mark.parametrize(
+    ("sql_type", "handling", "value"),
+    REFUSED,
+    ids=[f"{t} refuses {shown(v)}{declared(h)}" for t, h, v in REFUSED],
+)
 def test_refuses_with_the_expected_type(sql_type: str, handling: Handling, value: Any) -> None:
     with pytest.raises(ConversionError, match=r"^expected ") as caught:
         of(sql_type, handling)(value)
@@ -373,13 +390,17 @@ def test_refuses_with_the_expected_type(sql_type: str, handling: Handling, value
 def test_a_decimal_with_too_many_digits_is_an_error_with_a_solution(value: Any) -> None:
     with pytest.raises(ConversionError) as caught:
         of("DECIMAL(10,2)")(value)
-    said = "more digits after the point than the type holds: declare a type that holds them, or set rounding='half_up'"
+    said = (
+        "more digits after the point than the type holds: declare a type that holds them, or set "
+        "rounding='half_up'"
+    )
     assert str(caught.value) == f"expected `DECIMAL(10,2)`, got `number` {D(value)}: {said}"
     assert caught.value.bare == f"expected `DECIMAL(10,2)`, got `number`: {said}"
 
 
 MOST = str(2**64 - 1)
-# Base64 of 1 and of 2**64 - 1; digits, which are base64 of a negative number too; two's complement; a small number.
+# Base64 of 1 and of 2**64 - 1; digits, which are base64 of a negative number too; two's complement;
+# a small number.
 UNSIGNED_VALUES = ("AQ==", "AP//////////", "1234", -1, 5)
 UNSIGNED_READ = {
     (None, None): ("", "", "", "", "5"),
@@ -395,24 +416,33 @@ UNSIGNED_READ = {
     ("double", "long"): ("", "", "1234", MOST, "5"),
     ("double", "precise"): ("1", MOST, "1234", "-1", "5"),
 }
-"""The values that a DECIMAL(20,0) column reads, by decimal and bigint_unsigned; "" is an error that names the option to set."""
+"""The values that a DECIMAL(20,0) column reads, by decimal and bigint_unsigned; "" is an error that
+names the option to set."""
 
 
 @pytest.mark.parametrize(("modes", "expected"), UNSIGNED_READ.items(), ids=str)
-def test_an_unsigned_bigint_is_read_in_both_modes(modes: tuple[Any, Any], expected: tuple[str, ...]) -> None:
+def test_an_unsigned_bigint_is_read_in_both_modes(
+    modes: tuple[Any, Any], expected: tuple[str, ...]
+) -> None:
     decimal, unsigned = modes
     convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned=unsigned))
     for value, text in zip(UNSIGNED_VALUES, expected, strict=True):
         if text:
             assert convert(value) == text
             continue
-        with pytest.raises(ConversionError, match=r"(set bigint_unsigned|Set decimal)_handling_mode"):
+        with pytest.raises(
+            ConversionError, match=r"(set bigint_unsigned|Set decimal)_handling_mode"
+        ):
             convert(value)
 
 
 @quick
-@given(number=st.integers(0, 2**64 - 1), decimal=st.sampled_from([None, "precise", "string", "double"]))
-def test_every_unsigned_bigint_is_read_from_base64_and_never_taken_for_digits(number: int, decimal: Any) -> None:
+@given(
+    number=st.integers(0, 2**64 - 1), decimal=st.sampled_from([None, "precise", "string", "double"])
+)
+def test_every_unsigned_bigint_is_read_from_base64_and_never_taken_for_digits(
+    number: int, decimal: Any
+) -> None:
     convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned="precise"))
     raw = number.to_bytes(number.bit_length() // 8 + 1, "big")
     assert convert(base64.b64encode(raw).decode()) == str(number)
@@ -430,15 +460,26 @@ def test_base64_of_more_than_64_bits_is_not_an_unsigned_bigint() -> None:
 def nearest_single(number: D) -> float:
     """Return the 32-bit float nearest to a number, of two the one whose last bit is 0."""
     guess = struct.unpack("<i", struct.pack("<f", abs(float(number))))[0]
-    near = [struct.unpack("<f", struct.pack("<i", bits))[0] for bits in range(max(guess - 2, 0), guess + 3)]
+    near = [
+        struct.unpack("<f", struct.pack("<i", bits))[0]
+        for bits in range(max(guess - 2, 0), guess + 3)
+    ]
     exact = Fraction(abs(number))
-    best = min(near, key=lambda each: (abs(Fraction(each) - exact), struct.unpack("<i", struct.pack("<f", each))[0] & 1))
+    best = min(
+        near,
+        key=lambda each: (
+            abs(Fraction(each) - exact),
+            struct.unpack("<i", struct.pack("<f", each))[0] & 1,
+        ),
+    )
     return math.copysign(best, number)
 
 
 @quick
 @given(st.integers(0, 0x7F7FFFF0), st.integers(-2, 2), st.integers(1, 60), st.booleans())
-def test_a_float_is_the_nearest_to_the_digits_of_the_message(bits: int, off: int, digits: int, negative: bool) -> None:
+def test_a_float_is_the_nearest_to_the_digits_of_the_message(
+    bits: int, off: int, digits: int, negative: bool
+) -> None:
     low, high = (D(struct.unpack("<f", struct.pack("<i", each))[0]) for each in (bits, bits + 1))
     with localcontext() as context:
         context.prec = 400
@@ -450,8 +491,12 @@ def test_a_float_is_the_nearest_to_the_digits_of_the_message(bits: int, off: int
 
 
 def test_a_negative_integer_zero_in_text_is_zero_for_both_decoders() -> None:
-    value = b'{"op": "c", "after": {"id": -0, "a": -0, "b": [-0, -0.0, {"c": -0}], "d": -0.0, "e": -0}}'
-    source = source_of(get_format("debezium-json"), "id STRING, a STRING, b STRING, d STRING, e DOUBLE", ["id"])
+    value = (
+        b'{"op": "c", "after": {"id": -0, "a": -0, "b": [-0, -0.0, {"c": -0}], "d": -0.0, "e": -0}}'
+    )
+    source = source_of(
+        get_format("debezium-json"), "id STRING, a STRING, b STRING, d STRING, e DOUBLE", ["id"]
+    )
     (change,) = source.decoder().upserts(None, value)
     assert repr(change.row) == repr(("0", "0", '[0,-0.0,{"c":0}]', "-0.0", 0.0))
     assert not differences(source, [(None, value)])
@@ -479,11 +524,14 @@ def test_an_unknown_time_zone_is_refused_when_the_decoder_is_made() -> None:
             get_format("maxwell-json", time_zone=zone).decoder("at TIMESTAMP")
 
 
-# ------------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------------------
+# properties
 
 precisions = st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p)))
 numbers = st.decimals(allow_nan=False, allow_infinity=False) | st.builds(
-    lambda digits, exponent: D(digits).scaleb(exponent), st.integers(-(10**40), 10**40), st.integers(-45, 10)
+    lambda digits, exponent: D(digits).scaleb(exponent),
+    st.integers(-(10**40), 10**40),
+    st.integers(-45, 10),
 )
 
 
@@ -493,7 +541,9 @@ def reference(value: Decimal, precision: int, scale: int) -> Decimal | None:
         context.prec, context.Emax, context.Emin = 2000, 999_999, -999_999
         if value.adjusted() > 1000:
             return None if value else D(0)
-        rounded = value.quantize(D(1).scaleb(-scale), ROUND_HALF_UP) if value.adjusted() > -1000 else D(0)
+        rounded = (
+            value.quantize(D(1).scaleb(-scale), ROUND_HALF_UP) if value.adjusted() > -1000 else D(0)
+        )
         return None if abs(rounded) >= D(10) ** (precision - scale) else rounded
 
 
@@ -520,14 +570,21 @@ def test_decimal_text_equals_decimal_arithmetic(value: Decimal, sized: tuple[int
 
 @quick
 @given(value=numbers, sized=precisions, precise=st.booleans())
-def test_every_spelling_of_a_decimal_converts_to_one_text(value: Decimal, sized: tuple[int, int], precise: bool) -> None:
+def test_every_spelling_of_a_decimal_converts_to_one_text(
+    value: Decimal, sized: tuple[int, int], precise: bool
+) -> None:
     precision, scale = sized
     stored = reference(value, precision, scale)
     if stored is None:
         return
-    expected, sql_type = f"{stored:.{scale}f}" if stored else f"{0:.{scale}f}", f"DECIMAL({precision},{scale})"
+    expected, sql_type = (
+        f"{stored:.{scale}f}" if stored else f"{0:.{scale}f}",
+        f"DECIMAL({precision},{scale})",
+    )
     unscaled = int(stored.scaleb(scale))
-    raw = base64.b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+    raw = base64.b64encode(
+        unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+    ).decode()
     assert of(sql_type)(f"{stored:f}") == expected
     assert of(sql_type)(read_json(f"{stored:f}".encode())) == expected
     assert of(sql_type)(f"{stored:E}") == expected
@@ -537,8 +594,13 @@ def test_every_spelling_of_a_decimal_converts_to_one_text(value: Decimal, sized:
 
 
 @quick
-@given(text=st.from_regex(r"\A[-+ ]?[0-9_.]{0,9}\.?[0-9eE]{0,5}\Z"), sized=st.sampled_from([(5, 2), (4, 4), (9, 0), (10, 3)]))
-def test_the_fast_path_for_digits_agrees_with_the_general_one(text: str, sized: tuple[int, int]) -> None:
+@given(
+    text=st.from_regex(r"\A[-+ ]?[0-9_.]{0,9}\.?[0-9eE]{0,5}\Z"),
+    sized=st.sampled_from([(5, 2), (4, 4), (9, 0), (10, 3)]),
+)
+def test_the_fast_path_for_digits_agrees_with_the_general_one(
+    text: str, sized: tuple[int, int]
+) -> None:
     precision, scale = sized
 
     def of_text(padding: str) -> str | None:
@@ -558,8 +620,15 @@ def micros(stamp: datetime) -> int:
 
 
 @quick
-@given(stamp=instants, minutes=st.integers(-18 * 60, 18 * 60), digits=st.integers(0, 9), between=st.sampled_from(" T"))
-def test_timestamps_agree_with_datetime(stamp: datetime, minutes: int, digits: int, between: str) -> None:
+@given(
+    stamp=instants,
+    minutes=st.integers(-18 * 60, 18 * 60),
+    digits=st.integers(0, 9),
+    between=st.sampled_from(" T"),
+)
+def test_timestamps_agree_with_datetime(
+    stamp: datetime, minutes: int, digits: int, between: str
+) -> None:
     fraction = f"{stamp.microsecond:06d}000"[:digits]
     text = f"{stamp:%H:%M:%S}" + (f".{fraction}" if fraction else "")
     text = f"{stamp.date().isoformat()}{between}{text}"
@@ -587,7 +656,12 @@ def test_text_without_a_zone_is_read_in_the_declared_one(stamp: datetime, zone: 
 @given(day=st.dates())
 def test_dates_agree_with_date(day: date) -> None:
     days = (day - date(1970, 1, 1)).days
-    assert of("DATE")(day.isoformat()) == of("DATE", ADAPTIVE)(days) == of("DATE", ISO)(f"{day.isoformat()}Z") == days
+    assert (
+        of("DATE")(day.isoformat())
+        == of("DATE", ADAPTIVE)(days)
+        == of("DATE", ISO)(f"{day.isoformat()}Z")
+        == days
+    )
 
 
 @quick
@@ -627,7 +701,8 @@ def test_the_fewest_digits_are_the_same_float_and_one_digit_fewer_is_another(val
         assert struct.pack("<f", float(f"{value:.{digits - 2}e}")) != struct.pack("<f", value)
 
 
-# ------------------------------------------------------------------------------------------------------------ placeholder
+# --------------------------------------------------------------------------------------------------
+# placeholder
 
 
 @pytest.mark.parametrize(
@@ -635,31 +710,77 @@ def test_the_fewest_digits_are_the_same_float_and_one_digit_fewer_is_another(val
     [
         pytest.param("STRING", PLACE, TEXT, id="text"),
         pytest.param("CHAR(3)", PLACE, TEXT, id="char"),
-        pytest.param("STRING", PLACE, base64.b64encode(TEXT.encode()).decode(), id="bytes in base64 as text"),
-        pytest.param("STRING", Handling(placeholder=TEXT, binary="hex"), TEXT.encode().hex(), id="bytes in hex as text"),
-        pytest.param("BINARY", PLACE, base64.b64encode(TEXT.encode()).decode(), id="bytes in base64"),
-        pytest.param("BINARY", Handling(placeholder="ÿ??", binary="base64-url-safe"), "w78_Pw==", id="bytes in URL-safe base64"),
-        pytest.param("BINARY", Handling(placeholder=TEXT, binary="hex"), TEXT.encode().hex(), id="bytes in hex"),
+        pytest.param(
+            "STRING", PLACE, base64.b64encode(TEXT.encode()).decode(), id="bytes in base64 as text"
+        ),
+        pytest.param(
+            "STRING",
+            Handling(placeholder=TEXT, binary="hex"),
+            TEXT.encode().hex(),
+            id="bytes in hex as text",
+        ),
+        pytest.param(
+            "BINARY", PLACE, base64.b64encode(TEXT.encode()).decode(), id="bytes in base64"
+        ),
+        pytest.param(
+            "BINARY",
+            Handling(placeholder="ÿ??", binary="base64-url-safe"),
+            "w78_Pw==",
+            id="bytes in URL-safe base64",
+        ),
+        pytest.param(
+            "BINARY",
+            Handling(placeholder=TEXT, binary="hex"),
+            TEXT.encode().hex(),
+            id="bytes in hex",
+        ),
         pytest.param("ARRAY<STRING>", PLACE, [TEXT], id="an array of text"),
-        pytest.param("ARRAY<STRING>", PLACE, [base64.b64encode(TEXT.encode()).decode()], id="an array of bytes as text"),
+        pytest.param(
+            "ARRAY<STRING>",
+            PLACE,
+            [base64.b64encode(TEXT.encode()).decode()],
+            id="an array of bytes as text",
+        ),
         pytest.param("ARRAY<BIGINT>", PLACE, list(TEXT.encode()), id="an array of numbers"),
-        pytest.param("ARRAY<BINARY>", PLACE, [base64.b64encode(TEXT.encode()).decode()], id="an array of bytes"),
+        pytest.param(
+            "ARRAY<BINARY>",
+            PLACE,
+            [base64.b64encode(TEXT.encode()).decode()],
+            id="an array of bytes",
+        ),
         pytest.param("MAP<STRING, STRING>", PLACE, {TEXT: TEXT}, id="a map"),
         pytest.param("STRUCT<a: STRING>", PLACE, {TEXT: TEXT}, id="a map as a struct"),
     ],
 )
-def test_a_placeholder_is_absent_by_the_type_of_its_column(sql_type: str, handling: Handling, value: Any) -> None:
+def test_a_placeholder_is_absent_by_the_type_of_its_column(
+    sql_type: str, handling: Handling, value: Any
+) -> None:
     assert of(sql_type, handling)(value) is ABSENT
 
 
-# -------------------------------------------------------------------------------------------------------------- the units
+# --------------------------------------------------------------------------------------------------
+# the units
 
 
 @pytest.mark.parametrize(
-    "mode", ["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds", "text", None]
+    "mode",
+    [
+        "adaptive",
+        "adaptive_time_microseconds",
+        "connect",
+        "isostring",
+        "microseconds",
+        "nanoseconds",
+        "text",
+        None,
+    ],
 )
-@pytest.mark.parametrize("sql_type", ["TIME", "TIME(3)", "TIMESTAMP(6)", "TIMESTAMP_NTZ(9)", "INTERVAL DAY TO SECOND"])
-def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(sql_type: str, mode: str | None) -> None:
+@pytest.mark.parametrize(
+    "sql_type", ["TIME", "TIME(3)", "TIMESTAMP(6)", "TIMESTAMP_NTZ(9)", "INTERVAL DAY TO SECOND"]
+)
+def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(
+    sql_type: str, mode: str | None
+) -> None:
     found = columns(f"c {sql_type}")
     handling = Handling(time=mode)
     unit, reason = epoch_unit(found[0].type, handling)
@@ -669,12 +790,16 @@ def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(sql_type: 
 
 
 def test_undeclared_decimals_are_named() -> None:
-    found = undeclared(columns("a DECIMAL(10,2), b DECIMAL(20,0), c INT, d TIMESTAMP_NTZ"), Handling(decimal=None, time="adaptive"))
+    found = undeclared(
+        columns("a DECIMAL(10,2), b DECIMAL(20,0), c INT, d TIMESTAMP_NTZ"),
+        Handling(decimal=None, time="adaptive"),
+    )
     assert [text.partition(":")[0] for text in found] == ["a DECIMAL(10,2)", "d TIMESTAMP_NTZ"]
     assert "TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)" in found[1]
 
 
-# ------------------------------------------------------------------------------------------------------------------ rows
+# --------------------------------------------------------------------------------------------------
+# rows
 
 
 def test_a_name_that_json_writes_with_escapes_is_a_column_like_others() -> None:

@@ -49,12 +49,17 @@ IDS = [f"{sql_type} {value!r}"[:50] for sql_type, value, _, _ in VALUES]
 
 
 @pytest.mark.parametrize(("sql_type", "canonical", "python", "text"), VALUES, ids=IDS)
-def test_canonical_values_to_python_and_json(sql_type: str, canonical: Any, python: Any, text: str) -> None:
+def test_canonical_values_to_python_and_json(
+    sql_type: str, canonical: Any, python: Any, text: str
+) -> None:
     declared = columns(f"c {sql_type}")
     (got,) = to_python(declared, (canonical,))
     assert got == python
     assert type(got) is type(python)
-    assert json_bytes(RowWriter(declared, Handling()).image((canonical,))).decode() == f'{{"c":{text}}}'
+    assert (
+        json_bytes(RowWriter(declared, Handling()).image((canonical,))).decode()
+        == f'{{"c":{text}}}'
+    )
 
 
 def test_nan_is_written_as_text() -> None:
@@ -62,8 +67,14 @@ def test_nan_is_written_as_text() -> None:
 
 
 def test_iso_timestamps_have_a_t() -> None:
-    write = RowWriter(columns("a TIMESTAMP, b TIMESTAMP_NTZ, c ARRAY<TIMESTAMP_NTZ>"), Handling(), iso=True).image
-    assert write((0, 1, [2])) == {"a": "1970-01-01T00:00:00Z", "b": "1970-01-01T00:00:00.000001", "c": ["1970-01-01T00:00:00.000002"]}
+    write = RowWriter(
+        columns("a TIMESTAMP, b TIMESTAMP_NTZ, c ARRAY<TIMESTAMP_NTZ>"), Handling(), iso=True
+    ).image
+    assert write((0, 1, [2])) == {
+        "a": "1970-01-01T00:00:00Z",
+        "b": "1970-01-01T00:00:00.000001",
+        "c": ["1970-01-01T00:00:00.000002"],
+    }
 
 
 def test_a_map_whose_key_is_not_text_is_refused() -> None:
@@ -94,14 +105,16 @@ def test_text_of_times_agrees_with_datetime(micros: int) -> None:
 
 
 ROW = (
-    "a BIGINT, b DOUBLE, c DECIMAL(20,4), d STRING, e BINARY, f DATE, g TIME(6), h TIMESTAMP, i TIMESTAMP_NTZ, "
-    "j INTERVAL DAY TO SECOND, k ARRAY<FLOAT>, l MAP<STRING, BOOLEAN>, m FLOAT"
+    "a BIGINT, b DOUBLE, c DECIMAL(20,4), d STRING, e BINARY, f DATE, g TIME(6), h TIMESTAMP, i "
+    "TIMESTAMP_NTZ, j INTERVAL DAY TO SECOND, k ARRAY<FLOAT>, l MAP<STRING, BOOLEAN>, m FLOAT"
 )
 floats = st.floats(width=32)
 rows = st.tuples(
     st.integers(-(2**63), 2**63 - 1),
     st.floats(),
-    st.decimals(min_value=-(10**15), max_value=10**15, places=4).map(lambda value: f"{value + 0:.4f}".replace("-0.0000", "0.0000")),
+    st.decimals(min_value=-(10**15), max_value=10**15, places=4).map(
+        lambda value: f"{value + 0:.4f}".replace("-0.0000", "0.0000")
+    ),
     st.text(st.characters(exclude_categories=("Cs",))),
     st.binary(),
     st.integers(-719_162, 2_932_896),
@@ -110,9 +123,9 @@ rows = st.tuples(
     st.integers(LEAST, MOST),
     st.integers(-(10**17), 10**17),
     st.lists(st.none() | floats, max_size=3),
-    st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), st.none() | st.booleans(), max_size=3).map(
-        lambda found: sorted([name, value] for name, value in found.items())
-    ),
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=("Cs",))), st.none() | st.booleans(), max_size=3
+    ).map(lambda found: sorted([name, value] for name, value in found.items())),
     floats,
 )
 WRITTEN = get_format("changelog-json").encoder(ROW, unique_key=["a", "d"])
@@ -126,7 +139,10 @@ def same(left: Any, right: Any) -> bool:
 
 
 @quick
-@given(row=rows.flatmap(lambda row: st.tuples(*[st.none() | st.just(value) for value in row])), kind=st.sampled_from(list(RowKind)))
+@given(
+    row=rows.flatmap(lambda row: st.tuples(*[st.none() | st.just(value) for value in row])),
+    kind=st.sampled_from(list(RowKind)),
+)
 def test_a_row_of_every_type_that_is_written_is_read_back(row: tuple, kind: RowKind) -> None:
     for encoder in (WRITTEN, ISO):
         key, value = encoder.encode(kind, row)
@@ -138,10 +154,15 @@ def test_a_row_of_every_type_that_is_written_is_read_back(row: tuple, kind: RowK
 
 
 def test_intervals_have_hours_beyond_a_day() -> None:
-    assert [interval_text(value) for value in (0, -1, 90_061_000_001)] == ["00:00:00", "-00:00:00.000001", "25:01:01.000001"]
+    assert [interval_text(value) for value in (0, -1, 90_061_000_001)] == [
+        "00:00:00",
+        "-00:00:00.000001",
+        "25:01:01.000001",
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------------- JSON
+# --------------------------------------------------------------------------------------------------
+# JSON
 
 
 @pytest.mark.parametrize(

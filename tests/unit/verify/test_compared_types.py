@@ -18,7 +18,9 @@ from normalize.verify.canonical import compared_column, json_values
 def values(source: str, target: str, *, is_json: bool = False) -> tuple[str, str]:
     """The expressions of both sides of a column."""
     # Spark itself would parse DDL only in a session.
-    kinds = [from_arrow_type(arrow_type(column.type)) for column in columns(f"a {source}, b {target}")]
+    kinds = [
+        from_arrow_type(arrow_type(column.type)) for column in columns(f"a {source}, b {target}")
+    ]
     column = compared_column("a", kinds[0], "b", kinds[1], is_json=is_json)
     return column.source_value, column.target_value
 
@@ -33,7 +35,9 @@ def values(source: str, target: str, *, is_json: bool = False) -> tuple[str, str
         ("DOUBLE", "DOUBLE", "DOUBLE"),
     ],
 )
-def test_numbers_are_cast_to_a_type_with_the_values_of_both(source: str, target: str, common: str) -> None:
+def test_numbers_are_cast_to_a_type_with_the_values_of_both(
+    source: str, target: str, common: str
+) -> None:
     assert values(source, target) == (f"CAST(`a` AS {common})", f"CAST(`b` AS {common})")
 
 
@@ -81,7 +85,12 @@ def test_json_with_other_values_is_not_equal(text: str, other: str) -> None:
     assert json_values(text) != json_values(other)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.text(), each)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda each: st.lists(each) | st.dictionaries(st.text(), each),
+    )
+)
 def test_json_is_equal_exactly_to_itself_in_another_layout(value: object) -> None:
     texts = json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True)
     assert json_values(texts[0]) == json_values(texts[1])
@@ -105,5 +114,7 @@ def test_json_is_equal_exactly_to_itself_in_another_layout(value: object) -> Non
     ],
 )
 def test_types_without_an_exact_common_type_are_refused(source: str, target: str) -> None:
-    with pytest.raises(SchemaError, match=r"column `a` is .* which cannot be compared exactly: exclude the column"):
+    with pytest.raises(
+        SchemaError, match=r"column `a` is .* which cannot be compared exactly: exclude the column"
+    ):
         values(source, target)

@@ -41,7 +41,9 @@ LAG = 60.0
         ({"is_complete": False}, None, "too many keys differed"),
     ],
 )
-def test_equal_is_true_only_if_it_is_known(changes: dict[str, object], equal: bool | None, text: str) -> None:
+def test_equal_is_true_only_if_it_is_known(
+    changes: dict[str, object], equal: bool | None, text: str
+) -> None:
     result = replace(EQUAL, **changes)  # type: ignore[arg-type]
     assert (result.equal, bool(result)) == (equal, equal is True)
     assert text in str(result)
@@ -61,7 +63,10 @@ class Copy:
         self.source, self.target, self.now = source, target, 0.0
 
     def pair(self) -> Pair:
-        rows = [max((time, row) for time, row in of.items() if time <= self.now)[1] for of in (self.source, self.target)]
+        rows = [
+            max((time, row) for time, row in of.items() if time <= self.now)[1]
+            for of in (self.source, self.target)
+        ]
         return Pair(*(RowsOfKey(int(row != 0), row) for row in rows))
 
     def looks(self) -> Looks:
@@ -82,8 +87,12 @@ def test_a_target_that_is_late_is_equal(late: float) -> None:
     assert (looks.proven, looks.unsettled) == ({}, {})
 
 
-@pytest.mark.parametrize(("source", "target", "kind"), [(5, 4, "different"), (5, 0, "missing"), (0, 4, "extra")])
-def test_a_key_that_differs_for_the_longest_lag_is_a_difference(source: int, target: int, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "target", "kind"), [(5, 4, "different"), (5, 0, "missing"), (0, 4, "extra")]
+)
+def test_a_key_that_differs_for_the_longest_lag_is_a_difference(
+    source: int, target: int, kind: str
+) -> None:
     copy = Copy({0: source}, {0: target})
     looks = copy.looks()
     assert [pair.kind for pair in looks.proven.values()] == [kind]
