@@ -263,7 +263,9 @@ class OpJson(Format):
             event.sparse = self.missing_columns != "null"
         if event.after is not None and event.before is not None:
             values = rows.raw(event.before)
-            whole = keyed or self.missing_columns == "null" or ABSENT not in values
+            # A part of the key that is not in the row before did not change.
+            absent = {at for at, each in enumerate(values) if each is ABSENT} - {*rows.key_indices}
+            whole = keyed or self.missing_columns == "null" or not absent
             event.before = (
                 event.before if whole and any(each is not ABSENT for each in values) else None
             )

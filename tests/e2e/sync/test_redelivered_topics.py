@@ -11,7 +11,7 @@ import pytest
 from normalize import LocalKafka, sync_table
 from normalize.sync.table_options import TableOptions
 from tests.support.positions import Log, live_rows
-from tests.support.sinking import forget_last_commit
+from tests.support.sinking import forget_last_commit, table_name
 from tests.support.syncing import Sync
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ LOG = Log(50)
 
 
 class PositionSync(Sync):
-    """A query from a topic to the table ``orders``."""
+    """A query from a topic to a table."""
 
     position_column: str | None = "position"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.table = table_name()
 
     def writer(self, **options: Any) -> Any:
         writer = sync_table(
@@ -32,7 +36,7 @@ class PositionSync(Sync):
             format="debezium-json",
             schema="id INT, name STRING",
             primary_key="id",
-            target=self.tables.database.target("orders"),
+            target=self.tables.database.target(self.table),
             schema_location=str(self.folder / "schemas"),
             options={
                 "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
@@ -49,7 +53,7 @@ class PositionSync(Sync):
         """
         self.produce("t", LOG.events[first:last], partitions=partitions)
         self.run()
-        return live_rows(self.tables.rows("orders"))
+        return live_rows(self.tables.rows(self.table))
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
