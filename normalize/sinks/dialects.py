@@ -190,11 +190,8 @@ class Dialect:
         self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
     ) -> str:
         """Return the statement that fills staged partial rows' missing columns from the target."""
-        sets = ", ".join(f"{staged} = {value}" for staged, value in self.completed(columns).items())
-        return (
-            f"UPDATE {self.table(staging)} AS s SET {sets} FROM {self.table(table)} AS t "
-            f"WHERE {self.equal(primary_key)} AND s.{ABSENT_COLUMN} IS NOT NULL"
-        )
+        tables, absent = {"s": staging, "t": table}, f"s.{ABSENT_COLUMN} IS NOT NULL"
+        return self.update("s", tables, primary_key, self.completed(columns), absent)
 
     def completed(self, columns: Mapping[str, str]) -> dict[str, str]:
         """Return the value of each column of the staging table: the target's if it is absent."""
@@ -203,12 +200,59 @@ class Dialect:
             for index, (name, staged) in enumerate(columns.items())
         }
 
+    def update(
+        self,
+        alias: str,
+        tables: Mapping[str, str],
+        primary_key: Mapping[str, str],
+        values: Mapping[str, str],
+        condition: str,
+    ) -> str:
+        """Return the statement that updates rows of one table which the other has, too.
+
+        Parameters
+        ----------
+        alias : str
+            ``s``: the staging table is updated. ``t``: the target.
+        tables : mapping
+            The two tables, by their alias.
+        primary_key : mapping
+            The columns of the staging table, by those of the target.
+        values : mapping
+            The new values, by the name of their column in SQL.
+        condition : str
+        """
+        sets = ", ".join(f"{column} = {value}" for column, value in values.items())
+        updated, other = self._joined(alias, tables)
+        return (
+            f"UPDATE {updated} SET {sets} FROM {other} WHERE {self.equal(primary_key)} "
+            f"AND {condition}"
+        )
+
+    def delete_from(
+        self, alias: str, tables: Mapping[str, str], primary_key: Mapping[str, str], condition: str
+    ) -> str:
+        """Return the statement that deletes rows of one table which the other has, too.
+
+        The parameters are those of `update`.
+        """
+        deleted, other = self._joined(alias, tables)
+        return (
+            f"DELETE FROM {deleted} USING {other} WHERE {self.equal(primary_key)} AND {condition}"
+        )
+
+    def _joined(self, alias: str, tables: Mapping[str, str]) -> list[str]:
+        """Return the two tables with their aliases, that of the statement first."""
+        ordered = sorted(tables, key=lambda each: each != alias)
+        return [f"{self.table(tables[each])} AS {each}" for each in ordered]
+
+    @property
+    def _is_deleted(self) -> str:
+        return f"s.{self.name(ROW_KIND)} NOT IN {ADDS}"
+
     def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:
         """Return the statement that deletes the rows whose last change is a retraction."""
-        return (
-            f"DELETE FROM {self.table(table)} AS t USING {self.table(staging)} AS s "
-            f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS}"
-        )
+        return self.delete_from("t", {"s": staging, "t": table}, primary_key, self._is_deleted)
 
     def soft_delete(
         self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]
@@ -217,12 +261,9 @@ class Dialect:
 
         `deleted` are the columns of this time in the target and in the staging table.
         """
-        name, staged = self.name(deleted[0]), deleted[1]
-        return (
-            f"UPDATE {self.table(table)} AS t SET {name} = s.{staged} FROM {self.table(staging)} "
-            f"AS s WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS} AND "
-            f"t.{name} IS NULL"
-        )
+        name, tables = self.name(deleted[0]), {"s": staging, "t": table}
+        unset = f"{self._is_deleted} AND t.{name} IS NULL"
+        return self.update("t", tables, primary_key, {name: f"s.{deleted[1]}"}, unset)
 
     def redelivered(
         self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
@@ -231,24 +272,15 @@ class Dialect:
 
         The statement compares the positions in the two tables.
         """
-        return (
-            f"DELETE FROM {self.table(staging)} AS s USING {self.table(table)} AS t "
-            f"WHERE {self.equal(primary_key)} AND {self.is_redelivered(position)}"
-        )
-
-    def is_redelivered(self, position: tuple[str, str]) -> str:
-        """Return the condition that a staged change is not after its row."""
-        return redelivery_condition(f"s.{position[1]}", f"t.{self.name(position[0])}")
+        is_redelivered = redelivery_condition(f"s.{position[1]}", f"t.{self.name(position[0])}")
+        return self.delete_from("s", {"s": staging, "t": table}, primary_key, is_redelivered)
 
     def place_deletes(
         self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
     ) -> str:
         """Return the statement that gives deleted rows the position of their last delete."""
-        return (
-            f"UPDATE {self.table(table)} AS t SET {self.name(position[0])} = s.{position[1]} FROM "
-            f"{self.table(staging)} AS s WHERE {self.equal(primary_key)} AND "
-            f"s.{self.name(ROW_KIND)} NOT IN {ADDS}"
-        )
+        tables, value = {"s": staging, "t": table}, {self.name(position[0]): f"s.{position[1]}"}
+        return self.update("t", tables, primary_key, value, self._is_deleted)
 
     def insert_deletes(
         self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
@@ -258,8 +290,8 @@ class Dialect:
         An absent key is one that the table lacks.
         """
         return (
-            f"{self.insert(staging, table, columns)} AS s WHERE s.{self.name(ROW_KIND)} NOT IN "
-            f"{ADDS} AND NOT EXISTS (SELECT 1 FROM {self.table(table)} AS t WHERE "
+            f"{self.insert(staging, table, columns)} AS s WHERE {self._is_deleted} "
+            f"AND NOT EXISTS (SELECT 1 FROM {self.table(table)} AS t WHERE "
             f"{self.equal(primary_key)})"
         )
 
@@ -409,49 +441,23 @@ class MySql(Dialect):
             f"AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
         )
 
-    def complete(
-        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
+    def update(
+        self,
+        alias: str,
+        tables: Mapping[str, str],
+        primary_key: Mapping[str, str],
+        values: Mapping[str, str],
+        condition: str,
     ) -> str:
-        sets = ", ".join(
-            f"s.{staged} = {value}" for staged, value in self.completed(columns).items()
-        )
-        return (
-            f"UPDATE {self.table(staging)} AS s JOIN {self.table(table)} AS t ON "
-            f"{self.equal(primary_key)} SET {sets} WHERE s.{ABSENT_COLUMN} IS NOT NULL"
-        )
+        sets = ", ".join(f"{alias}.{column} = {value}" for column, value in values.items())
+        joined = " JOIN ".join(self._joined(alias, tables))
+        return f"UPDATE {joined} ON {self.equal(primary_key)} SET {sets} WHERE {condition}"
 
-    def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:
-        return (
-            f"DELETE t FROM {self.table(table)} AS t JOIN {self.table(staging)} AS s "
-            f"ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS}"
-        )
-
-    def soft_delete(
-        self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]
+    def delete_from(
+        self, alias: str, tables: Mapping[str, str], primary_key: Mapping[str, str], condition: str
     ) -> str:
-        name, staged = self.name(deleted[0]), deleted[1]
-        return (
-            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON "
-            f"{self.equal(primary_key)} SET t.{name} = s.{staged} WHERE s.{self.name(ROW_KIND)} "
-            f"NOT IN {ADDS} AND t.{name} IS NULL"
-        )
-
-    def redelivered(
-        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
-    ) -> str:
-        return (
-            f"DELETE s FROM {self.table(staging)} AS s JOIN {self.table(table)} AS t "
-            f"ON {self.equal(primary_key)} WHERE {self.is_redelivered(position)}"
-        )
-
-    def place_deletes(
-        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
-    ) -> str:
-        return (
-            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON "
-            f"{self.equal(primary_key)} SET t.{self.name(position[0])} = s.{position[1]} WHERE "
-            f"s.{self.name(ROW_KIND)} NOT IN {ADDS}"
-        )
+        joined = " JOIN ".join(self._joined(alias, tables))
+        return f"DELETE {alias} FROM {joined} ON {self.equal(primary_key)} WHERE {condition}"
 
     def upsert(
         self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
