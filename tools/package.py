@@ -101,9 +101,7 @@ def published(folder: Path) -> Path:
 
 def repository() -> str:
     """Return the repository's address, "" if the owner has not set it."""
-    settings = ConfigParser()
-    settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-    return settings["project"]["repository"].rstrip("/")
+    return package_settings()["project"]["repository"].rstrip("/")
 
 
 def version() -> str:
@@ -226,9 +224,14 @@ def _working(name: str) -> str | None:
 
 def release_tools() -> list[str]:
     """Return the requirements of the extra ``release``."""
-    settings = ConfigParser()
-    settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-    return settings["options.extras_require"]["release"].split()
+    return package_settings()["options.extras_require"]["release"].split()
+
+
+def package_settings() -> ConfigParser:
+    """Return the sections of setup.cfg."""
+    parser = ConfigParser()
+    parser.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+    return parser
 
 
 def environment(folder: Path, python: str, *requirements: str) -> Path:

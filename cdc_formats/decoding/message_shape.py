@@ -26,13 +26,13 @@ def message_shape(
         The names in the message of fields that `fields` does not declare, where they differ.
     """
     declared = {field.name for field in msgspec.structs.fields(fields)}
-    others: list[Any] = [
+    rows: list[Any] = [
         (name, of, None) for name, of in images.items() if name.partition(".")[0] not in declared
     ]
     of_fields = narrowed(
         fields, {name: of for name, of in images.items() if name.partition(".")[0] in declared}
     )
-    return msgspec.defstruct("Message", others, bases=(of_fields,), rename=dict(names), gc=False)
+    return msgspec.defstruct("Message", rows, bases=(of_fields,), rename=dict(names), gc=False)
 
 
 def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msgspec.Struct]:

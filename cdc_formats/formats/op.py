@@ -161,13 +161,13 @@ class OpJson(Format):
             name for name in ("before_field", "before_prefix") if getattr(self, name) is not None
         ]
         if len(befores) > 1 or (befores and self._single):
-            others = (
+            second = (
                 "before_prefix"
                 if len(befores) > 1
                 else "a code for -U, whose messages are the rows before updates,"
             )
             raise FormatOptionError(
-                f"op-json: {befores[0]} and {others} cannot be combined: remove one of them"
+                f"op-json: {befores[0]} and {second} cannot be combined: remove one of them"
             )
 
     @property
@@ -343,8 +343,10 @@ def _codes(codes: Any) -> dict[str, str]:
         raise FormatOptionError(f"op-json: {expected}") from None
     texts: dict[str, str] = {}
     for code, meaning in pairs:
-        known = isinstance(code, (str, int)) and isinstance(meaning, str) and meaning in _MEANINGS
-        if not known:
+        is_meant = (
+            isinstance(code, (str, int)) and isinstance(meaning, str) and meaning in _MEANINGS
+        )
+        if not is_meant:
             raise FormatOptionError(
                 f"op-json: {expected} ({', '.join(list(_MEANINGS)[4:])}), not {code!r} to "
                 f"{meaning!r}"

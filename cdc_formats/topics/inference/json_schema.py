@@ -92,11 +92,11 @@ class _Reader:
         )
         if branches is None:
             return schema, False
-        others = [each for each in branches if each != {"type": "null"}]
-        if len(others) != 1:
-            return {}, len(others) < len(branches)
-        one, optional = self._one(others[0], depth + 1)
-        return one, optional or len(others) < len(branches)
+        not_null = [each for each in branches if each != {"type": "null"}]
+        if len(not_null) != 1:
+            return {}, len(not_null) < len(branches)
+        one, optional = self._one(not_null[0], depth + 1)
+        return one, optional or len(not_null) < len(branches)
 
     def _at(self, reference: str) -> Any:
         if not reference.startswith("#"):

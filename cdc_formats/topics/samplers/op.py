@@ -75,10 +75,10 @@ class OpSampler(Sampler):
     ) -> Mapping[str, Any]:
         """Return the operation's field, the codes in the sample, and the fields with the rows."""
         values = [each.value.fields for each in records if each.value.fields]
-        given = options.get("op_field")
+        op_field = options.get("op_field")
         paths = (
-            [tuple(str(given).split("."))]
-            if given
+            [tuple(str(op_field).split("."))]
+            if op_field
             else sorted({path for value in values for path in _paths(value)}, key=_order)
         )
         for path in paths:
@@ -88,7 +88,7 @@ class OpSampler(Sampler):
                 _object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path))
             )
             row = next(filter(None, rows), ())
-            if codes and (row or given or _is_flat(path, values)):
+            if codes and (row or op_field or _is_flat(path, values)):
                 return {
                     "op_field": ".".join(path),
                     "codes": codes,
