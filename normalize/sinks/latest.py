@@ -164,25 +164,34 @@ _SEVERAL_PARTITIONS = (
 def computed(df: DataFrame) -> Iterator[DataFrame]:
     """Yield a DataFrame with all rows computed now and once, even if the micro-batch is skipped.
 
-    Executors hold the rows. Spark computes those of a lost executor again, from the same offsets
-    and the same version of the state. `localCheckpoint` would forget how, and the query would end
-    with the executor; on Spark Connect there is nothing else.
+    They are stored as `stored` does. On Spark Connect there is only `localCheckpoint`.
     """
     if is_connect(df):
         yield df.localCheckpoint()
         return
-    stored = df.persist()
+    with stored(df) as rows:
+        rows.count()
+        yield rows_of(rows)
+
+
+@contextmanager
+def stored(df: DataFrame) -> Iterator[DataFrame]:
+    """Yield a DataFrame whose rows the first action computes, all of them, and executors hold.
+
+    Spark computes those of a lost executor again, from the same offsets and the same version of the
+    state. `localCheckpoint` would forget how, and the query would end with the executor.
+    """
+    rows = df.persist()
     try:
-        stored.count()
-        yield _rows_of(stored)
+        yield rows
     finally:
-        stored.unpersist()
+        rows.unpersist()
 
 
-def _rows_of(stored: DataFrame) -> DataFrame:
+def rows_of(stored: DataFrame) -> DataFrame:
     """Return stored rows without their plan: ``MERGE`` refuses a nondeterministic source plan.
 
-    The new plan keeps their size, so that Spark broadcasts few changes and does not shuffle the
+    Once they are computed, the new plan has their size, so that Spark broadcasts few changes and does not shuffle the
     table.
     """
     from pyspark.sql.classic.dataframe import DataFrame

@@ -51,7 +51,7 @@ from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
-from normalize.sinks.latest import computed
+from normalize.sinks.latest import rows_of, stored
 from normalize.sinks.table_spec import running_batch
 from normalize.sinks.targets import ConflictError, TargetError, java_causes
 from normalize.spark_versions import check_kafka_source, check_version
@@ -227,6 +227,7 @@ def sync_database(
         mode=reader.mode,
         dead_letters=dead_letters,
     )
+    rules.check("tables[{}]")
     topics = KnownTopics(spark, rules.store, kafka)
     return reader.records(spark).writeStream.foreachBatch(
         SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics)
@@ -350,9 +351,10 @@ class SyncDatabase:
             When a topic was deleted and created again; nothing is written.
         """
         routing: Any = partial(route_pass, route=self.route)
-        with computed(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
-            routed = in_session(self.spark, rows)
-            packed = routed.where("summary IS NOT NULL").select("summary").collect()
+        with stored(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
+            # The first action computes and stores all rows.
+            packed = rows.where("summary IS NOT NULL").select("summary").collect()
+            routed = in_session(self.spark, rows_of(rows))
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
             self.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))

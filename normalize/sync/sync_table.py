@@ -162,6 +162,7 @@ def sync_table(
         mode=reader.mode,
         dead_letters=reader.dead_letters,
     )
+    rules.check("table")
     sync = TableSync(name, rules, known)
     if check:
         check_records(sync.source(known), kafka, keyed=True, bounded=False)

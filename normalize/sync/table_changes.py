@@ -44,6 +44,7 @@ from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
+from normalize.sinks.latest import rows_of
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN
 
 if TYPE_CHECKING:
@@ -147,10 +148,12 @@ class Changes(NamedTuple):
     Attributes
     ----------
     rows : DataFrame
-        ``row_kind`` and the columns; and `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial
-        rows; and `FACT`, if a second pass is needed to remove the facts.
+        ``row_kind`` and the columns; `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial
+        rows; and `FACT`, in the rows of facts.
     found : callable
-        Called with the computed rows, returns the changes among them, and what was found.
+        Called with the stored rows (`normalize.sinks.latest.stored`), returns the changes among
+        them, and what was found. `ABSENT_COLUMN` remains if a row is partial, `BASE_COLUMN` if a
+        row has a base.
     """
 
     rows: DataFrame
@@ -552,12 +555,15 @@ def changes_on_spark(
     if merged and not options.every:
         merge: Any = partial(merge_pass, row_order="log")
         keyed = keyed.repartition(tasks, "key").mapInArrow(merge, _ddl(layout))
-    rows = keyed.observe(changes, F.count("key").alias("rows"))
+    partial_columns = {ABSENT_COLUMN: ABSENT, BASE_COLUMN: f"{_BASES}0"}
+    unused = {name: of for name, of in partial_columns.items() if of in keyed.columns}
+    numbers = [F.count(of).alias(name) for name, of in unused.items()]
+    rows = _named(keyed.observe(changes, F.count("key").alias("rows"), *numbers), source, options)
 
-    def found(computed: DataFrame) -> tuple[DataFrame, Found]:
-        facts = _united(
-            bytes(row[FACT]) for row in computed.where(f"{FACT} IS NOT NULL").select(FACT).collect()
-        )
+    def found(stored: DataFrame) -> tuple[DataFrame, Found]:
+        # The first action computes and stores all rows.
+        packed = stored.where(f"{FACT} IS NOT NULL").select(FACT).collect()
+        facts = _united(bytes(row[FACT]) for row in packed)
         moved = moves.get["moved"] if merged else 0
         result = Found(
             counts.get,
@@ -566,9 +572,11 @@ def changes_on_spark(
             moved,
             facts,
         )
-        return computed.where(f"{FACT} IS NULL").drop(FACT), result
+        # All rows are whole, and no row has a base: a MERGE needs no columns for them.
+        empty = [name for name in unused if not changes.get[name]]
+        return rows_of(stored).where(f"{FACT} IS NULL").drop(FACT, *empty), result
 
-    return Changes(_named(rows, source, options), found)
+    return Changes(rows, found)
 
 
 def _tasks(records: DataFrame) -> int:
@@ -588,17 +596,6 @@ def _united(packed: Iterable[bytes]) -> PassFacts:
 
 def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> TargetMaker:
     return partial(TableChanges, source=source, merged=merged, options=options)
-
-
-def without_absent_column(rows: DataFrame) -> DataFrame:
-    """Return the rows of `Changes` without unused `ABSENT_COLUMN` and `BASE_COLUMN`.
-
-    `ABSENT_COLUMN` is unused if all rows are whole, `BASE_COLUMN` if no row has a base.
-    """
-    for name in (BASE_COLUMN, ABSENT_COLUMN):
-        if name in rows.columns and rows.where(f"{name} IS NOT NULL").isEmpty():
-            rows = rows.drop(name)
-    return rows
 
 
 def _unreported(notices: list[Notice]) -> None:

@@ -33,7 +33,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks.databases import Database, require_scd_type, table_name
-from normalize.sinks.latest import ADDS, computed
+from normalize.sinks.latest import ADDS, stored
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 from normalize.sinks.scd2 import ApplyVersions, version_fields
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
@@ -51,7 +51,6 @@ from .table_changes import (
     PassFacts,
     changes_here,
     changes_on_spark,
-    without_absent_column,
 )
 from .table_options import Selection, SyncError, TableOptions
 from .table_schema import (
@@ -104,16 +103,22 @@ class Rules:
     mode: Mode
     dead_letters: Destination | None
 
-    def __post_init__(self) -> None:
+    def check(self, argument: str) -> None:
+        """Raise an error if a table has options that cannot be used.
+
+        Parameters
+        ----------
+        argument : str
+            The user's argument with the options, where ``{}`` is the table.
+        """
         for table in self.tables:
             try:
                 self.deleted_column(table)
                 self.scd_type(table)
                 self.position_column(table)
             except ArgumentError as error:
-                raise ArgumentError(
-                    f"tables has wrong options for {table!r}: {error.args[0]}"
-                ) from None
+                name = argument.format(repr(table))
+                raise ArgumentError(f"{name} has wrong options: {error.args[0]}") from None
 
     def options(self, table: str) -> TableOptions:
         """Return the options of a table."""
@@ -365,14 +370,14 @@ class TableSync:
             return found
         records = part.records()
         changes = changes_on_spark(records, source, options)
-        with _partial_rows_again(), computed(changes.rows) as stored:
-            rows, found = changes.found(stored)
+        with _partial_rows_again(), stored(changes.rows) as kept:
+            rows, found = changes.found(kept)
             if not found.moved:
                 write(rows, found)
                 return found
         changes = changes_on_spark(records, source, options, in_one_task=True)
-        with computed(changes.rows) as stored:
-            rows, found = changes.found(stored)
+        with stored(changes.rows) as kept:
+            rows, found = changes.found(kept)
             write(rows, found)
         return found
 
@@ -399,7 +404,7 @@ class TableSync:
         if found.rows and options.every:
             self._merge_versions(self._where(rows), target, schema)
         elif found.rows:
-            self._merge(self._where(without_absent_column(rows)), target, schema)
+            self._merge(self._where(rows), target, schema)
         if guard != schema.facts.guard:
             # After the rows: until they are written, the micro-batch is compared with the state
             # before it.

@@ -321,7 +321,7 @@ def test_options_without_effect(sync: BoundedSync) -> None:
         ({"scd_type": 2}, soft, "scd_type=2 and deletes='soft' cannot be combined"),
     ):
         with pytest.raises(
-            ArgumentError, match=f"tables has wrong options for 'shop.orders': {text}"
+            ArgumentError, match=rf"tables\['shop.orders'\] has wrong options: {text}"
         ):
             sync.job(target=database, tables={"shop.orders": TableOptions(**options)})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="deletes='sft' is unknown"):
