@@ -98,7 +98,7 @@ class Decoder:
         self.format = format
         self.columns = columns
         self.unique_key = unique_key
-        self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
+        self.metadata_columns = tuple(map(self._metadata_column, metadata))
         self._rows = RowConverter(columns, format.handling, unique_key)
         self._read = _with_headers(format, format.reader(self._rows))
         self._read_keyed = _with_headers(format, format.reader(self._rows, keyed=True))
@@ -168,9 +168,7 @@ class Decoder:
     ) -> list[C] | Ignored:
         """Return the changes of a record's events."""
         try:
-            if not value and not self._tombstones:
-                return Ignored.TOMBSTONE
-            events = read(key, value, headers)
+            events = self._events(read, key, value, headers)
             if isinstance(events, Ignored):
                 return events
             if self._table_of is not None:
@@ -189,6 +187,13 @@ class Decoder:
             raise self._with_excerpt(
                 MalformedMessageError("nested too deeply"), key, value
             ) from None
+
+    def _events(
+        self, read: Reader, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> Sequence[Event] | Ignored:
+        if not value and not self._tombstones:
+            return Ignored.TOMBSTONE
+        return read(key, value, headers)
 
     def _collect_tables(
         self, table_of: Callable[[Any], tuple[Any, ...]], events: Sequence[Event]
@@ -214,12 +219,10 @@ class Decoder:
         DecodeError
             When the record cannot be decoded; an undeclared column may be the cause.
         """
-        if not value and not self._tombstones:
+        events = self._events(self._read_names, key, value, headers)
+        if isinstance(events, Ignored) or not events:
             return None
-        events = self._read_names(key, value, headers)
-        row = (
-            self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
-        )
+        row = self.format.row_names(events[0])
         if row is None:
             return None
         absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
@@ -333,38 +336,42 @@ class Decoder:
             return
         row, partial = self._after(event, rows)
         key = self._key_of(row)
-        if None in key or ABSENT in key:
-            raise self._no_key(key, event.after_path)
-        old = (
-            key
-            if event.before is None
-            else self._unified_key(complete(rows.key(event.before, event.before_path), key))
-        )
-        moved = old != key
+        self._require_whole(key, event.after_path)
+        old = self._key_before(event, rows, key)
         # Debezium writes a changed key as a delete and an insert: no stored row of the new key
         # completes a partial one.
-        if partial and not self._completes_moved and (moved or event.kind is _INSERT):
+        if partial and not self._completes_moved and (old is not None or event.kind is _INSERT):
             raise self._moved(row, event.after_path)
-        if moved:
-            old = self._checked(old, event.before_path)
-        position = self._position_of(event.message)
-        if moved:
-            changes.append(KeyedChange(old, None, metadata, position=position))
+        position = self._position_of
+        if old is not None:
+            self._require_whole(old, event.before_path)
+            changes.append(KeyedChange(old, None, metadata, position=position(event.message)))
+        moved_from = old if partial else None
         changes.append(
-            KeyedChange(key, row, metadata, partial, position, old if partial and moved else None)
+            KeyedChange(key, row, metadata, partial, position(event.message), moved_from)
         )
+
+    def _key_before(
+        self, event: Event, rows: RowConverter, key: tuple[Any, ...]
+    ) -> tuple[Any, ...] | None:
+        """Return the key before an event that changes it; None for other events."""
+        if event.before is None:
+            return None
+        before = self._unified_key(complete(rows.key(event.before, event.before_path), key))
+        return None if before == key else before
 
     def _check_key(self, row: tuple[Any, ...], path: str) -> None:
         if self._require_key:
             self._checked(tuple([row[index] for index in self._rows.key_indices]), path)
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
-        if None in key or ABSENT in key:
-            raise self._no_key(key, path)
+        self._require_whole(key, path)
         return self._unified_key(key)
 
-    def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
+    def _require_whole(self, key: tuple[Any, ...], path: str) -> None:
         # A key is required in every mode: a row without a key cannot be identified.
+        if None not in key and ABSENT not in key:
+            return
         index, part = next(
             each
             for each in zip(self._rows.key_indices, key, strict=True)
@@ -372,7 +379,7 @@ class Decoder:
         )
         name = self.columns[index].name
         remedy = f": {self.format.whole_rows}" if part is ABSENT and self.format.whole_rows else ""
-        return MissingFieldError(
+        raise MissingFieldError(
             f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}"
         )
 
