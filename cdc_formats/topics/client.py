@@ -166,11 +166,8 @@ def describe_topics(
     subject = topics.pattern if isinstance(topics, re.Pattern) else ", ".join(topics)
     try:
         if isinstance(topics, re.Pattern):
-            topics = [
-                name
-                for name in client.list_topics(timeout=timeout_seconds).topics
-                if topics.fullmatch(name)
-            ]
+            existing = client.list_topics(timeout=timeout_seconds).topics
+            topics = list(filter(topics.fullmatch, existing))
         pending = client.describe_topics(TopicCollection(list(topics))) if topics else {}
         described = {
             name: _described(client, name, future, heard, deadline)

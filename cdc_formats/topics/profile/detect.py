@@ -15,8 +15,9 @@ Formats of other packages are tried like the built-in ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any
 
 from cdc_formats.decoding.other_messages import other_message
@@ -116,7 +117,7 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     values = {option_name(name): value for name, value in options.items()}
     formats = {name: _known(name) for name in list_formats()}
     _check_options(values, list(formats.values()))
-    present = [each for each in records if each.record.value]
+    present = _with_value(records)
     fallbacks = {
         name
         for name, format in formats.items()
@@ -152,7 +153,11 @@ def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
     InferenceError
         When the format has no column names.
     """
-    return _read(format, [each for each in records if each.record.value])
+    return _read(format, _with_value(records))
+
+
+def _with_value(records: Sequence[InspectedRecord]) -> list[InspectedRecord]:
+    return [each for each in records if each.record.value]
 
 
 def _read(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
@@ -266,7 +271,7 @@ def _tried(
             values=len(records),
             requirement=f"it cannot be tried: {default}" if may_be_its else "",
         )
-    own = {name: value for name, value in values.items() if name in _names(default)}
+    own = {name: values[name] for name in _names(default).intersection(values)}
     try:
         format = type(default).from_options(
             {**sampler_class(type(default)).detected_options(records, values), **own}
@@ -289,7 +294,7 @@ def _tried(
 
 def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
     """Return what is required to read values with schemas in a registry; empty for others."""
-    ids = [each.value.schema_id for each in records if each.value.encoding == CONFLUENT]
+    ids = _schema_ids(each.value for each in records)
     if not ids or _NEEDED_SHARE * len(ids) < len(records):
         return ""
     # A format has a registry only when fastavro is installed (the extra `avro`).
@@ -344,10 +349,10 @@ def _sentence(
     if not readings:
         return ""
     values, total = [each.inspected.value for each in readings], len(readings)
-    framed = [value.schema_id for value in values if value.encoding == CONFLUENT]
-    if rows and framed:
-        return f"{rows} of {total} values are Avro with a registry schema: id {_first(framed)}"
-    remarks = Counter(remark for each in evidence for remark in each.remarks)
+    ids = _schema_ids(values)
+    if rows and ids:
+        return f"{rows} of {total} values are Avro with a registry schema: id {_first(ids)}"
+    remarks = Counter(chain.from_iterable(each.remarks for each in evidence))
     sentences = [
         *_marked(marks, values),
         *(remark.format(count, total) for remark, count in remarks.items()),
@@ -356,6 +361,11 @@ def _sentence(
     return ", ".join(sentences) or (
         f"{rows} of {total} values are messages of this format" if specific else any_object
     )
+
+
+def _schema_ids(values: Iterable[Encoded]) -> list[str]:
+    """Return the ids of values in Avro with a schema of a registry."""
+    return [value.schema_id for value in values if value.encoding == CONFLUENT]
 
 
 def _marked(marks_of_format: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from cdc_formats.format import Format
 from cdc_formats.topics.encodings import JSON_BLOCK, NULL
@@ -122,30 +123,20 @@ def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
 
 
 def _images(profiles: Sequence[TableProfile]) -> str:
-    updates, with_image = (
-        sum(each.before.updates for each in profiles),
-        sum(each.before.updates_with for each in profiles),
+    images = [each.before for each in profiles]
+    updates, with_image, deletes, whole = (
+        sum(map(attrgetter(name), images))
+        for name in ("updates", "updates_with", "deletes", "deletes_whole")
     )
-    deletes, whole = (
-        sum(each.before.deletes for each in profiles),
-        sum(each.before.deletes_whole for each in profiles),
-    )
-    part = (
-        " (the columns that changed)" if any(each.before.changed_only for each in profiles) else ""
-    )
-    sentences = [f"{with_image} of {updates} updates have one{part}"] if updates else []
-    fakes = (
-        " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)"
-        if updates and whole and not with_image
-        else ""
-    )
-    return "; ".join(
-        [
-            *sentences,
-            *(
-                [f"{whole} of {deletes} deletes have values outside the key{fakes}"]
-                if deletes
-                else []
-            ),
-        ]
-    )
+    sentences = []
+    if updates:
+        part = " (the columns that changed)" if any(each.changed_only for each in images) else ""
+        sentences.append(f"{with_image} of {updates} updates have one{part}")
+    if deletes:
+        fakes = (
+            " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)"
+            if updates and whole and not with_image
+            else ""
+        )
+        sentences.append(f"{whole} of {deletes} deletes have values outside the key{fakes}")
+    return "; ".join(sentences)

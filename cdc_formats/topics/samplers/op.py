@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from cdc_formats.decoding.other_messages import other_message
@@ -79,7 +80,7 @@ class OpSampler(Sampler):
         paths = (
             [tuple(str(op_field).split("."))]
             if op_field
-            else sorted({path for value in values for path in _paths(value)}, key=_order)
+            else sorted(set(chain.from_iterable(map(_paths, values))), key=_order)
         )
         for path in paths:
             codes = _codes_at(path, values)
@@ -195,10 +196,10 @@ def _object(
     At least the given number of values have the object.
     """
     around = [member for value in values if isinstance(member := _at(value, outer), dict)]
-    present = {name for member in around for name in member if _spelled(name) in names}
+    present = {name for name in chain.from_iterable(around) if _spelled(name) in names}
     for name in sorted(present, key=lambda name: (names.index(_spelled(name)), name)):
         objects = [member[name] for member in around if member.get(name) is not None]
-        if len(objects) >= least and all(isinstance(each, dict) for each in objects):
+        if len(objects) >= least and {dict}.issuperset(map(type, objects)):
             return (*outer, name)
     return ()
 

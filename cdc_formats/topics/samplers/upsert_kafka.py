@@ -22,15 +22,24 @@ from cdc_formats.topics.encodings import (
     JSON_VALUE,
     NULL,
 )
-from cdc_formats.topics.sampler import Declaration, Evidence, InspectedRecord, SampleCounts, Sampler
+from cdc_formats.topics.sampler import (
+    Declaration,
+    DeclaredColumn,
+    Evidence,
+    InspectedRecord,
+    SampleCounts,
+    Sampler,
+)
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
 
-_REGISTRY = [option.name for option in fields(RegistryOptions)]
+_REGISTRY = {option.name for option in fields(RegistryOptions)}
+_OF_REGISTRY = {CONFLUENT, CONFLUENT_JSON}
 _URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
 _KEY_FORMATS = {
+    None: "json",
     JSON_OBJECT: "json",
     JSON_BLOCK: "json",
     JSON_PAYLOAD: "json",
@@ -52,34 +61,33 @@ class UpsertKafkaSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return registry schemas' columns of value and key, and the Kafka key's primary key."""
-        primary_key = tuple(self.key_columns(key, headers))
-        has_registry = self.format.value_format == "avro-confluent" or getattr(self.format, _URL)
-        if not has_registry or self.format.value_format not in ("avro-confluent", "json"):
-            return Declaration(primary_key=primary_key)
-        from .registry_schema import REGISTRY_SCHEMA, json_columns, record_columns
+        format, primary_key = self.format, tuple(self.key_columns(key, headers))
+        if format.value_format == "json" and getattr(format, _URL):
+            from .registry_schema import REGISTRY_SCHEMA, json_columns
 
-        registry = self.format.registry
-        if self.format.value_format == "json":
-            declared = json_columns(registry, bytes(value), headers)
+            declared = json_columns(format.registry, bytes(value), headers)
             return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
-        columns = record_columns(registry, "value", value, headers)
+        if format.value_format != "avro-confluent":
+            return Declaration(primary_key=primary_key)
+        from .registry_schema import REGISTRY_SCHEMA, record_columns
+
+        columns = record_columns(format.registry, "value", value, headers)
         names = {each.column.name for each in columns}
-        in_key = (
-            record_columns(registry, "key", key, headers)
-            if key and primary_key and self.format.key_format == "avro-confluent"
-            else ()
-        )
-        renamed = [
-            each._replace(
-                column=replace(each.column, name=self.format.key_fields_prefix + each.column.name)
-            )
-            for each in in_key
+        of_key = self._of_key(key if primary_key else None, headers)
+        others = [each for each in of_key if each.column.name not in names]
+        return Declaration(REGISTRY_SCHEMA, [*others, *columns], primary_key)
+
+    def _of_key(self, key: bytes | None, headers: Headers) -> list[DeclaredColumn]:
+        """Return the columns of an Avro key, with the prefix of the row's columns."""
+        if not key or self.format.key_format != "avro-confluent":
+            return []
+        from .registry_schema import record_columns
+
+        prefix = self.format.key_fields_prefix
+        return [
+            each._replace(column=replace(each.column, name=prefix + each.column.name))
+            for each in record_columns(self.format.registry, "key", key, headers)
         ]
-        return Declaration(
-            REGISTRY_SCHEMA,
-            [*(each for each in renamed if each.column.name not in names), *columns],
-            primary_key,
-        )
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
@@ -99,25 +107,17 @@ class UpsertKafkaSampler(Sampler):
         cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return the formats of key and value; registry options without a prefix apply to both."""
-        key, value = (
-            _most(each.key.encoding for each in records),
-            _most(each.value.encoding for each in records),
-        )
-        named = _REGISTRY if {CONFLUENT, CONFLUENT_JSON} & {key, value} else []
-        detected = {f"avro_confluent_{name}": options[name] for name in named if name in options}
-        detected["key_format"] = (
-            "json" if key is None else _KEY_FORMATS.get(key) or _plain_key(records)
-        )
-        detected["value_format"] = "avro-confluent" if value == CONFLUENT else "json"
-        detected["value_fields_include"] = "EXCEPT_KEY" if _key_apart(records) else "ALL"
-        detected["json_null"] = (
-            "delete" if any(each.value.encoding == JSON_NULL for each in records) else "fail"
-        )
-        return {
-            name: option
-            for name, option in detected.items()
-            if name not in options and option != _DEFAULTS[name]
+        values = [each.value.encoding for each in records]
+        key, value = _most([each.key.encoding for each in records]), _most(values)
+        named = _REGISTRY.intersection(options) if {key, value} & _OF_REGISTRY else ()
+        detected = {
+            **{f"avro_confluent_{name}": options[name] for name in named},
+            "key_format": _KEY_FORMATS.get(key) or _plain_key(records),
+            "value_format": "avro-confluent" if value == CONFLUENT else "json",
+            "value_fields_include": "EXCEPT_KEY" if _key_apart(records) else "ALL",
+            "json_null": "delete" if JSON_NULL in values else "fail",
         }
+        return {name: option for name, option in detected.items() if option != _DEFAULTS[name]}
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Refuse a schema block and a null key."""
@@ -134,7 +134,7 @@ class UpsertKafkaSampler(Sampler):
         )
 
 
-def _most(encodings: Any) -> str | None:
+def _most(encodings: Iterable[str]) -> str | None:
     counted = Counter(each for each in encodings if each != NULL).most_common(1)
     return counted[0][0] if counted else None
 
