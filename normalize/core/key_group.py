@@ -208,11 +208,11 @@ class _Fold:
                 (int(epoch[code]), int(high[code]), int(low[code])) if code < len(epoch) else None
             )
 
-        asked = [
+        changes = [
             (code, *position)
             for code, position in zip(self.codes.tolist(), self.changes.positions, strict=True)
         ]
-        accepted, self.positions, self.epochs = first_deliveries(asked, self.epochs, stored)
+        accepted, self.positions, self.epochs = first_deliveries(changes, self.epochs, stored)
         places = np.flatnonzero(accepted)
         self.counts["REDELIVERIES"] += len(accepted) - len(places)
         if len(places) < len(accepted):

@@ -77,7 +77,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
 
@@ -91,6 +91,9 @@ low."""
 
 UNORDERED: KeyOrder = (0, 0, 0)
 """The order of a key whose last change had no place: the next change is accepted."""
+
+_NEW: KeyOrder = (-1, 0, 0)
+"""The order of a key without a stored one."""
 
 _ORIGIN: Place = (0, 0)
 _BEFORE_ALL: Place = (-1, 0)
@@ -193,14 +196,14 @@ def first_deliveries(
     accepted: list[bool] = []
     keys: dict[Code, KeyOrder] = {}
     for code, source, position in changes:
-        after = group.accept(source, position, keys.get(code) or stored(code))
+        after = group.accept(source, position, keys.get(code) or stored(code) or _NEW)
         accepted.append(after is not None)
         if after is not None:
             keys[code] = after
     return FirstDeliveries(accepted, keys, group.epochs)
 
 
-def is_ordered(position: Position | None) -> bool:
+def is_ordered(position: Position | None) -> TypeGuard[Position]:
     """Whether a change has a position or a clock; otherwise it is accepted as it arrives."""
     return position is not None and (position.high is not None or position.clock_ms is not None)
 
@@ -242,32 +245,21 @@ class _KeyGroup:
         self._newest = {epoch.source: epoch for epoch in sorted(self.epochs, key=_number)}
         self._last = max(self._by_number, default=0)
 
-    def accept(
-        self, source: str, position: Position | None, key: KeyOrder | None
-    ) -> KeyOrder | None:
+    def accept(self, source: str, position: Position | None, key: KeyOrder) -> KeyOrder | None:
         """Return the new order of a change's key, or None for a redelivery."""
-        if position is None or not is_ordered(position):
+        if not is_ordered(position):
             return UNORDERED
         epoch, delivery = self._epoch(source, position)
-        if delivery is _OF_THE_PAST:
-            return None if key is not None and key[0] else UNORDERED
+        # A redelivery to a key without a place says nothing about the key's last change.
+        if delivery is _OF_THE_PAST or (delivery is _OF_THE_EPOCH and key[0] == 0):
+            return None if key[0] > 0 else UNORDERED
         place = epoch.mark if position.high is None else (position.high, position.low)
         first = delivery is not _OF_THE_EPOCH
         if first:
             self._advance(epoch, place, position, reset=delivery is _RESET)
-        if (
-            key is not None
-            and key[0]
-            and not self._follows(epoch, place, position.clock_ms, key, first)
-        ):
+        if key[0] > 0 and not self._follows(epoch, place, position.clock_ms, key, first):
             return None
-        # A redelivery to a key without a place says nothing about the key's last change.
-        unplaced = key is not None and not key[0] and not first
-        return (
-            UNORDERED
-            if unplaced or not _is_trusted(epoch, position.clock_ms)
-            else (epoch.number, *place)
-        )
+        return (epoch.number, *place) if _is_trusted(epoch, position.clock_ms) else UNORDERED
 
     def _epoch(self, source: str, position: Position) -> tuple[Epoch, int]:
         """Return the epoch of a position, and what the position says about the delivery."""

@@ -46,7 +46,7 @@ def stored_position(position: Position | None) -> bytes | None:
     >>> stored_position(Position("db", 1, 2, 3)).hex()
     '010000000000000001000000000000000200000000000000036462'
     """
-    if position is None or not is_ordered(position):
+    if not is_ordered(position):
         return None
     clock = min(max(position.clock_ms or 0, 0), _LATEST_CLOCK)
     return (
