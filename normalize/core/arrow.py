@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import numpy as np
@@ -282,52 +282,52 @@ def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
     """
     name = sql_type.name
     if name in _STORED_AS:
-        values: list[Any] = array.cast(_TYPES[name]).view(_STORED_AS[name]).to_pylist()
-        return values
-    if name == "DECIMAL":
-        return [None if value is None else f"{value:f}" for value in array.to_pylist()]
-    if name == "TIME":
-        return [None if value is None else _TO_TIME(value) for value in array.to_pylist()]
-    if name == "ARRAY":
-        return _per_row(array, from_arrow(sql_type.fields[0].type, array.flatten()))
-    if name == "MAP":
-        return _maps(sql_type, array)
-    if name == "STRUCT":
-        children = [
-            from_arrow(field.type, array.field(index))
-            for index, field in enumerate(sql_type.fields)
-        ]
-        rows = zip(*children, strict=True)
-        return [
-            list(row) if valid else None
-            for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)
-        ]
-    plain: list[Any] = array.to_pylist()
-    return plain
+        array = array.cast(_TYPES[name]).view(_STORED_AS[name])
+    if name in _NESTED:
+        return _NESTED[name](sql_type, array)
+    values: list[Any] = array.to_pylist()
+    if name in _FROM_PYTHON:
+        read = _FROM_PYTHON[name]
+        return [None if value is None else read(value) for value in values]
+    return values
 
 
-def _per_row(array: pa.Array, items: list[Any]) -> list[Any]:
-    ends = accumulate((length or 0 for length in array.value_lengths().to_pylist()), initial=0)
-    starts = list(ends)
-    valid = array.is_valid().to_pylist()
+def _list_values(sql_type: SqlType, array: pa.Array) -> list[Any]:
+    items = from_arrow(sql_type.fields[0].type, array.flatten())
+    lengths = array.value_lengths().to_pylist()
+    ends = accumulate(length or 0 for length in lengths)
     return [
-        items[start:end] if there else None
-        for start, end, there in zip(starts, starts[1:], valid, strict=False)
+        None if length is None else items[end - length : end]
+        for length, end in zip(lengths, ends, strict=True)
     ]
 
 
-def _maps(sql_type: SqlType, array: pa.Array) -> list[Any]:
+def _map_values(sql_type: SqlType, array: pa.Array) -> list[Any]:
     # The rows of a map are read through lists, since a sliced map's keys and items ignore the
     # slice.
-    entries = [
-        value if value is None else [list(entry) for entry in value] for value in array.to_pylist()
-    ]
-    flat = [entry for value in entries if value is not None for entry in value]
+    maps = array.to_pylist()
+    flat = [entry for entries in maps for entry in entries or ()]
     keys, items = (
         from_arrow(field.type, pa.array([entry[index] for entry in flat], arrow_type(field.type)))
         for index, field in enumerate(sql_type.fields)
     )
-    pairs = iter([[key, item] for key, item in zip(keys, items, strict=True)])
+    pairs = map(list, zip(keys, items, strict=True))
     return [
-        None if value is None else sorted_entries(next(pairs) for _ in value) for value in entries
+        None if entries is None else sorted_entries(islice(pairs, len(entries))) for entries in maps
     ]
+
+
+def _struct_values(sql_type: SqlType, array: pa.Array) -> list[Any]:
+    children = [
+        from_arrow(field.type, array.field(index)) for index, field in enumerate(sql_type.fields)
+    ]
+    rows = zip(array.is_valid().to_pylist(), *children, strict=True)
+    return [row if valid else None for valid, *row in rows]
+
+
+_NESTED: dict[str, Callable[[SqlType, pa.Array], list[Any]]] = {
+    "ARRAY": _list_values,
+    "MAP": _map_values,
+    "STRUCT": _struct_values,
+}
+_FROM_PYTHON: dict[str, Callable[[Any], Any]] = {"DECIMAL": "{:f}".format, "TIME": _TO_TIME}

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -173,15 +173,10 @@ class ChangeBuilder:
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         """Set the lists to the changes of these records."""
-        changes = [change for of_record in decoded for change in of_record]
-        if len(changes) == len(decoded) and all(decoded):
-            self.stamps, self.offsets = records.stamps, records.offsets
-        else:
-            counts = [len(of_record) for of_record in decoded]
-            self.stamps, self.offsets = (
-                np.repeat(records.stamps, counts),
-                np.repeat(records.offsets, counts),
-            )
+        changes = list(chain.from_iterable(decoded))
+        counts = np.fromiter(map(len, decoded), int)
+        self.stamps = np.repeat(records.stamps, counts)
+        self.offsets = np.repeat(records.offsets, counts)
         self.keys = [pack(change.key) for change in changes]
         self.rows = [change.row for change in changes]
         if self.shape.metadata:

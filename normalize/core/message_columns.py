@@ -55,8 +55,11 @@ class MessageColumn:
             and handling.decimal in _TEXT_DECIMALS
             and handling.bigint_unsigned is None
         )
-        # A number in such a column may be an unsigned 64-bit number in two's complement.
-        self.may_be_unsigned = str(column.type) == "DECIMAL(20,0)"
+        # The types of a message's numbers that Arrow converts as the converter does.
+        self.exact_types: set[type] = {int, _NONE} if self.is_integer else set()
+        # A number in a DECIMAL(20,0) may be an unsigned 64-bit number in two's complement.
+        if self.is_decimal and str(column.type) != "DECIMAL(20,0)":
+            self.exact_types = {int, Decimal, _NONE}
         # A message's text of these types has a single meaning.
         self.is_parsed = self.is_decimal or self.is_integer or name in UNAMBIGUOUS_TEXT
 
@@ -82,22 +85,21 @@ class MessageColumn:
             return list(values), self._placeholders(values)
         if self.is_integer and (numbers := self._together(values)) is not None:
             return numbers.to_pylist(), []
-        converted: list[Any] = []
-        refused: list[int] = []
-        for index, value in enumerate(values):
-            try:
-                # A text's converter would accept `ABSENT` as it does any value.
-                converted.append(value if value is None or value is ABSENT else self.convert(value))
-            except (
-                ConversionError,
-                RecursionError,
-            ):  # a value can be nested too deeply for its converter
-                converted.append(None)
-                refused.append(index)
-        if ABSENT in converted:
-            refused += [index for index, value in enumerate(converted) if value is ABSENT]
-            converted = [None if value is ABSENT else value for value in converted]
+        converted = list(map(self._one, values))
+        refused = [index for index, value in enumerate(converted) if value is ABSENT]
+        for index in refused:
+            converted[index] = None
         return converted, refused
+
+    def _one(self, value: Any) -> Any:
+        """Return a canonical value; `ABSENT` if it is refused."""
+        # A text's converter would accept `ABSENT` as it does any value.
+        if value is None or value is ABSENT:
+            return value
+        try:
+            return self.convert(value)
+        except (ConversionError, RecursionError):  # too deeply nested for its converter
+            return ABSENT
 
     def _together(self, values: Sequence[Any]) -> pa.Array | None:
         try:
@@ -106,9 +108,7 @@ class MessageColumn:
             types = set(map(type, values))
             if self.is_boolean:
                 return self._booleans(values, types)
-            if self.is_integer and types <= {int, _NONE}:
-                return pa.array(values, arrow_type(self.sql_type))
-            if self.is_decimal and not self.may_be_unsigned and types <= {int, Decimal, _NONE}:
+            if self.exact_types and types <= self.exact_types:
                 return pa.array(values, arrow_type(self.sql_type))
             if self.is_double and types <= {int, float, Decimal, _NONE}:
                 return _doubles(values)

@@ -99,7 +99,7 @@ def follow_moves(
     ------
     UnknownRowError
     """
-    rows, gone = dict[bytes, FollowedRow](), dict[bytes, _Deleted]()
+    rows, deletes = dict[bytes, FollowedRow](), dict[bytes, _Deleted]()
 
     def row_of(key: bytes) -> FollowedRow:
         return (
@@ -108,21 +108,21 @@ def follow_moves(
 
     def origin(at: int, key: bytes) -> FollowedRow:
         """Return the row that moved away from a key: the deleted one, if its delete was read."""
-        if key not in gone:
+        if key not in deletes:
             return row_of(key)
         # Partitions are merged by time: another row may have had the key meanwhile.
-        if gone[key].source != sources[at] and (gone[key].times > 1 or rows[key].places):
+        last = deletes[key]
+        if last.source != sources[at] and (last.times > 1 or rows[key].places):
             raise UnknownRowError(at, _REUSED)
-        return gone[key].row
+        return last.row
 
     for at, key in enumerate(keys):
         lacks, earlier = absent[at], moved_from[at]
         is_there = key not in rows or bool(rows[key].places)
         if deleted[at]:
             if is_there:
-                gone[key] = _Deleted(
-                    row_of(key), sources[at], gone[key].times + 1 if key in gone else 1
-                )
+                times = deletes[key].times + 1 if key in deletes else 1
+                deletes[key] = _Deleted(row_of(key), sources[at], times)
             rows[key] = FollowedRow(at)
         elif lacks is None:
             rows[key] = FollowedRow(at, None, (at,) * columns)
