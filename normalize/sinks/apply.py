@@ -420,24 +420,20 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
     _check_kind_of_table(options)
     if not options.change_feed and not options.keys:
         raise ArgumentError("keys is missing: pass keys=[...], the columns that identify a row")
-    unknown = [name for name in options.keys if name not in names]
-    if unknown:
-        raise ArgumentError(
-            f"keys has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}"
-        )
-    untracked = [name for name in options.track_history if name not in names]
-    if untracked:
-        raise ArgumentError(
-            f"track_history has {untracked[0]!r}, which is not one of the columns to write: "
-            f"{', '.join(names)}"
-        )
+    for option, listed in (("keys", options.keys), ("track_history", options.track_history)):
+        for name in listed:
+            if name not in names:
+                raise ArgumentError(
+                    f"{option} has {name!r}, which is not one of the columns to write: "
+                    f"{', '.join(names)}"
+                )
     own = _own_columns(options)
-    reserved = [name for name in names if name.lower() in own]
-    if reserved:
-        raise ArgumentError(
-            f"column {reserved[0]} is one that apply_changes writes itself: leave it out with "
-            "column_list=[...]"
-        )
+    for name in names:
+        if name.lower() in own:
+            raise ArgumentError(
+                f"column {name} is one that apply_changes writes itself: leave it out with "
+                "column_list=[...]"
+            )
 
 
 def _check_kind_of_table(options: Options) -> None:
@@ -449,10 +445,10 @@ def _check_kind_of_table(options: Options) -> None:
         "scd_type=2": options.scd_type == 2,
         "deletes='soft'": options.deleted_column is not None,
     }
-    asked = [name for name, there in kinds.items() if there]
-    if len(asked) > 1:
+    chosen = [name for name, is_chosen in kinds.items() if is_chosen]
+    if len(chosen) > 1:
         # A history and a change feed keep what was deleted in any case.
-        raise ArgumentError(f"{asked[0]} and {asked[1]} cannot be combined: remove one of them")
+        raise ArgumentError(f"{chosen[0]} and {chosen[1]} cannot be combined: remove one of them")
     _check_order(options)
 
 

@@ -88,7 +88,7 @@ def _is_kafka(node: Node, name: str) -> bool:
 
 def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
     """Return whether the rows are groups of a ``groupBy`` whose columns are all among the keys."""
-    names = {name.lower() for name in keys}
+    names = set(map(str.lower, keys))
     ids = {
         attribute.exprId().id()
         for attribute in elements(node.java.output())
@@ -96,14 +96,9 @@ def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
     }
     while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):
         if node.name == "Project":
-            sources = (
-                _source(entry)
-                for entry in elements(node.java.projectList())
-                if entry.exprId().id() in ids
-            )
             ids = {
                 source.exprId().id()
-                for source in sources
+                for source in _sources(node.java.projectList(), ids)
                 if source.getClass().getSimpleName() == "AttributeReference"
             }
         node = node.children[0]
@@ -112,17 +107,17 @@ def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
 
 def _shows_groups(node: Node, ids: set[int]) -> bool:
     """Return whether all columns of a ``groupBy`` are among the columns with these ids."""
-    shown = [
-        _source(entry)
-        for entry in elements(node.java.aggregateExpressions())
-        if entry.exprId().id() in ids
-    ]
+    shown = _sources(node.java.aggregateExpressions(), ids)
     return all(
         any(group.semanticEquals(source) for source in shown)
         for group in elements(node.java.groupingExpressions())
     )
 
 
-def _source(entry: Any) -> Any:
-    """Return the expression that an entry of a select list names."""
-    return entry.child() if entry.getClass().getSimpleName() == "Alias" else entry
+def _sources(select_list: Any, ids: set[int]) -> list[Any]:
+    """Return the expressions that entries of a select list name, of the entries with these ids."""
+    return [
+        entry.child() if entry.getClass().getSimpleName() == "Alias" else entry
+        for entry in elements(select_list)
+        if entry.exprId().id() in ids
+    ]

@@ -104,22 +104,22 @@ class ApplyVersions:
             unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
             partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
             flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
-            found = rows.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
-            assert found is not None  # an aggregate without groups is one row
-            if found["partitions"]:
+            summary = rows.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
+            assert summary is not None  # an aggregate without groups is one row
+            if summary["partitions"]:
                 raise ChangeOrderError(
-                    f"the changes of a key are in the Kafka partitions {found['partitions']}, and "
+                    f"the changes of a key are in the Kafka partitions {summary['partitions']}, and "
                     "so their order is unknown: let the producer choose the partition by the "
                     "row's key, and begin a new history, or pass scd_type=1 for this table"
                 )
-            if found["unplaced"]:
+            if summary["unplaced"]:
                 raise TargetError(
                     f"{self.table} has rows without {START_AT}, which are at no place of the "
                     "history: set it to a value before their first change, UPDATE "
                     f"{self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND "
                     f"{END_AT} IS NULL"
                 )
-            if found["rows"]:
+            if summary["rows"]:
                 sink.merge(rows, spec)
 
 
@@ -260,15 +260,15 @@ def version_changes(
     same = _equal(F.col("written"), F.col("before"), compared) & F.col("end").eqNullSafe(
         F.col("end_at")
     )
-    there = F.col("before").isNotNull() | F.col("tombstone")
-    wanted = F.col("added") | ~F.col("follows")
+    is_stored = F.col("before").isNotNull() | F.col("tombstone")
+    is_row = F.col("added") | ~F.col("follows")
     unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(
-        wanted == there
+        is_row == is_stored
     )
     kind = (
         F.when(F.col("at").isNull(), "+U")
         .when(unchanged, None)
-        .when(wanted, F.when(there, "+U").otherwise("+I"))
+        .when(is_row, F.when(is_stored, "+U").otherwise("+I"))
         .otherwise("-D")
     )
     if one_partition:

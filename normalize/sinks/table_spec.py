@@ -142,6 +142,11 @@ class TableSpec:
         )
         return computed.union(self.primary_key)
 
+    def lacking(self, names: Iterable[str]) -> list[StructField]:
+        """Return the columns that a table with columns of these names lacks."""
+        lower = _lower(names)
+        return [field for field in self.fields if field.name.lower() not in lower]
+
 
 def written_spec(table: Any, spec: TableSpec, found: Iterable[str] | None) -> TableSpec:
     """Return what is written to a table: without the columns that it lacks, if they are ignored.
@@ -157,10 +162,8 @@ def written_spec(table: Any, spec: TableSpec, found: Iterable[str] | None) -> Ta
     """
     if found is None or spec.on_new_column != "ignore":
         return spec
-    there = {name.lower() for name in found}
-    ignored = [
-        name for name in spec.names if name.lower() not in there and name not in spec.required
-    ]
+    lacking = spec.lacking(found)
+    ignored = [field.name for field in lacking if field.name not in spec.required]
     if ignored:
         text = (
             f"{table} has no column {shown_names(ignored)}, which the changes have: it is not "
@@ -193,9 +196,8 @@ def missing_columns(
         When they may not be added, or are part of the primary key, or when the table is a history
         and the rows are not versions.
     """
-    there = {name.lower() for name in found}  # Spark ignores case by default
-    missing = [field for field in spec.fields if field.name.lower() not in there]
-    _require_key(table, spec, missing, there)
+    missing = spec.lacking(found)
+    _require_key(table, spec, missing, found)
     if spec.versions:
         # Not added here: the rows that the table has would be at no place of the history.
         _require_columns(
@@ -222,25 +224,25 @@ def missing_columns(
 
 
 def _require_key(
-    table: Any, spec: TableSpec, missing: Sequence[StructField], there: set[str]
+    table: Any, spec: TableSpec, missing: Sequence[StructField], found: Iterable[str]
 ) -> None:
-    """Raise an error if the primary key does not identify the rows of a table.
-
-    `there` are the table's columns in lower case.
-    """
+    """Raise an error if the primary key does not identify the rows of a table."""
     keys = [field.name for field in missing if field.name in spec.primary_key]
     if keys:
         raise SchemaError(
             f"{table} has no column {', '.join(keys)}, which is part of the primary key"
         )
-    if spec.primary_key and START_AT.lower() in there.difference(
-        name.lower() for name in spec.names
-    ):
+    if spec.primary_key and START_AT.lower() in _lower(found) - _lower(spec.names):
         # A change would overwrite every version of its row.
         raise SchemaError(
             f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another "
             "table"
         )
+
+
+def _lower(names: Iterable[str]) -> set[str]:
+    """Return names in lower case: Spark ignores case by default."""
+    return set(map(str.lower, names))
 
 
 def _require_columns(
