@@ -22,6 +22,7 @@ about it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -131,6 +132,11 @@ class Looks:
         self.unsettled: dict[Key, Pair] = {}
         self.position: str | None = None
 
+    @property
+    def kinds(self) -> dict[Key, Kind]:
+        """How each key differs that is proven different."""
+        return {key: pair.kind for key, pair in self.proven.items()}
+
     def take_proven(self) -> dict[Key, Pair]:
         """Return the keys that are proven different, to look at them again."""
         proven, self.proven = self.proven, {}
@@ -228,9 +234,7 @@ class Comparison:
         self, scan: Scan, looks: Looks, limit: int, seconds: float, repaired: int
     ) -> Verification:
         """Return the result of a scan and the looks after it."""
-        counts = dict.fromkeys(KINDS, 0)
-        for pair in looks.proven.values():
-            counts[pair.kind] += 1
+        counts = dict.fromkeys(KINDS, 0) | Counter(looks.kinds.values())
         listed = sorted(
             looks.proven.items(),
             key=lambda each: [(text is not None, len(text or ""), text or "") for text in each[0]],

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from cdc_formats.values.schema import backquoted
@@ -348,16 +349,13 @@ def keys_condition(
     connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]
 ) -> str:
     """Return the condition of rows that have one of the keys."""
-    names = [connection.dialect.name(column.name) for column in columns]
-    if isinstance(connection.dialect, MySql):
-        operands, literal = names, _mysql_literal
-        listed = [key for key in keys if None not in key]
-    else:
-        operands, literal = list(map(_postgres_operand, names, columns)), _postgres_literal
-        listed = [key for key in keys if all(map(_can_have, columns, key))]
-    nulls = (
-        [f"{operand} IS NULL" for operand in operands] if any(None in key for key in keys) else []
-    )
+    operands = [connection.dialect.name(column.name) for column in columns]
+    literal, can_have = _mysql_literal, _is_value
+    if not isinstance(connection.dialect, MySql):
+        operands = list(map(_postgres_operand, operands, columns))
+        literal, can_have = _postgres_literal, _can_have
+    listed = [key for key in keys if all(map(can_have, columns, key))]
+    nulls = [f"{operand} IS NULL" for operand in operands] if None in chain(*keys) else []
     tuples = ", ".join(f"({', '.join(map(literal, columns, key))})" for key in listed)
     condition = [f"({', '.join(operands)}) IN ({tuples})"] if listed else []
     return " OR ".join([*condition, *nulls]) or "FALSE"
@@ -372,6 +370,10 @@ def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:
 
 def _postgres_operand(name: str, column: DatabaseColumn) -> str:
     return name if column.kind in _LITERALS else f"CAST({name} AS text)"
+
+
+def _is_value(column: DatabaseColumn, text: str | None) -> bool:
+    return text is not None
 
 
 def _can_have(column: DatabaseColumn, text: str | None) -> bool:

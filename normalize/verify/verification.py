@@ -125,10 +125,6 @@ class Verification:
         """Return the facts of the summary; empty texts are not shown."""
         at = f", last at {self.rechecked_position}" if self.rechecked_position else ""
         least = "" if self.is_complete else "at least "
-        unsettled = (
-            f"{self.unsettled:,} keys differ, and their source rows keep changing: pause the "
-            "writes, or wait longer"
-        )
         incomplete = (
             "too many keys differed at first: wait until the target has caught up, and verify again"
         )
@@ -136,13 +132,18 @@ class Verification:
             "rows": f"{self.source_rows:,} in the source, {self.target_rows:,} in the target",
             "columns": f"{len(self.columns)} compared",
             "not compared": ", ".join(backquoted(printable(name)) for name in self.not_compared),
-            "compared again": f"{self.rechecked:,} keys, because they differed at first{at}"
-            if self.rechecked
-            else "",
-            "repaired": f"{self.repaired:,} keys" if self.repaired else "",
+            "compared again": _keys(self.rechecked, f", because they differed at first{at}"),
+            "repaired": _keys(self.repaired),
             "differences": ", ".join(
                 f"{least}{count:,} {kind}" for kind, count in self.counts.items() if count
             ),
-            "unsettled": unsettled if self.unsettled else "",
+            "unsettled": _keys(
+                self.unsettled,
+                " differ, and their source rows keep changing: pause the writes, or wait longer",
+            ),
             "incomplete": "" if self.is_complete or self.equal is False else incomplete,
         }
+
+
+def _keys(count: int, remark: str = "") -> str:
+    return f"{count:,} keys{remark}" if count else ""

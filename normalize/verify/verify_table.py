@@ -109,16 +109,15 @@ def verify_table(
     comparison = _comparison(spark, source, target, names_of(keys), names_of(exclude), target_where)
     if repair is not None:
         check_repair(repair, comparison)
-    scan = comparison.scan()
-    for attempt in range(_SCANS):
+    for _ in range(_SCANS):
+        scan = comparison.scan()
         looks = Looks(comparison.look, max_lag_seconds)
         looks.run(scan.differing)
-        if scan.is_complete or looks.proven or attempt == _SCANS - 1:
+        if scan.is_complete or looks.proven:
             break
-        scan = comparison.scan()
     repaired = 0
     if repair is not None and looks.proven:
-        kinds = {key: pair.kind for key, pair in looks.proven.items()}
+        kinds = looks.kinds
         if isinstance(repair, DebeziumSignal):
             repaired = repair.send(spark, source, comparison.keys, kinds)
         else:
