@@ -163,7 +163,7 @@ def _key_of_rows(
     if (
         chosen
         and not any(columns[place].nullable for place in chosen)
-        and any({*chosen} == {*key} for key in unique.values())
+        and set[int | None](chosen) in map(set, unique.values())
     ):
         return chosen
     raise ServerNotReadyError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,11 +116,11 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
         When a topic has no known format, or the topics have several.
     """
     formats = {each.format for each in profiles}
-    unknown = [each.topic for each in profiles if each.format is None]
-    if unknown:
-        raise ArgumentError(
-            f"the format of {unknown[0]} is not known: see `cdc profile {unknown[0]}`"
-        )
+    for each in profiles:
+        if each.format is None:
+            raise ArgumentError(
+                f"the format of {each.topic} is not known: see `cdc profile {each.topic}`"
+            )
     if len(formats) > 1:
         shown = ", ".join(f"{each.topic}: {each.format}" for each in profiles)
         raise ArgumentError(
@@ -148,7 +149,7 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
         "trigger: {processing_time: 10 seconds}",
         "restart: {limit: 10}",
     ]
-    tables = [line for each in profiles for line in _tables(each)]
+    tables = list(chain.from_iterable(map(_tables, profiles)))
     return "\n".join([*lines, *(["tables:", *tables] if tables else [])]) + "\n"
 
 
