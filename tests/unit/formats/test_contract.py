@@ -21,18 +21,10 @@ from cdc_formats.errors import DecodeError, MalformedMessageError, TypeConversio
 from cdc_formats.events import KeyedChange
 from cdc_formats.testing import (
     Reject,
-    check_buffers,
-    check_damaged,
-    check_empty,
-    check_encoder,
     check_format,
-    check_identity,
     check_json_schema,
-    check_options,
-    check_purity,
     check_record,
     check_reject,
-    check_vector,
     damaged,
     render,
 )
@@ -102,19 +94,9 @@ def test_a_line_with_an_unknown_member_fails(tmp_path) -> None:
 # the contract
 
 
-@each_format
-def test_identity(identifier: str) -> None:
-    check_identity(get_format(identifier))
-
-
-@each_format
-def test_unknown_option_is_refused_with_the_list(identifier: str) -> None:
-    check_options(get_format(identifier))
-
-
 @each_case
-def test_vector_gives_the_expected_changelog(scenario: Scenario, identifier: str) -> None:
-    check_vector(FORMATS[identifier], scenario.vector(identifier))
+def test_a_format_keeps_the_contract_in_every_scenario(scenario: Scenario, identifier: str) -> None:
+    check_format(identifier, [scenario.vector(identifier)], mutations=60)
 
 
 @pytest.mark.parametrize(
@@ -177,36 +159,6 @@ def _value(change: KeyedChange, place: int) -> str | None:
     return None if change.row is None else change.row[place]
 
 
-@each_case
-def test_same_message_gives_the_same_rows_in_any_order(scenario: Scenario, identifier: str) -> None:
-    check_purity(FORMATS[identifier], scenario.vector(identifier))
-
-
-@each_case
-def test_bytes_bytearray_and_memoryview_are_alike(scenario: Scenario, identifier: str) -> None:
-    check_buffers(FORMATS[identifier], scenario.vector(identifier))
-
-
-@each_case
-def test_null_and_empty_values_are_as_documented(scenario: Scenario, identifier: str) -> None:
-    check_empty(FORMATS[identifier], scenario.vector(identifier))
-
-
-@each_case
-def test_encoded_rows_decode_to_the_same_rows(scenario: Scenario, identifier: str) -> None:
-    check_encoder(FORMATS[identifier], scenario.vector(identifier))
-
-
-@each_case
-def test_damaged_messages_raise_only_decode_errors(scenario: Scenario, identifier: str) -> None:
-    check_damaged(FORMATS[identifier], scenario.vector(identifier), mutations=60)
-
-
-@each_case
-def test_json_schema_accepts_every_vector(scenario: Scenario, identifier: str) -> None:
-    check_json_schema(FORMATS[identifier], scenario.vector(identifier))
-
-
 REJECTS = [(name, why, reject) for name in OURS for why, reject in rejects(name)]
 
 
@@ -218,14 +170,6 @@ REJECTS = [(name, why, reject) for name in OURS for why, reject in rejects(name)
 def test_reject_raises_the_expected_error_at_its_path(identifier: str, reject: Reject) -> None:
     check_reject(FORMATS[identifier], reject)
     check_json_schema(FORMATS[identifier], reject)
-
-
-@each_format
-def test_whole_contract_holds_through_the_public_api(identifier: str) -> None:
-    vectors = [scenario.vector(name) for scenario, name in CASES if name == identifier]
-    check_format(
-        identifier, vectors, [reject for _, reject in rejects(identifier)], mutations=10, seed=7
-    )
 
 
 @each_format
