@@ -125,20 +125,6 @@ def test_only_requested_control_events_are_delivered(spark, kafka):
     ]
 
 
-def test_a_truncate_that_is_not_requested_fails_the_query(spark, kafka, topic):
-    df = from_kafka_changelog(
-        spark,
-        topic,
-        **TABLE,
-        options=servers(kafka),
-        control_events="DDL",
-        check=False,
-        bounded=True,
-    )
-    with pytest.raises(Exception, match=r"\[TRUNCATE\].*control_events=\['TRUNCATE'\]"):
-        df.collect()
-
-
 def test_changelog_normalize_passes_control_events_unchanged(spark, kafka, topic):
     df = from_kafka_changelog(
         spark,

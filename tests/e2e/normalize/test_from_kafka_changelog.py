@@ -330,60 +330,23 @@ def test_dropmalformed_drops_and_counts_in_progress_and_into_an_observation(
     assert {name: observed.get[name] for name in counts} == counts
 
 
-def test_decimals_with_too_many_digits_are_bad_records_or_rounded_and_the_others_are_rows(
-    spark, kafka
-):
-    prices = ["9.99", "9.990", "9.999", "1e-1"]
-    topic = new_topic(
-        kafka,
-        [
-            (b"%d" % id, debezium("c", None, {"id": id, "price": price}))
-            for id, price in enumerate(prices)
-        ],
-    )
-    read = {
-        "format": "debezium-json",
-        "schema": "id INT, price DECIMAL(10,2)",
-        "primary_key": "id",
-        "options": servers(kafka),
-    }
-    strings = {"decimal_handling_mode": "string"}
-    rows = from_kafka_changelog(
-        spark, topic, **read, format_options=strings, mode="PERMISSIVE", bounded=True, check=False
-    ).collect()
-    assert sorted(spell(row) for row in rows if row.row_kind) == [
-        "+I(0,9.99)",
-        "+I(1,9.99)",
-        "+I(3,0.10)",
-    ]
-    (bad,) = [row._corrupt_record for row in rows if row.row_kind is None]
-    assert bad.offset == 2
-    assert "more digits after the point than the type holds" in bad.error
-    rounds = from_kafka_changelog(
-        spark,
-        topic,
-        **read,
-        format_options={**strings, "rounding": "half_up"},
-        normalize=False,
-        bounded=True,
-        check=False,
-    )
-    assert sorted(map(spell, rounds.collect())) == [
-        "+I(0,9.99)",
-        "+I(1,9.99)",
-        "+I(2,10.00)",
-        "+I(3,0.10)",
-    ]
-
-
 def test_a_truncate_fails_unless_configured(spark, kafka, tmp_path):
     topic = new_topic(
         kafka,
         [(None, debezium("t")), (b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1}))],
     )
-    with pytest.raises(Exception, match=rf"\[TRUNCATE\].*in {topic}\[0\]@0.*on_truncate='ignore'"):
+    refused = (
+        rf"\[TRUNCATE\].*in {topic}\[0\]@0.*on_truncate='ignore'.*control_events=\['TRUNCATE'\]"
+    )
+    with pytest.raises(Exception, match=refused):
         from_kafka_changelog(
-            spark, topic, **TABLE, options=servers(kafka), check=False, bounded=True
+            spark,
+            topic,
+            **TABLE,
+            options=servers(kafka),
+            control_events="DDL",
+            check=False,
+            bounded=True,
         ).collect()
     run = run_stream(
         from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), on_truncate="ignore"),

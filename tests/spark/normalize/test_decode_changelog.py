@@ -144,35 +144,6 @@ def test_timestamps_that_go_back_do_not_change_the_order_of_a_partition(spark):
     assert [spell(row) for row in rows] == ["+I(1,old,1)", "-U(1,old,1)", "+U(1,new,1)"]
 
 
-def test_a_delete_without_any_row_is_that_of_its_kafka_key(spark):
-    records = [
-        (b'{"id": 1}', A0_MESSAGE),
-        (b'{"id": 1}', b'{"op": "d", "before": null, "after": null}'),
-    ]
-    df = spark.createDataFrame(
-        [(key, value, 0, at) for at, (key, value) in enumerate(records)],
-        "key BINARY, value BINARY, partition INT, offset BIGINT",
-    )
-    assert sorted(map(spell, decode_changelog(df, **TABLE).collect())) == ["+I(1,a,0)", "-D(1,a,0)"]
-
-
-def test_a_changed_key_whose_row_lacks_columns_leaves_the_old_row(spark):
-    moved = (
-        b'{"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": '
-        b'"__debezium_unavailable_value", "qty": 5}}'
-    )
-    rows = decode_changelog(
-        frame(spark, [A0_MESSAGE, moved], "value, timestamp"), **TABLE, mode="PERMISSIVE"
-    ).collect()
-    assert [spell(row) for row in rows if row.row_kind] == ["+I(1,a,0)"]
-    (corrupt,) = [row["_corrupt_record"]["error"] for row in rows if not row.row_kind]
-    assert (
-        "[PARTIAL_IMAGE] the primary key changed, and the producer left out name (unchanged)"
-        in corrupt
-    )
-    assert "REPLICA IDENTITY FULL" in corrupt
-
-
 def test_redeliveries_are_dropped_by_their_position(spark, tmp_path):
     df = frame(spark, values_of([*HISTORY, *HISTORY[:3]]), "value, partition, offset").orderBy(
         F.col("offset").desc()
