@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
 import fastavro
+from confluent_kafka.schema_registry import Schema
 from hypothesis import strategies as st
+
+from cdc_formats.avro.schema_registry import Registry, framed
 
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "null": st.none(),
@@ -71,6 +76,24 @@ def schemas(draw: Any, depth: int = 3, names: list[str] | None = None) -> tuple[
     return ["null", schema, other], st.none() | of | st.fixed_dictionaries(
         {"only_here": PRIMITIVES["long"]}
     )
+
+
+def record(name: str, fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the schema of a record."""
+    listed = [{"name": field, "type": of} for field, of in fields.items()]
+    return {"type": "record", "name": name, "fields": listed, **more}
+
+
+def registered(url: str, schema: Any) -> Any:
+    """Return the registry's answer to a schema."""
+    return Registry(url=url).client.confluent.register_schema_full_response(
+        "tests", Schema(json.dumps(schema), "AVRO")
+    )
+
+
+def message_of(url: str, schema: Any, value: Any) -> bytes:
+    """Return a value's message, which names a schema of the registry."""
+    return framed(registered(url, schema).schema_id, written(schema, value))
 
 
 def written(schema: Any, value: Any) -> bytes:

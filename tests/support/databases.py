@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
 from normalize.sinks.jdbc import JdbcConnection, jdbc_options
 from normalize.sinks.lake import LakeTarget
+
+from .json_bytes import json_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,10 +38,6 @@ RECORDS = pa.schema(
 """The columns of routed records (`route.RECORD_DDL`)."""
 
 
-def _text(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
 def maxwell(
     table: str, kind: str, row: Row, old: Row | None = None, *, database: str = "shop"
 ) -> Message:
@@ -48,14 +45,16 @@ def maxwell(
     message = {"database": database, "table": table, "type": kind, "ts": 1, "data": row} | (
         {} if old is None else {"old": old}
     )
-    return _text({"database": database, "table": table, "pk.id": row["id"]}), _text(message)
+    return json_bytes({"database": database, "table": table, "pk.id": row["id"]}), json_bytes(
+        message
+    )
 
 
 def canal(table: str, kind: str, row: Row, types: Mapping[str, str]) -> Message:
     """A message of Canal, whose values are text and whose types are MySQL's."""
     data = {name: None if value is None else str(value) for name, value in row.items()}
     event = {"database": "shop", "table": table, "type": kind, "isDdl": False}
-    return None, _text({**event, "data": [data], "pkNames": ["id"], "mysqlType": dict(types)})
+    return None, json_bytes({**event, "data": [data], "pkNames": ["id"], "mysqlType": dict(types)})
 
 
 def debezium(
@@ -70,7 +69,7 @@ def debezium(
     payload = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}
     key = {"id": (after or before or {})["id"]}
     if types is None:
-        return _text(key), _text(payload)
+        return json_bytes(key), json_bytes(payload)
     rows = [{"type": kind, "field": name, "optional": name != "id"} for name, kind in types.items()]
     images = [
         {"type": "struct", "fields": rows, "optional": True, "field": image}
@@ -86,7 +85,7 @@ def debezium(
         "fields": [{"type": types["id"], "field": "id", "optional": False}],
         "optional": False,
     }
-    return _text({"schema": key_block, "payload": key}), _text(
+    return json_bytes({"schema": key_block, "payload": key}), json_bytes(
         {"schema": block, "payload": payload}
     )
 

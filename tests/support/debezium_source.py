@@ -6,7 +6,6 @@ The messages have schema blocks.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from itertools import pairwise
@@ -16,6 +15,8 @@ import pyarrow as pa
 
 from tests.support.databases import Message
 from tests.support.servers.local_source import METADATA, LocalSource, Stream
+
+from .json_bytes import json_bytes
 
 _EPOCH = datetime(1970, 1, 1)
 Change = Mapping[str, Any]
@@ -105,8 +106,8 @@ class DebeziumSource:
             key = {self.keys[table]: (payload["after"] or payload["before"])[self.keys[table]]}
             messages.append(
                 (
-                    _text({"schema": key_block, "payload": key}),
-                    _text({"schema": block, "payload": payload}),
+                    json_bytes({"schema": key_block, "payload": key}),
+                    json_bytes({"schema": block, "payload": payload}),
                 )
             )
         return messages
@@ -182,7 +183,3 @@ def _value(kind: pa.DataType) -> Callable[[Any], Any]:
         (convert for matches, convert in by_kind.items() if matches(kind)), lambda value: value
     )
     return lambda value: None if value is None else convert(value)
-
-
-def _text(value: Any) -> bytes:
-    return json.dumps(value).encode()

@@ -10,7 +10,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import Change, ControlEvent, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.avro.schema_registry import Registry, framed
@@ -26,6 +25,7 @@ from cdc_formats.errors import (
     WriterSchemaError,
 )
 from cdc_formats.testing import check_record, damaged
+from tests.support.avro import message_of, record, registered
 from tests.support.both_decoders import differences, source_of
 
 NAME = "debezium-avro-confluent"
@@ -36,15 +36,6 @@ TOAST = "__debezium_unavailable_value"
 
 def optional(avro: Any) -> list[Any]:
     return ["null", avro]
-
-
-def record(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": name,
-        "fields": [{"name": field, "type": avro} for field, avro in fields.items()],
-        **more,
-    }
 
 
 def envelope(columns: dict[str, Any], connector: str = "mysql", **more: Any) -> dict[str, Any]:
@@ -59,22 +50,6 @@ def envelope(columns: dict[str, Any], connector: str = "mysql", **more: Any) -> 
     )
 
 
-def registered(schema: Any) -> Any:
-    return Registry(url=URL).client.confluent.register_schema_full_response(
-        "tests", Schema(json.dumps(schema), "AVRO")
-    )
-
-
-def number_of(schema: Any) -> int:
-    return int(registered(schema).schema_id)
-
-
-def avro(schema: Any, message: Any) -> bytes:
-    out = BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), message)
-    return out.getvalue()
-
-
 def message(
     schema: Any, op: str, before: Any = None, after: Any = None, table: str = "parts", **more: Any
 ) -> bytes:
@@ -87,7 +62,7 @@ def message(
         "ts_ms": 1_700_000_000_123,
         **more,
     }
-    return framed(number_of(schema), avro(schema, message))
+    return message_of(URL, schema, message)
 
 
 PARTS = envelope({"id": "int", "name": optional("string")})
@@ -106,8 +81,7 @@ def decoder(
 
 
 def test_an_id_in_a_header_takes_precedence_over_one_in_the_value() -> None:
-    number = number_of(PARTS)
-    guid = registered(PARTS).guid
+    number, guid = registered(URL, PARTS).schema_id, registered(URL, PARTS).guid
     framed_row = message(PARTS, "c", None, {"id": 1, "name": "fork"})
     bare = framed_row[5:]
     expected = [Change(C, (1, "fork"))]
@@ -221,7 +195,7 @@ def test_metadata_has_flinks_names() -> None:
         },
     )
     (change,) = decoder(metadata=names).decode(
-        None, framed(number_of(bare), avro(bare, {"before": None, "after": {"id": 1}, "op": "c"}))
+        None, message_of(URL, bare, {"before": None, "after": {"id": 1}, "op": "c"})
     )
     assert change.metadata == (None,) * 6
     with pytest.raises(SchemaError, match="has no metadata column 'schema'"):
@@ -267,14 +241,13 @@ def test_records_without_rows() -> None:
     )
     source = {"db": "shop"}
     values = {
-        Ignored.DDL: framed(
-            number_of(ddl),
-            avro(ddl, {"source": source, "databaseName": "shop", "ddl": "DROP TABLE x"}),
+        Ignored.DDL: message_of(
+            URL, ddl, {"source": source, "databaseName": "shop", "ddl": "DROP TABLE x"}
         ),
-        Ignored.TRANSACTION: framed(
-            number_of(mark), avro(mark, {"status": "BEGIN", "id": "7", "event_count": None})
+        Ignored.TRANSACTION: message_of(
+            URL, mark, {"status": "BEGIN", "id": "7", "event_count": None}
         ),
-        Ignored.HEARTBEAT: framed(number_of(beat), avro(beat, {"ts_ms": 1})),
+        Ignored.HEARTBEAT: message_of(URL, beat, {"ts_ms": 1}),
         Ignored.TRUNCATE: message(PARTS, "t"),
         Ignored.MESSAGE: message(logical, "m", message={"prefix": "audit", "content": b"who"}),
     }
@@ -306,7 +279,7 @@ def test_a_logical_message_is_a_control_event() -> None:
 
 
 def test_a_schema_that_is_not_an_envelope_is_an_error() -> None:
-    text = number_of("string")
+    text = registered(URL, "string").schema_id
     strange = record("Envelope", {"before": "string", "after": "string", "op": "string"})
     with pytest.raises(
         WriterSchemaError, match=f"schema {text}: its writer's schema is not a record"
@@ -315,7 +288,7 @@ def test_a_schema_that_is_not_an_envelope_is_an_error() -> None:
     with pytest.raises(
         WriterSchemaError, match=r"`\$.before` is not a record in its writer's schema"
     ):
-        decoder().decode(None, framed(number_of(strange), b"\2x\2x\2c"))
+        decoder().decode(None, framed(registered(URL, strange).schema_id, b"\2x\2x\2c"))
 
 
 def test_without_excerpt_an_error_shows_nothing_of_the_message() -> None:

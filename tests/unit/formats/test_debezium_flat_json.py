@@ -21,6 +21,7 @@ from cdc_formats.formats.debezium.envelope import (
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER,
 )
+from tests.support.json_bytes import json_bytes
 
 FLAT = get_format("debezium-flat-json")
 DECIMAL = {
@@ -30,10 +31,6 @@ DECIMAL = {
     "version": 1,
     "parameters": {"scale": "2"},
 }
-
-
-def line(value: Any) -> bytes:
-    return json.dumps(value).encode()
 
 
 def block(*fields: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +62,9 @@ def test_added_fields_are_metadata_without_their_prefix(prefix: str) -> None:
         "source.schema",
         "source.table",
     ]
-    (change,) = format.decoder("id INT", unique_key=["id"], metadata=names).decode(None, line(row))
+    (change,) = format.decoder("id INT", unique_key=["id"], metadata=names).decode(
+        None, json_bytes(row)
+    )
     assert change == Change(
         RowKind.UPDATE_AFTER, (1,), ("u", 5000, 3000, "shop", "public", "orders")
     )
@@ -82,7 +81,7 @@ def test_all_added_fields_are_in_one_map_without_other_columns() -> None:
         "__deleted": "false",
     }
     (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=["source.properties"]).decode(
-        None, line(row)
+        None, json_bytes(row)
     )
     assert change.metadata == ([["file", "binlog.3"], ["gtid", None], ["op", "c"], ["pos", "154"]],)
 
@@ -90,7 +89,9 @@ def test_all_added_fields_are_in_one_map_without_other_columns() -> None:
 def test_fields_of_the_source_struct_are_found_by_both_their_names() -> None:
     row = {"id": 1, "__source_db": "shop", "__source_table": "orders", "__source_schema": "public"}
     names = ["source.database", "source.table", "source.schema"]
-    (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=names).decode(None, line(row))
+    (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=names).decode(
+        None, json_bytes(row)
+    )
     assert change.metadata == ("shop", "orders", "public")
 
 
@@ -117,7 +118,7 @@ def test_an_empty_prefix_is_refused() -> None:
 )
 def test_the_operation_decides_the_row_kind(op: str | None, kind: str) -> None:
     (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(
-        None, line({"id": 1, **({"__op": op} if op else {})})
+        None, json_bytes({"id": 1, **({"__op": op} if op else {})})
     )
     assert change.kind.short_string == kind
 
@@ -135,7 +136,7 @@ def test_a_truncate_is_reported() -> None:
 def test_tables_are_filtered_by_the_added_field(table: str, expected: int | None) -> None:
     format = get_format("debezium-flat-json", table_include="orders", database_include="shop")
     result = format.decoder("id INT", unique_key=["id"]).decode(
-        None, line({"id": 1, "__table": table, "__db": "shop"})
+        None, json_bytes({"id": 1, "__table": table, "__db": "shop"})
     )
     assert (
         result is Ignored.OTHER_TABLE
@@ -149,9 +150,9 @@ def test_another_table_may_lack_the_schema_block(field: str) -> None:
     decoder = get_format("debezium-flat-json", table_include="orders", schema_include=True).decoder(
         "id INT", unique_key=["id"]
     )
-    assert decoder.decode(None, line({"id": 1, field: "orders_2"})) is Ignored.OTHER_TABLE
+    assert decoder.decode(None, json_bytes({"id": 1, field: "orders_2"})) is Ignored.OTHER_TABLE
     with pytest.raises(MalformedMessageError, match="no schema block"):
-        decoder.decode(None, line({"id": 1, field: "orders"}))
+        decoder.decode(None, json_bytes({"id": 1, field: "orders"}))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -163,17 +164,19 @@ DELETES = [
     pytest.param(b'{"id": 1}', b'{"schema": null, "payload": null}', id="a payload of null"),
     pytest.param(
         b'{"id": 1}',
-        line({"schema": block(), "payload": None}),
+        json_bytes({"schema": block(), "payload": None}),
         id="a payload of null in a schema block",
     ),
     pytest.param(b"1", b"null", id="the bare value of a key"),
     pytest.param(
-        line({"schema": {"type": "int32"}, "payload": 1}),
+        json_bytes({"schema": {"type": "int32"}, "payload": 1}),
         None,
         id="the bare value of a key in a schema block",
     ),
     pytest.param(
-        line({"schema": None, "payload": {"id": 1}}), None, id="a key in an empty schema block"
+        json_bytes({"schema": None, "payload": {"id": 1}}),
+        None,
+        id="a key in an empty schema block",
     ),
     pytest.param(
         None, b'{"id": 1, "name": null, "__deleted": "true"}', id="rewritten, the key alone"
@@ -181,7 +184,7 @@ DELETES = [
     pytest.param(None, b'{"id": 1, "name": null, "__deleted": true}', id="rewritten, as a boolean"),
     pytest.param(
         None,
-        line(
+        json_bytes(
             {"schema": block({"type": "int32", "field": "id"}), "payload": {"id": 1, "__op": "d"}}
         ),
         id="by __op",
@@ -212,7 +215,7 @@ def test_a_rewritten_delete_has_its_row() -> None:
 
 
 def test_a_key_is_read_by_its_own_schema_block() -> None:
-    key = line(
+    key = json_bytes(
         {
             "schema": block({**DECIMAL, "field": "price"}, {"type": "int32", "field": "id"}),
             "payload": {"price": "AQ==", "id": 7},
@@ -233,16 +236,16 @@ def test_an_unsigned_key_is_read_alike_in_key_and_row(
     )
     decoder = format.decoder("id DECIMAL(20,0), n INT", unique_key=["id"])
     most = str(2**64 - 1)
-    assert decoder.upserts(line({"id": written}), line({"id": written, "n": 1})) == [
+    assert decoder.upserts(json_bytes({"id": written}), json_bytes({"id": written, "n": 1})) == [
         KeyedChange((most,), (most, 1))
     ]
-    assert decoder.upserts(line({"id": written}), None) == [KeyedChange((most,), None)]
+    assert decoder.upserts(json_bytes({"id": written}), None) == [KeyedChange((most,), None)]
     kind = {"type": "int64"} if mode == "long" else {**DECIMAL, "parameters": {"scale": "0"}}
     fields = block({**kind, "field": "id"}, {"type": "int32", "field": "n"})
-    key = line({"schema": fields, "payload": {"id": written}})
-    assert decoder.upserts(key, line({"schema": fields, "payload": {"id": written, "n": 1}})) == [
-        KeyedChange((most,), (most, 1))
-    ]
+    key = json_bytes({"schema": fields, "payload": {"id": written}})
+    assert decoder.upserts(
+        key, json_bytes({"schema": fields, "payload": {"id": written, "n": 1}})
+    ) == [KeyedChange((most,), (most, 1))]
     assert decoder.upserts(key, None) == [KeyedChange((most,), None)]
 
 
@@ -263,7 +266,7 @@ def test_columns_are_read_by_the_schema_block() -> None:
     decoder = FLAT.decoder("id INT, price DECIMAL(10,2), at TIMESTAMP_NTZ", unique_key=["id"])
     for price in ("AQ==", "Ag=="):
         (change,) = decoder.decode(
-            None, line({**value, "payload": {"id": 1, "price": price, "at": 1_000_001}})
+            None, json_bytes({**value, "payload": {"id": 1, "price": price, "at": 1_000_001}})
         )
         assert change.row == (1, f"0.0{1 if price == 'AQ==' else 2}", 1_000_001)
 
@@ -278,7 +281,7 @@ def test_columns_are_read_by_the_schema_block() -> None:
 )
 def test_columns_named_schema_and_payload_are_columns(row: dict[str, Any]) -> None:
     (change,) = FLAT.decoder("schema STRING, payload STRING", unique_key=["schema"]).decode(
-        None, line(row)
+        None, json_bytes(row)
     )
     assert change.row == tuple(
         text if text is None or isinstance(text, str) else '{"type":"struct"}'
@@ -297,10 +300,10 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     decoder = FLAT.decoder("id INT", unique_key=["id"])
     for number in [*range(SCHEMAS_KEPT + 2), 0]:
         schema = {**block({"type": "int32", "field": "id"}), "version": number}
-        assert decoder.upserts(None, line({"schema": schema, "payload": {"id": number}}))[
+        assert decoder.upserts(None, json_bytes({"schema": schema, "payload": {"id": number}}))[
             0
         ].key == (number,)
-        assert decoder.upserts(line({"schema": schema, "payload": {"id": number}}), None)[
+        assert decoder.upserts(json_bytes({"schema": schema, "payload": {"id": number}}), None)[
             0
         ].key == (number,)
 
@@ -313,7 +316,7 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_unchanged_toast_value_is_absent(added: dict[str, str], wrapped: bool) -> None:
     row: dict[str, Any] = {"id": 1, "body": PLACEHOLDER, **added}
-    value = line({"schema": block(), "payload": row} if wrapped else row)
+    value = json_bytes({"schema": block(), "payload": row} if wrapped else row)
     decoder = FLAT.decoder("id INT, body STRING", unique_key=["id"])
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, ABSENT), (), True)]
     with pytest.raises(PartialImageError, match="the producer left out body"):
@@ -324,7 +327,7 @@ def test_an_unchanged_toast_value_is_absent(added: dict[str, str], wrapped: bool
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_the_placeholder_is_plain_text_in_messages_of_mysql(name: str, wrapped: bool) -> None:
     row = {"id": 1, "body": PLACEHOLDER, name: "mysql"}
-    value = line({"schema": block(), "payload": row} if wrapped else row)
+    value = json_bytes({"schema": block(), "payload": row} if wrapped else row)
     assert FLAT.decoder("id INT, body STRING", unique_key=["id"]).decode(None, value)[0].row == (
         1,
         PLACEHOLDER,

@@ -26,6 +26,7 @@ from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
 from normalize.decode.targets import Blocks, TypedRows
 from tests.support.both_decoders import Record, differences, odd_places, source_of
+from tests.support.json_bytes import json_bytes
 from tests.support.samples import messages
 
 pytestmark = pytest.mark.usefixtures("no_other_formats")
@@ -41,10 +42,6 @@ QLIK = {
 }
 
 
-def text(message: Any) -> bytes:
-    return json.dumps(message).encode()
-
-
 def qlik(
     operation: str,
     data: Any,
@@ -52,7 +49,7 @@ def qlik(
     sequence: str | None = "20230911032325000000000000000000005",
 ) -> bytes:
     headers = {"operation": operation, "changeSequence": sequence}
-    return text(
+    return json_bytes(
         {
             "magic": "atMSG",
             "type": "DT",
@@ -102,7 +99,7 @@ def same(
     ],
 )
 def test_a_code_is_text_a_number_or_a_boolean(codes: Any, op: Any, kind: RowKind) -> None:
-    format, value = get_format("op-json", codes=codes), text({"op": op, "id": 1, "name": "a"})
+    format, value = get_format("op-json", codes=codes), json_bytes({"op": op, "id": 1, "name": "a"})
     assert (
         format.decoder(COLUMNS, unique_key=["id"]).decode(None, value) == [Change(kind, (1, "a"))]
         or kind is RowKind.UPDATE_AFTER
@@ -113,12 +110,12 @@ def test_a_code_is_text_a_number_or_a_boolean(codes: Any, op: Any, kind: RowKind
 @pytest.mark.parametrize("op", [1.0, "1.0", "01", True, None, [], {}, "I", 10**30, "null"])
 def test_an_operation_without_a_code_is_an_error_of_its_record(op: Any) -> None:
     format = get_format("op-json", codes={1: "+I", 0: "-D"})
-    value = text({"op": op, "id": 1, "name": "a"})
+    value = json_bytes({"op": op, "id": 1, "name": "a"})
     with pytest.raises(MissingFieldError if op is None else UnknownOperationError) as refused:
         format.decoder(COLUMNS).decode(None, value)
     assert refused.value.path == "$.op"
     assert "is none of 0, 1: add it to codes" in str(refused.value) or op is None
-    same(format, [value, text({"op": 1, "id": 1, "name": "a"})], odd=[0])
+    same(format, [value, json_bytes({"op": 1, "id": 1, "name": "a"})], odd=[0])
 
 
 def test_a_code_can_be_of_a_message_without_rows() -> None:
@@ -136,7 +133,7 @@ def test_a_code_can_be_of_a_message_without_rows() -> None:
 
 def test_a_code_for_the_row_before_an_update_makes_it_a_message() -> None:
     format = get_format("op-json", codes=FLINK)
-    values = [text({"op": op, "id": 1, "name": "a"}) for op in FLINK]
+    values = [json_bytes({"op": op, "id": 1, "name": "a"}) for op in FLINK]
     decoder = format.decoder(COLUMNS, unique_key=["id"])
     assert [rows(decoder.decode(None, value)) for value in values] == [
         [(kind, (1, "a"))] for kind in FLINK.values()
@@ -198,31 +195,35 @@ def test_codes_can_be_given_in_any_form_and_compare_equal() -> None:
 
 NEW, OLD = {"id": 2, "name": "bike"}, {"id": 1, "name": "scooter"}
 UPDATED: list[tuple[str, dict[str, Any], bytes]] = [
-    ("flat, with an object", {"before_field": "before"}, text({"op": "U", **NEW, "before": OLD})),
+    (
+        "flat, with an object",
+        {"before_field": "before"},
+        json_bytes({"op": "U", **NEW, "before": OLD}),
+    ),
     (
         "flat, with an object within another",
         {"before_field": "meta.old", "op_field": "meta.op"},
-        text({"meta": {"op": "U", "old": OLD}, **NEW}),
+        json_bytes({"meta": {"op": "U", "old": OLD}, **NEW}),
     ),
     (
         "flat, with a prefix",
         {"before_prefix": "old_"},
-        text({"op": "U", **NEW, **{f"old_{name}": value for name, value in OLD.items()}}),
+        json_bytes({"op": "U", **NEW, **{f"old_{name}": value for name, value in OLD.items()}}),
     ),
     (
         "flat, with dots",
         {"before_prefix": "before."},
-        text({"op": "U", **NEW, "before.id": 1, "before.name": "scooter"}),
+        json_bytes({"op": "U", **NEW, "before.id": 1, "before.name": "scooter"}),
     ),
     (
         "two objects",
         {"row_field": "after", "before_field": "before"},
-        text({"op": "U", "after": NEW, "before": OLD}),
+        json_bytes({"op": "U", "after": NEW, "before": OLD}),
     ),
     (
         "an object with a prefix",
         {"row_field": "data", "before_prefix": "B_"},
-        text({"op": "U", "data": {**NEW, "B_id": 1, "B_name": "scooter"}}),
+        json_bytes({"op": "U", "data": {**NEW, "B_id": 1, "B_name": "scooter"}}),
     ),
     ("Qlik", QLIK, qlik("UPDATE", NEW, OLD)),
 ]
@@ -256,7 +257,7 @@ def test_an_update_whose_row_before_has_only_the_key(options: dict[str, Any], va
 
 
 def test_without_rows_before_updates_are_upserts() -> None:
-    format, value = get_format("op-json"), text({"op": "U", **NEW})
+    format, value = get_format("op-json"), json_bytes({"op": "U", **NEW})
     assert str(format.changelog_mode) == "[+I, +U, ~D]"
     assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
         KeyedChange((2,), (2, "bike"))
@@ -281,7 +282,7 @@ def test_a_delete_has_its_row_in_either_field(value: bytes) -> None:
 
 def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
     format = get_format("op-json", position_field="seq")
-    value = text({"op": "I", "id": 1, "seq": 7})
+    value = json_bytes({"op": "I", "id": 1, "seq": 7})
     assert format.decoder("id INT, op STRING, seq BIGINT").decode(None, value) == [
         Change(RowKind.INSERT, (1, "I", 7))
     ]
@@ -289,7 +290,7 @@ def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
 
 
 def test_columns_whose_names_no_struct_can_have() -> None:
-    value = text({"op": "U", "id": 1, 'a "b"': "new", "old_id": 1, 'old_a "b"': "old"})
+    value = json_bytes({"op": "U", "id": 1, 'a "b"': "new", "old_id": 1, 'old_a "b"': "old"})
     format = get_format("op-json", before_prefix="old_")
     assert rows(format.decoder('id INT, `a "b"` STRING').decode(None, value)) == [
         ("-U", (1, "old")),
@@ -300,12 +301,12 @@ def test_columns_whose_names_no_struct_can_have() -> None:
 # --------------------------------------------------------------------------------------------------
 # missing columns
 
-LACKING = text({"op": "U", "id": 1, "before": {"id": 1, "name": "scooter"}})
+LACKING = json_bytes({"op": "U", "id": 1, "before": {"id": 1, "name": "scooter"}})
 
 
 def test_a_missing_column_is_an_error_that_names_the_choices() -> None:
     format = get_format("op-json", before_field="before")
-    for value in (LACKING, text({"op": "I", "id": 1})):
+    for value in (LACKING, json_bytes({"op": "I", "id": 1})):
         for decode in (
             format.decoder(COLUMNS, unique_key=["id"]).decode,
             format.decoder(COLUMNS, unique_key=["id"]).upserts,
@@ -325,12 +326,12 @@ def test_a_missing_column_is_null_or_did_not_change(meaning: str, name: str | No
         ("-U", (1, "scooter")),
         ("+U", (1, name)),
     ]
-    assert rows(format.decoder(COLUMNS).decode(None, text({"op": "I", "id": 1}))) == [
+    assert rows(format.decoder(COLUMNS).decode(None, json_bytes({"op": "I", "id": 1}))) == [
         ("+I", (1, None))
     ]
     same(
         format,
-        [LACKING, text({"op": "I", "id": 1}), text({"op": "D", "id": 1})],
+        [LACKING, json_bytes({"op": "I", "id": 1}), json_bytes({"op": "D", "id": 1})],
         odd=[] if meaning == "null" else None,
     )
 
@@ -341,7 +342,7 @@ def test_a_missing_column_is_null_or_did_not_change(meaning: str, name: str | No
 )
 def test_an_unchanged_column_is_completed_by_the_stage(options: dict[str, Any]) -> None:
     format = get_format("op-json", missing_columns="unchanged", **options)
-    value = text({"op": "U", "id": 1})
+    value = json_bytes({"op": "U", "id": 1})
     assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
         KeyedChange((1,), (1, ABSENT), (), True)
     ]
@@ -353,7 +354,7 @@ def test_an_unchanged_column_is_completed_by_the_stage(options: dict[str, Any]) 
 )
 def test_an_empty_row_before_completes_nothing(options: dict[str, Any]) -> None:
     format = get_format("op-json", missing_columns="unchanged", **options)
-    value = text({"op": "U", "id": 1, "row": {"id": 1}, "before": {}})
+    value = json_bytes({"op": "U", "id": 1, "row": {"id": 1}, "before": {}})
     assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
         KeyedChange((1,), (1, ABSENT), (), True)
     ]
@@ -363,7 +364,7 @@ def test_an_empty_row_before_completes_nothing(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("meaning", ["fail", "null", "unchanged"])
 def test_a_delete_with_only_the_key_is_enough_for_a_keyed_stage(meaning: str) -> None:
     format = get_format("op-json", missing_columns=meaning)
-    decoder, value = format.decoder(COLUMNS, unique_key=["id"]), text({"op": "D", "id": 1})
+    decoder, value = format.decoder(COLUMNS, unique_key=["id"]), json_bytes({"op": "D", "id": 1})
     assert decoder.upserts(None, value) == [KeyedChange((1,), None)]
     if meaning == "null":
         assert rows(decoder.decode(None, value)) == [("-D", (1, None))]
@@ -390,7 +391,7 @@ def test_a_position_is_a_number_or_digits() -> None:
     numbered = get_format("op-json", position_field="seq").decoder(
         COLUMNS, unique_key=["id"], positions=True
     )
-    (change,) = numbered.upserts(None, text({"op": "D", "seq": 9, **NEW}))
+    (change,) = numbered.upserts(None, json_bytes({"op": "D", "seq": 9, **NEW}))
     assert change.position == Position("", 0, 9, None)
     values = [
         qlik("INSERT", NEW),
@@ -417,7 +418,7 @@ def test_another_position_is_an_error(position: Any) -> None:
         COLUMNS, unique_key=["id"], positions=True
     )
     with pytest.raises(TypeConversionError) as refused:
-        decoder.upserts(None, text({"op": "U", "seq": position, **NEW}))
+        decoder.upserts(None, json_bytes({"op": "U", "seq": position, **NEW}))
     assert refused.value.path == "$.seq"
 
 
@@ -486,7 +487,7 @@ def test_drawn_messages_are_the_same_together(
         positions=position and target is not TypedRows,
         on_truncate="ignore",
     )
-    assert not differences(source, [(None, text(value)) for value in values], target)
+    assert not differences(source, [(None, json_bytes(value)) for value in values], target)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -564,7 +565,7 @@ def test_a_profile_proposes_the_fields_and_the_codes_that_it_saw(
         len(values) if options.get("op_field") not in ("_fivetran_deleted", "__$operation") else 0
     )
     decoder = get_format("op-json", **table.options).decoder(table.ddl)
-    assert all(isinstance(decoder.decode(None, text(value)), list) for value in values)
+    assert all(isinstance(decoder.decode(None, json_bytes(value)), list) for value in values)
 
 
 @pytest.mark.parametrize(
@@ -598,7 +599,7 @@ def test_the_users_options_have_precedence() -> None:
 
 
 def test_a_schema_is_inferred_without_the_fields_of_the_message() -> None:
-    values = [text({"op": "U", "seq": 7, **NEW, "old_id": 1, "old_name": "a"})]
+    values = [json_bytes({"op": "U", "seq": 7, **NEW, "old_id": 1, "old_name": "a"})]
     inferred = infer_schema(
         [(b'{"id": 2}', value) for value in values],
         format="op-json",
@@ -609,7 +610,7 @@ def test_a_schema_is_inferred_without_the_fields_of_the_message() -> None:
 
 
 def test_a_column_that_some_rows_lack_is_noted_with_the_choices() -> None:
-    values = [text({"op": "I", **NEW}), text({"op": "U", "id": 2})]
+    values = [json_bytes({"op": "I", **NEW}), json_bytes({"op": "U", "id": 2})]
     inferred = infer_schema([(b'{"id": 2}', value) for value in values], format="op-json")
     assert any(
         "1 records of the sample do not decode" in note and "missing_columns" in note

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
-from io import BytesIO
 
-import fastavro
 import pytest
-from confluent_kafka.schema_registry import Schema
 from hypothesis import given, strategies as st
 
 from cdc_formats import Change, ChangelogMode, KeyedChange, RowKind, get_format
-from cdc_formats.avro.schema_registry import Registry, framed
 from cdc_formats.errors import (
     DecodeError,
     EncodeError,
@@ -22,6 +17,7 @@ from cdc_formats.errors import (
     MissingFieldError,
     SchemaError,
 )
+from tests.support.avro import message_of, written
 from tests.support.both_decoders import differences, source_of
 
 V, D = RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -442,17 +438,8 @@ REGISTRY = {
 }
 
 
-def avro(schema: object, value: object) -> bytes:
-    out = BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
-    return out.getvalue()
-
-
 def registered(schema: object, value: object) -> bytes:
-    client = Registry(url="mock://upserts").client.confluent
-    return framed(
-        client.register_schema("tests", Schema(json.dumps(schema), "AVRO")), avro(schema, value)
-    )
+    return message_of("mock://upserts", schema, value)
 
 
 def record(**fields: object) -> dict[str, object]:
@@ -465,8 +452,8 @@ def record(**fields: object) -> dict[str, object]:
 
 def test_bare_avro_uses_the_columns_schema() -> None:
     found = decoder("id INT NOT NULL, at TIMESTAMP_NTZ(3)", key_format="avro", value_format="avro")
-    key = avro(record(id="int"), {"id": 7})
-    value = avro(record(id="int", at=["null", "long"]), {"id": 7, "at": 1500})
+    key = written(record(id="int"), {"id": 7})
+    value = written(record(id="int", at=["null", "long"]), {"id": 7, "at": 1500})
     assert found.decode(key, value) == [Change(V, (7, 1_500_000))]
     assert found.decode(key, None) == [Change(D, (7, None))]
     with pytest.raises(MalformedMessageError, match="1 bytes are left over"):

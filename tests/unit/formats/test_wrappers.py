@@ -14,6 +14,7 @@ from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
 from normalize.decode.targets import TypedRows
 from tests.support.both_decoders import differences, odd_share, source_of
+from tests.support.json_bytes import json_bytes
 from tests.support.samples import sample
 
 pytestmark = pytest.mark.usefixtures("no_other_formats")
@@ -34,10 +35,6 @@ def wrapped(payload: object, **more: object) -> bytes:
     return json.dumps({"payload": payload, **more}).encode()
 
 
-def bare(payload: object) -> bytes:
-    return json.dumps(payload).encode()
-
-
 @pytest.mark.parametrize("schema_include", ["auto", False])
 def test_an_envelope_in_a_payload_is_read(schema_include: Any) -> None:
     format = get_format("debezium-json", schema_include=schema_include)
@@ -45,8 +42,8 @@ def test_an_envelope_in_a_payload_is_read(schema_include: Any) -> None:
         "id INT, name STRING", unique_key=["id"], metadata=["schema", "source.table"]
     )
     for message in (INSERT, DELETE):
-        assert decoder.upserts(None, wrapped(message)) == decoder.upserts(None, bare(message))
-        assert decoder.decode(None, wrapped(message)) == decoder.decode(None, bare(message))
+        assert decoder.upserts(None, wrapped(message)) == decoder.upserts(None, json_bytes(message))
+        assert decoder.decode(None, wrapped(message)) == decoder.decode(None, json_bytes(message))
     assert decoder.upserts(None, wrapped(None)) is Ignored.TOMBSTONE
     assert decoder.upserts(None, wrapped({"ts_ms": 1})) is Ignored.HEARTBEAT
     ddl = {"source": SOURCE, "ddl": "CREATE TABLE t (a INT)", "databaseName": "shop"}
@@ -85,7 +82,9 @@ def test_envelopes_in_payloads_are_decoded_together(schema_include: Any, most_od
     assert odd_share(source, records)[0] == most_odd
     assert not differences(source, records)
     assert not differences(
-        source, [*records, (None, bare(INSERT)), (None, wrapped(INSERT, schema=None))], TypedRows
+        source,
+        [*records, (None, json_bytes(INSERT)), (None, wrapped(INSERT, schema=None))],
+        TypedRows,
     )
 
 
@@ -95,11 +94,13 @@ def test_envelopes_in_payloads_are_decoded_together(schema_include: Any, most_od
         (wrapped({"id": 1}), wrapped({"id": 1, "name": "bolt", "__op": "u"})),
         (wrapped({"id": 1}), wrapped(None)),
         (wrapped({"id": 1}), None),
-        (wrapped({"id": 1}), bare({"id": 1, "name": "bolt"})),
+        (wrapped({"id": 1}), json_bytes({"id": 1, "name": "bolt"})),
     ],
 )
 def test_a_row_in_a_payload_is_read(key: bytes, value: bytes | None) -> None:
-    plain = None if value is None else bare(json.loads(value).get("payload", json.loads(value)))
+    plain = (
+        None if value is None else json_bytes(json.loads(value).get("payload", json.loads(value)))
+    )
     for schema_include in ("auto", False):
         format = get_format("debezium-flat-json", schema_include=schema_include)
         decoder = format.decoder("id INT, name STRING", unique_key=["id"])
@@ -128,7 +129,7 @@ def test_a_document_in_a_payload_is_read() -> None:
             "_id STRING", unique_key=["_id"]
         )
         assert decoder.upserts(wrapped(key), wrapped(message)) == decoder.upserts(
-            bare(key), bare(message)
+            json_bytes(key), json_bytes(message)
         )
 
 

@@ -5,23 +5,22 @@ The tests cover types, schema ids, headers and the registry.
 
 from __future__ import annotations
 
-import json
 import sys
 from random import Random
 from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import get_format
 from cdc_formats.avro.logical_types import LOGICAL_TIMES
-from cdc_formats.avro.schema_registry import Registry, framed
+from cdc_formats.avro.schema_registry import framed
 from cdc_formats.avro.writer import avro_bytes
 from cdc_formats.decoding.connect_schema import EPOCH_UNITS
 from cdc_formats.errors import SchemaRegistryError
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.targets import Blocks, TypedRows
+from tests.support.avro import record, registered
 from tests.support.both_decoders import (
     all_metadata,
     differences,
@@ -35,15 +34,6 @@ from tests.support.examples import examples
 NAME, URL = "debezium-avro-confluent", "mock://columnar"
 TOAST = "__debezium_unavailable_value"
 SILENT: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"}
-
-
-def record(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": name,
-        "fields": [{"name": field, "type": avro} for field, avro in fields.items()],
-        **more,
-    }
 
 
 def envelope(columns: dict[str, Any], connector: str = "postgresql") -> dict[str, Any]:
@@ -62,14 +52,8 @@ def envelope(columns: dict[str, Any], connector: str = "postgresql") -> dict[str
     )
 
 
-def registered(schema: Any) -> Any:
-    return Registry(url=URL).client.confluent.register_schema_full_response(
-        "columnar", Schema(json.dumps(schema), "AVRO")
-    )
-
-
 def number_of(schema: Any) -> int:
-    return int(registered(schema).schema_id)
+    return int(registered(URL, schema).schema_id)
 
 
 def writer(schema: Any) -> Any:
@@ -154,7 +138,7 @@ def test_messages_of_several_schemas_are_decoded_together() -> None:
 
 def test_a_message_without_a_frame_or_with_its_schema_in_a_header_is_decoded_alone() -> None:
     parts, number = writer(PARTS), number_of(PARTS)
-    guid = registered(PARTS).guid
+    guid = registered(URL, PARTS).guid
     records: list[Any] = [
         (None, parts("c", None, image(key)), [("trace", b"1"), ("empty", None)])
         for key in range(30)
