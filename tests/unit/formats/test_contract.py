@@ -323,23 +323,6 @@ def test_product_table_is_the_databases(product: sqlite3.Connection, identifier:
     assert [rows[key] for key in sorted(rows)] == stored
 
 
-@pytest.mark.parametrize("identifier", PRODUCT.identifiers)
-def test_product_sums_are_the_databases(product: sqlite3.Connection, identifier: str) -> None:
-    """SUM(weight) GROUP BY name over a changelog: additions add, retractions subtract."""
-    sums: dict[str, Decimal] = defaultdict(Decimal)
-    counts: dict[str, int] = defaultdict(int)
-    for change in changelog(PRODUCT, identifier):
-        sign = 1 if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
-        sums[change.row[1]] += sign * Decimal(change.row[3])
-        counts[change.row[1]] += sign
-    left = {name: f"{sums[name]:.3f}" for name, count in counts.items() if count}
-    stored = dict(
-        product.execute("SELECT name, printf('%.3f', SUM(weight)) FROM product GROUP BY name")
-    )
-    assert set(counts.values()) >= {0, 1, 2}
-    assert left == stored
-
-
 def test_product_has_22_statements() -> None:
     text = (PRODUCT.folder / "statements.sql").read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith(("INSERT", "UPDATE", "DELETE"))]

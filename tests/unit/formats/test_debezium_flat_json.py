@@ -70,42 +70,58 @@ def test_added_fields_are_metadata_without_their_prefix(prefix: str) -> None:
     )
 
 
-def test_all_added_fields_are_in_one_map_without_other_columns() -> None:
-    row = {
-        "id": 1,
-        "_x": 2,
-        "__op": "c",
-        "__file": "binlog.3",
-        "__pos": 154,
-        "__gtid": None,
-        "__deleted": "false",
-    }
-    (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=["source.properties"]).decode(
-        None, json_bytes(row)
-    )
-    assert change.metadata == ([["file", "binlog.3"], ["gtid", None], ["op", "c"], ["pos", "154"]],)
-
-
-def test_fields_of_the_source_struct_are_found_by_both_their_names() -> None:
-    row = {"id": 1, "__source_db": "shop", "__source_table": "orders", "__source_schema": "public"}
-    names = ["source.database", "source.table", "source.schema"]
-    (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=names).decode(
-        None, json_bytes(row)
-    )
-    assert change.metadata == ("shop", "orders", "public")
+@pytest.mark.parametrize(
+    ("value", "schema", "metadata", "row", "added"),
+    [
+        pytest.param(
+            b'{"id": 1, "_x": 2, "__op": "c", "__file": "binlog.3", "__pos": 154, "__gtid": null, '
+            b'"__deleted": "false"}',
+            "id INT",
+            ["source.properties"],
+            (1,),
+            ([["file", "binlog.3"], ["gtid", None], ["op", "c"], ["pos", "154"]],),
+            id="all of them in one map, without other columns",
+        ),
+        pytest.param(
+            b'{"id": 1, "__source_db": "shop", "__source_table": "orders", '
+            b'"__source_schema": "public"}',
+            "id INT",
+            ["source.database", "source.table", "source.schema"],
+            (1,),
+            ("shop", "orders", "public"),
+            id="the names of fields of the source struct",
+        ),
+        pytest.param(
+            b'{"id": 1, "__lsn": 24023128}',
+            "id INT, __lsn BIGINT",
+            [],
+            (1, 24023128),
+            (),
+            id="an added field as a column",
+        ),
+        pytest.param(
+            b'{"schema": null, "payload": {"id": 1}}',
+            "id INT",
+            [],
+            (1,),
+            (),
+            id="a schema that is not an object",
+        ),
+    ],
+)
+def test_columns_and_added_fields(
+    value: bytes, schema: str, metadata: list[str], row: tuple[Any, ...], added: tuple[Any, ...]
+) -> None:
+    decoder = FLAT.decoder(schema, unique_key=["id"], metadata=metadata)
+    assert decoder.decode(None, value) == [
+        Change(RowKind.INSERT if b'"__op": "c"' in value else RowKind.UPDATE_AFTER, row, added)
+    ]
 
 
 def test_a_delete_by_key_has_no_metadata() -> None:
     names = sorted(FLAT.metadata)
     (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=names).decode(b'{"id": 1}', None)
     assert change == Change(RowKind.DELETE, (1,), (None,) * len(names))
-
-
-def test_an_added_field_can_also_be_a_column() -> None:
-    (change,) = FLAT.decoder("id INT, __lsn BIGINT", unique_key=["id"]).decode(
-        None, b'{"id": 1, "__lsn": 24023128}'
-    )
-    assert change.row == (1, 24023128)
 
 
 def test_an_empty_prefix_is_refused() -> None:
@@ -287,13 +303,6 @@ def test_columns_named_schema_and_payload_are_columns(row: dict[str, Any]) -> No
         text if text is None or isinstance(text, str) else '{"type":"struct"}'
         for text in list(row.values())[-2:]
     )
-
-
-def test_a_schema_that_is_not_an_object_is_ignored() -> None:
-    (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(
-        None, b'{"schema": null, "payload": {"id": 1}}'
-    )
-    assert change.row == (1,)
 
 
 def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:

@@ -71,9 +71,44 @@ def test_with_all_fields_the_key_completes_the_value(value: bytes, row: tuple) -
     assert decoder().decode(b'{"id":1}', value) == [Change(V, row)]
 
 
-def test_without_the_key_in_the_value_the_key_has_it() -> None:
-    found = decoder(value_fields_include="EXCEPT_KEY", value_format="csv")
-    assert found.decode(b'{"id":1}', b"2,x") == [Change(V, (1, 2, "x"))]
+CSV, RAW = {"value_format": "csv"}, {"value_format": "raw"}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "options", "value", "row"),
+    [
+        pytest.param(DDL, CSV, b"2,x", (1, 2, "x"), id="the key has its column"),
+        pytest.param("id INT", {}, b"{}", (1,), id="the key has all columns"),
+        pytest.param(
+            "id INT, a DECIMAL(5,2), b DATE, c TIMESTAMP_NTZ, d BOOLEAN, e BINARY, f DOUBLE",
+            CSV,
+            b"1.5,1970-01-02,1970-01-01 00:00:01,true,AP8=,1e3",
+            (1, "1.50", 1, 1_000_000, True, b"\x00\xff", 1000.0),
+            id="types of CSV",
+        ),
+        *(
+            pytest.param("id INT, a ARRAY<INT>, s STRING", CSV, line + b",x", (1, array, "x"))
+            for line, array in ((b"1;2", [1, 2]), (b"", []), (b"7", [7]))
+        ),
+        pytest.param(
+            "id INT, v INT",
+            RAW | {"raw_endianness": "little-endian"},
+            struct.pack("<i", 7),
+            (1, 7),
+            id="raw, little-endian",
+        ),
+        pytest.param(
+            "id INT, v STRING",
+            RAW | {"raw_charset": "ISO-8859-1"},
+            b"\xe4",
+            (1, "ä"),
+            id="raw, another charset",
+        ),
+    ],
+)
+def test_values_without_the_key(ddl: str, options: dict, value: bytes, row: tuple) -> None:
+    rows = decoder(ddl, value_fields_include="EXCEPT_KEY", **options)
+    assert rows.decode(b'{"id":1}', value) == [Change(V, row)]
 
 
 def test_the_prefix_is_removed_from_key_names() -> None:
@@ -286,29 +321,6 @@ def test_the_characters_of_csv_must_differ() -> None:
         get_format("upsert-kafka", csv_escape_character='"')
 
 
-@pytest.mark.parametrize(("line", "array"), [(b"1;2", [1, 2]), (b"", []), (b"7", [7])])
-def test_csv_arrays(line: bytes, array: list) -> None:
-    found = decoder(
-        "id INT, a ARRAY<INT>, s STRING", value_format="csv", value_fields_include="EXCEPT_KEY"
-    )
-    assert found.decode(b'{"id":1}', line + b",x")[0].row == (1, array, "x")
-
-
-def test_csv_types_are_read_from_text() -> None:
-    ddl = "id INT, a DECIMAL(5,2), b DATE, c TIMESTAMP_NTZ, d BOOLEAN, e BINARY, f DOUBLE"
-    line = b"1.5,1970-01-02,1970-01-01 00:00:01,true,AP8=,1e3"
-    found = decoder(ddl, value_format="csv", value_fields_include="EXCEPT_KEY")
-    assert found.decode(b'{"id":1}', line)[0].row == (
-        1,
-        "1.50",
-        1,
-        1_000_000,
-        True,
-        b"\x00\xff",
-        1000.0,
-    )
-
-
 @pytest.mark.parametrize(
     "sql_type", ["MAP<STRING, INT>", "STRUCT<a: INT>", "ARRAY<ARRAY<INT>>", "ARRAY<STRUCT<a: INT>>"]
 )
@@ -345,23 +357,6 @@ def test_raw(sql_type: str, data: bytes, value: object, buffer: type) -> None:
     as_key = decoder(f"v {sql_type}, n INT", ("v",), key_format="raw")
     assert as_key.decode(buffer(data), b'{"n":1}') == [Change(V, (value, 1))]
     assert as_key.upserts(buffer(data), None) == [KeyedChange((value,), None)]
-
-
-def test_raw_options() -> None:
-    little = decoder(
-        "id INT, v INT",
-        value_format="raw",
-        value_fields_include="EXCEPT_KEY",
-        raw_endianness="little-endian",
-    )
-    assert little.decode(b'{"id":1}', struct.pack("<i", 7))[0].row == (1, 7)
-    latin = decoder(
-        "id INT, v STRING",
-        value_format="raw",
-        value_fields_include="EXCEPT_KEY",
-        raw_charset="ISO-8859-1",
-    )
-    assert latin.decode(b'{"id":1}', b"\xe4")[0].row == (1, "ä")
 
 
 @pytest.mark.parametrize(
@@ -419,13 +414,6 @@ def test_a_value_without_declared_columns_is_not_a_row_of_nulls(value: bytes) ->
         MissingFieldError, match=r"none of the declared columns \(id, name\) is in the value"
     ):
         decoder.decode(b'{"id":1}', value)
-
-
-def test_a_value_may_be_empty_if_the_key_has_all_columns() -> None:
-    decoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY").decoder(
-        "id INT", unique_key=["id"]
-    )
-    assert decoder.decode(b'{"id":1}', b"{}") == [Change(RowKind.UPDATE_AFTER, (1,))]
 
 
 # --------------------------------------------------------------------------------------------------
