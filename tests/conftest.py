@@ -119,6 +119,14 @@ def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdc_formats.registry.registered", {})
 
 
+@pytest.fixture
+def own_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the formats that a test registers."""
+    from cdc_formats import registry
+
+    monkeypatch.setattr(registry, "registered", dict(registry.registered))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A Spark session with Kafka source, Delta, Iceberg (catalog ``lake``) and JDBC drivers."""

@@ -22,16 +22,9 @@ from cdc_formats.errors import (
 from cdc_formats.registry import BUILT_IN, GROUP
 from tests.support.distributions import install
 
+pytestmark = pytest.mark.usefixtures("own_registrations")
+
 ROOT = Path(cdc_formats.__file__).parent.parent
-
-
-@pytest.fixture(autouse=True)
-def own_registrations():
-    """Remove the formats that a test registers."""
-    before = dict(registry.registered)
-    yield
-    registry.registered.clear()
-    registry.registered.update(before)
 
 
 def make(identifier: str, name: str = "Acme") -> type[Format]:

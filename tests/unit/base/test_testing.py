@@ -21,7 +21,6 @@ from cdc_formats import (
     columns,
     read_object,
     register_format,
-    registry,
 )
 from cdc_formats.errors import (
     DecodeError,
@@ -30,6 +29,8 @@ from cdc_formats.errors import (
     UnknownOperationError,
 )
 from cdc_formats.testing import Reject, Vector, check_format, damaged, render
+
+pytestmark = pytest.mark.usefixtures("own_registrations")
 
 
 @register_format
@@ -54,14 +55,6 @@ VECTOR = Vector(
     primary_key=["id"],
 )
 REJECT = Reject(value=b'{"do": "fly"}', schema="id INT", error="UnknownOperationError", path="$.do")
-
-
-@pytest.fixture(autouse=True)
-def own_registrations():
-    before = dict(registry.registered)
-    yield
-    registry.registered.clear()
-    registry.registered.update(before)
 
 
 def broken(**members: Any) -> Format:

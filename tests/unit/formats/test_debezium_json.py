@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -101,16 +102,6 @@ def test_metadata_missing_in_the_message_is_null() -> None:
     assert change.metadata == (None,) * 7
 
 
-@pytest.mark.parametrize(
-    "snapshot", [True, False, "true", "first", "last", "false", "incremental", None]
-)
-def test_snapshot_marks_of_every_spelling_are_read(snapshot: object) -> None:
-    value = message("r", None, {"id": 1}, source={"snapshot": snapshot})
-    assert get_format("debezium-json").decoder("id INT").decode(None, value) == [
-        Change(RowKind.INSERT, (1,))
-    ]
-
-
 # --------------------------------------------------------------------------------------------------
 # without before-image
 
@@ -133,21 +124,29 @@ def test_a_before_image_with_only_the_key_is_a_row_with_nulls() -> None:
     assert decoder.upserts(None, message("d", {"id": 1}, None)) == [KeyedChange((1,), None)]
 
 
-def test_a_key_that_changes_in_one_event_deletes_the_old_key() -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        pytest.param(
+            {"a": 1, "b": 2, "n": 3},
+            {"a": 1, "b": 9, "n": 3},
+            [KeyedChange((2, 1), None), KeyedChange((9, 1), (1, 9, 3))],
+            id="a key that changes in one event deletes the old key",
+        ),
+        *(
+            pytest.param(
+                before,
+                {"a": 1, "b": 2, "n": 3},
+                [KeyedChange((2, 1), (1, 2, 3))],
+                id="a before-image without another key deletes nothing",
+            )
+            for before in ({"a": 1, "n": 4}, {"a": 1, "b": 2})
+        ),
+    ],
+)
+def test_keys_of_an_update(before: Any, after: Any, changes: list[KeyedChange]) -> None:
     decoder = get_format("debezium-json").decoder("a INT, b INT, n INT", unique_key=["b", "a"])
-    value = message("u", {"a": 1, "b": 2, "n": 3}, {"a": 1, "b": 9, "n": 3})
-    assert decoder.upserts(None, value) == [
-        KeyedChange((2, 1), None),
-        KeyedChange((9, 1), (1, 9, 3)),
-    ]
-
-
-@pytest.mark.parametrize("before", [{"a": 1, "n": 4}, {"a": 1, "b": 2}])
-def test_a_before_image_without_another_key_deletes_nothing(before: dict) -> None:
-    decoder = get_format("debezium-json").decoder("a INT, b INT, n INT", unique_key=["a", "b"])
-    assert decoder.upserts(None, message("u", before, {"a": 1, "b": 2, "n": 3})) == [
-        KeyedChange((1, 2), (1, 2, 3))
-    ]
+    assert decoder.upserts(None, message("u", before, after)) == changes
 
 
 def test_an_insert_with_a_before_is_an_insert() -> None:
@@ -204,12 +203,62 @@ def test_the_placeholder_is_an_option() -> None:
 # schema blocks
 
 
-@pytest.mark.parametrize("include", ["auto", True, "true"])
-def test_a_schema_block_is_read_when_it_is_optional(include: object) -> None:
-    decoder = get_format("debezium-json", schema_include=include).decoder("v TIMESTAMP_NTZ")
-    assert decoder.decode(None, wrapped("io.debezium.time.MicroTimestamp", 5)) == [
-        Change(RowKind.INSERT, (5,))
-    ]
+@pytest.mark.parametrize(
+    ("options", "ddl", "value", "row"),
+    [
+        *(
+            pytest.param(
+                {},
+                "id INT",
+                message("r", None, {"id": 1}, source={"snapshot": mark}),
+                (1,),
+                id=f"snapshot {mark}",
+            )
+            for mark in (True, False, "true", "first", "last", "false", "incremental", None)
+        ),
+        *(
+            pytest.param(
+                {"schema_include": include},
+                "v TIMESTAMP_NTZ",
+                wrapped("io.debezium.time.MicroTimestamp", 5),
+                (5,),
+                id=f"a schema block with schema_include={include}",
+            )
+            for include in ("auto", True, "true")
+        ),
+        pytest.param(
+            {"time_precision_mode": "connect"},
+            "v TIMESTAMP_NTZ(3)",
+            wrapped("io.debezium.time.NanoTimestamp", 5000),
+            (5,),
+            id="a message with a schema block",
+        ),
+        pytest.param(
+            {"time_precision_mode": "connect"},
+            "v TIMESTAMP_NTZ(3)",
+            message("c", None, {"v": 5}),
+            (5000,),
+            id="a bare message of the same topic",
+        ),
+        pytest.param(
+            {"time_precision_mode": "connect"},
+            "v TIMESTAMP_NTZ",
+            b'{"schema": null, "payload": {"op": "c", "after": {"v": 5}}}',
+            (5000,),
+            id="a schema that is null",
+        ),
+        pytest.param(
+            {},
+            "schema STRING, payload STRING, op STRING",
+            message("c", None, {"schema": "a", "payload": "b", "op": "d"}, schema=None),
+            ("a", "b", "d"),
+            id="columns named schema and payload",
+        ),
+    ],
+)
+def test_inserts(options: dict, ddl: str, value: bytes, row: tuple[Any, ...]) -> None:
+    decoder = get_format("debezium-json", **options).decoder(ddl)
+    assert decoder.decode(None, value) == [Change(RowKind.INSERT, row)]
 
 
 BYTES = {"type": "bytes"}
@@ -443,27 +492,6 @@ def test_a_bare_decimal_with_too_many_digits_is_refused_or_rounded(mode: str, wr
     assert rounds.decode(None, value)[0].row == ("10.00",)
 
 
-def test_auto_reads_bare_and_wrapped_messages_of_one_topic() -> None:
-    decoder = get_format("debezium-json", time_precision_mode="connect").decoder(
-        "v TIMESTAMP_NTZ(3)"
-    )
-    assert decoder.decode(None, wrapped("io.debezium.time.NanoTimestamp", 5000))[0].row == (5,)
-    assert decoder.decode(None, message("c", None, {"v": 5}))[0].row == (5000,)
-
-
-def test_a_wrapped_message_whose_schema_is_null_is_read_as_a_bare_one() -> None:
-    decoder = get_format("debezium-json", time_precision_mode="connect").decoder("v TIMESTAMP_NTZ")
-    assert decoder.decode(None, b'{"schema": null, "payload": {"op": "c", "after": {"v": 5}}}')[
-        0
-    ].row == (5000,)
-
-
-def test_a_table_with_columns_named_schema_and_payload_is_a_bare_message() -> None:
-    decoder = get_format("debezium-json").decoder("schema STRING, payload STRING, op STRING")
-    value = message("c", None, {"schema": "a", "payload": "b", "op": "d"}, schema=None)
-    assert decoder.decode(None, value)[0].row == ("a", "b", "d")
-
-
 def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     readers = []
 
@@ -486,18 +514,13 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     assert 0 < max(reader.described.cache_info().currsize for reader in readers) <= SCHEMAS_KEPT
 
 
-@pytest.mark.parametrize("payload", [b"null", b" null "])
-def test_a_wrapped_null_is_a_tombstone(payload: bytes) -> None:
-    for schema in (b"{}", b"null"):
-        message = b'{"schema": %s, "payload": %s}' % (schema, payload)
-        assert (
-            get_format("debezium-json").decoder("id INT").decode(None, message) is Ignored.TOMBSTONE
-        )
-
-
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
+        *(
+            (b'{"schema": %s, "payload": %s}' % parts, Ignored.TOMBSTONE)
+            for parts in product((b"{}", b"null"), (b"null", b" null "))
+        ),
         (b'{"schema": {}, "payload": {"op": "t", "source": {}}}', Ignored.TRUNCATE),
         (b'{"schema": {}, "payload": {"ts_ms": 5}}', Ignored.HEARTBEAT),
         (b'{"schema": {}, "payload": {"status": "END", "id": "7"}}', Ignored.TRANSACTION),

@@ -130,12 +130,8 @@ class Till(Format):
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
-    before = dict(registry.registered)
+def registered(own_registrations: None) -> None:
     register_format(Till)
-    yield
-    registry.registered.clear()
-    registry.registered.update(before)
 
 
 def message(number: int, shop: str = "rome", **more: Any) -> bytes:
