@@ -239,21 +239,26 @@ def test_an_unknown_id_is_a_record_error() -> None:
         decoded(front, 99)
 
 
-def test_a_404_from_another_server_is_not_a_record_error() -> None:
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        *(
+            (404, body, "Check the url")
+            for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]")
+        ),
+        *(
+            (200, body, "is not a schema registry")
+            for body in (b"<html>", b"[]", b"5", b'"x"', b"\xff")
+        ),
+    ],
+)
+def test_an_answer_of_another_server_is_not_a_record_error(
+    status: int, body: bytes, text: str
+) -> None:
     """Otherwise a wrong URL would make every record corrupt."""
-    for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]"):
-        with (
-            RegistryFront(answers=((404, body),)) as front,
-            pytest.raises(SchemaRegistryError, match="Check the url"),
-        ):
-            decoded(front)
-
-
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"5", b'"x"', b"\xff"])
-def test_an_invalid_answer_is_not_a_record_error(body: bytes) -> None:
     with (
-        RegistryFront(answers=((200, body),)) as front,
-        pytest.raises(SchemaRegistryError, match="is not a schema registry"),
+        RegistryFront(answers=((status, body),)) as front,
+        pytest.raises(SchemaRegistryError, match=text),
     ):
         decoded(front, retry_seconds=0)
 

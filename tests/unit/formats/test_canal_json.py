@@ -178,37 +178,6 @@ def test_binary_is_latin_1_and_base64_on_request() -> None:
     )
 
 
-def test_metadata_has_flinks_names_types_and_values() -> None:
-    format = get_format("canal-json")
-    assert {name: column.type for name, column in format.metadata.items()} == {
-        "database": "STRING",
-        "table": "STRING",
-        "sql-type": "MAP<STRING, INT>",
-        "pk-names": "ARRAY<STRING>",
-        "ingestion-timestamp": "TIMESTAMP(3)",
-        "event-timestamp": "TIMESTAMP(3)",
-    }
-    decoder = format.decoder("id INT", metadata=list(format.metadata))
-    value = (
-        b'{"type":"INSERT","data":[{"id":"1"},{"id":"2"}],"database":"shop","table":"a",'
-        b'"sqlType":{"n":12,"id":4,"x":null},"pkNames":["id"],"es":1589373560000,'
-        b'"ts":1589373560798}'
-    )
-    expected = (
-        "shop",
-        "a",
-        [["id", 4], ["n", 12], ["x", None]],
-        ["id"],
-        1_589_373_560_798_000,
-        1_589_373_560_000_000,
-    )
-    assert [change.metadata for change in decoder.decode(None, value)] == [expected, expected]
-    (change,) = decoder.decode(
-        None, b'{"type":"INSERT","data":[{"id":"1"}],"pkNames":null,"sqlType":[]}'
-    )
-    assert change.metadata == (None,) * 6
-
-
 @pytest.mark.parametrize(
     ("member", "path"),
     [

@@ -190,7 +190,6 @@ VARIABLE = named("struct", "io.debezium.data.VariableScaleDecimal")
         ("NUMBER of a negative scale", "DECIMAL(10,0)", {"scale": -2, "value": unscaled(-15)}, "-1500", VARIABLE, PRECISE),
         ("NUMBER(5,2)", "DECIMAL(5,2)", unscaled(-314), "-3.14", named("bytes", DECIMAL, scale="2"), PRECISE),
         ("NUMBER(38)", "DECIMAL(38,0)", unscaled(10**37), "1" + "0" * 37, named("bytes", DECIMAL, scale="0"), PRECISE),
-        ("NUMBER(5,-2)", "DECIMAL(7,0)", unscaled(15), "1500", named("bytes", DECIMAL, scale="-2"), None),
         ("NUMBER(9)", "INT", 123_456_789, 123_456_789, {"type": "int32"}, {}),
         ("NUMBER(1)", "BOOLEAN", 1, True, {"type": "int8"}, {}),
         ("NUMBER as a string", "DECIMAL(10,2)", "3.14", "3.14", {"type": "string"}, {"decimal_handling_mode": "string"}),
@@ -206,32 +205,19 @@ VARIABLE = named("struct", "io.debezium.data.VariableScaleDecimal")
     ),
 )  # fmt: skip
 def test_oracles_types(
-    sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any] | None
+    sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    if (
-        options is None
-    ):  # without a schema block the scale is the declared one, and a DECIMAL has no negative one
-        options = PRECISE
-        expected_bare = "15"
-        bare = line("c", ORACLE, None, {"id": 1, "v": value})
-        (change,) = (
-            get_format("debezium-json", **options)
-            .decoder(f"id INT, v {sql_type}")
-            .decode(None, bare)
-        )
-        assert change.row == (1, expected_bare)
-        described = line(
-            "c",
-            ORACLE,
-            None,
-            {"id": 1, "v": value},
-            envelope({"type": "int32", "field": "id"}, {**field, "field": "v"}),
-        )
-        assert get_format("debezium-json").decoder(f"id INT, v {sql_type}").decode(None, described)[
-            0
-        ].row == (1, expected)
-        return
     check(sql_type, value, expected, field, options, ORACLE)
+
+
+@pytest.mark.parametrize(
+    ("schema", "number"),
+    [(envelope({**named("bytes", DECIMAL, scale="-2"), "field": "v"}), "1500"), (None, "15")],
+)
+def test_a_negative_scale_of_oracle_is_only_in_the_schema_block(schema: Any, number: str) -> None:
+    decoder = get_format("debezium-json", **PRECISE).decoder("v DECIMAL(7,0)")
+    (change,) = decoder.decode(None, line("c", ORACLE, None, {"v": unscaled(15)}, schema))
+    assert change.row == (number,)
 
 
 def test_a_key_of_oracles_number_is_a_decimal() -> None:

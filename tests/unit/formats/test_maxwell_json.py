@@ -95,32 +95,6 @@ def test_filters_match_in_full_and_before_the_row_is_read() -> None:
     )
 
 
-def test_metadata_has_flinks_names_types_and_values() -> None:
-    format = get_format("maxwell-json")
-    assert {name: column.type for name, column in format.metadata.items()} == {
-        "database": "STRING",
-        "table": "STRING",
-        "primary-key-columns": "ARRAY<STRING>",
-        "ingestion-timestamp": "TIMESTAMP(3)",
-        "position": "STRING",
-        "xid": "BIGINT",
-    }
-    decoder = format.decoder("id INT", metadata=list(format.metadata))
-    value = (
-        b'{"type":"insert","database":"shop","table":"a","ts":1596684883,"xid":7152,'
-        b'"position":"m.6:800","primary_key_columns":["id","n"],"data":{"id":1}}'
-    )
-    assert decoder.decode(None, value)[0].metadata == (
-        "shop",
-        "a",
-        ["id", "n"],
-        1_596_684_883_000_000,
-        "m.6:800",
-        7152,
-    )
-    assert decoder.decode(None, b'{"type":"insert","data":{"id":1}}')[0].metadata == (None,) * 6
-
-
 # --------------------------------------------------------------------------------------------------
 # partial images
 

@@ -109,23 +109,31 @@ def test_a_keyed_stage_accepts_a_delete_with_only_its_key(value: bytes) -> None:
         TICDC.decoder(COLUMNS).decode(None, value)
 
 
-def test_a_delete_without_a_column_that_was_added_later_is_a_whole_row() -> None:
-    value = message("DELETE", {"id": "1", "name": "bike"})
-    assert TICDC.decoder(COLUMNS).decode(None, value) == [
-        Change(RowKind.DELETE, (1, "bike", None, None))
-    ]
-
-
-def test_a_delete_of_a_table_that_is_all_key_is_a_whole_row() -> None:
-    value = message("DELETE", {"id": "1"}, _tidb={"onlyHandleKey": True})
-    assert TICDC.decoder("id INT").decode(None, value) == [Change(RowKind.DELETE, (1,))]
-
-
-def test_a_delete_of_a_table_without_a_primary_key_is_a_whole_row() -> None:
-    value = message("DELETE", {"id": "1"}, pkNames=None)
-    assert TICDC.decoder("id INT, name STRING").decode(None, value) == [
-        Change(RowKind.DELETE, (1, None))
-    ]
+@pytest.mark.parametrize(
+    ("columns", "value", "row"),
+    [
+        pytest.param(
+            COLUMNS,
+            message("DELETE", {"id": "1", "name": "bike"}),
+            (1, "bike", None, None),
+            id="a column that was added later",
+        ),
+        pytest.param(
+            "id INT",
+            message("DELETE", {"id": "1"}, _tidb={"onlyHandleKey": True}),
+            (1,),
+            id="a table that is all key",
+        ),
+        pytest.param(
+            "id INT, name STRING",
+            message("DELETE", {"id": "1"}, pkNames=None),
+            (1, None),
+            id="a table without a primary key",
+        ),
+    ],
+)
+def test_a_delete_with_a_whole_row(columns: str, value: bytes, row: tuple[Any, ...]) -> None:
+    assert TICDC.decoder(columns).decode(None, value) == [Change(RowKind.DELETE, row)]
 
 
 @pytest.mark.parametrize("what", ["INSERT", "UPDATE"])
