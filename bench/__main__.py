@@ -160,10 +160,10 @@ def _formats(text: str) -> tuple[str, ...]:
     return names
 
 
-def timed(work: Any, runs: int = 5) -> list[float]:
-    """Return the seconds of each run of `work`."""
+def timed(work: Any) -> list[float]:
+    """Return the seconds of each of five runs of `work`."""
     seconds = []
-    for _ in range(runs):
+    for _ in range(5):
         begin = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - begin)

@@ -25,6 +25,7 @@ REMEDY = "check bootstrap.servers, and how the client connects to them"
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _DESCRIBE_POLL_SECONDS = 0.05
+_TIMEOUT_SECONDS = 10.0
 _DOWN = "_ALL_BROKERS_DOWN"
 _REASONS = {
     "Connection refused": "the connection was refused",
@@ -90,7 +91,7 @@ def refused_property(error: Exception, config: Mapping[str, Any]) -> ArgumentErr
 
 
 def typed_error(
-    error: Any, topic: str, *, remedy: str = REMEDY, heard: BrokerErrors | None = None
+    error: Any, topic: str, *, remedy: str = REMEDY, brokers: BrokerErrors | None = None
 ) -> SampleError:
     """Return a Kafka error as a `SampleError` with the error's name.
 
@@ -102,7 +103,7 @@ def typed_error(
     topic : str
     remedy : str
         What to do if no broker answers.
-    heard : BrokerErrors or None
+    brokers : BrokerErrors or None
         What the client reported about its brokers.
     """
     name = error.name()
@@ -111,7 +112,7 @@ def typed_error(
             f"topic {topic!r} does not exist, or this user may not see it ({name})"
         )
     if name in UNAVAILABLE:
-        reasons = "".join(f"; {reason}" for reason in (heard.reasons if heard else ()))
+        reasons = "".join(f"; {reason}" for reason in (brokers.reasons if brokers else ()))
         return KafkaUnavailableError(f"no Kafka broker answered ({name}{reasons}): {remedy}")
     return SampleError(f"Kafka does not allow reading {topic}: {name}")
 
@@ -135,8 +136,6 @@ def describe_topics(
     servers: str,
     topics: Collection[str] | re.Pattern[str],
     config: Mapping[str, Any],
-    *,
-    timeout_seconds: float = 10.0,
 ) -> dict[str, TopicDescription]:
     """Return the id and the number of partitions of each topic that exists.
 
@@ -148,7 +147,6 @@ def describe_topics(
         Names, or a pattern that a whole name must match.
     config : mapping
         The connection options, with librdkafka's names.
-    timeout_seconds : float
 
     Raises
     ------
@@ -160,17 +158,17 @@ def describe_topics(
         raise MissingDependencyError(
             f"describing topics requires confluent-kafka: {INSTALL}"
         ) from error
-    heard = BrokerErrors()
-    client = _admin_client(servers, config, heard)
-    deadline = time.monotonic() + timeout_seconds
+    brokers = BrokerErrors()
+    client = _admin_client(servers, config, brokers)
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     subject = topics.pattern if isinstance(topics, re.Pattern) else ", ".join(topics)
     try:
         if isinstance(topics, re.Pattern):
-            existing = client.list_topics(timeout=timeout_seconds).topics
+            existing = client.list_topics(timeout=_TIMEOUT_SECONDS).topics
             topics = list(filter(topics.fullmatch, existing))
         pending = client.describe_topics(TopicCollection(list(topics))) if topics else {}
         described = {
-            name: _described(client, name, future, heard, deadline)
+            name: _described(client, name, future, brokers, deadline)
             for name, future in pending.items()
         }
     except KafkaException as error:
@@ -178,7 +176,7 @@ def describe_topics(
     return {name: description for name, description in described.items() if description is not None}
 
 
-def _admin_client(servers: str, config: Mapping[str, Any], heard: BrokerErrors) -> Any:
+def _admin_client(servers: str, config: Mapping[str, Any], brokers: BrokerErrors) -> Any:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -186,7 +184,7 @@ def _admin_client(servers: str, config: Mapping[str, Any], heard: BrokerErrors) 
         "log_level": 0,
         **config,
         "bootstrap.servers": servers,
-        "error_cb": heard.hear,
+        "error_cb": brokers.hear,
     }
     try:
         return AdminClient(options)
@@ -195,15 +193,15 @@ def _admin_client(servers: str, config: Mapping[str, Any], heard: BrokerErrors) 
 
 
 def _described(
-    client: Any, topic: str, future: Any, heard: BrokerErrors, deadline: float
+    client: Any, topic: str, future: Any, brokers: BrokerErrors, deadline: float
 ) -> TopicDescription | None:
     """Return the description of a topic, None if it does not exist."""
     from confluent_kafka import KafkaException
 
     while not future.done():
-        if time.monotonic() >= deadline or heard.refusal() or heard.all_down:
-            errors = ", ".join(sorted(heard.names)) or "no answer"
-            raise heard.refusal() or KafkaUnavailableError(
+        if time.monotonic() >= deadline or brokers.refusal() or brokers.all_down:
+            errors = ", ".join(sorted(brokers.names)) or "no answer"
+            raise brokers.refusal() or KafkaUnavailableError(
                 f"Kafka does not describe topic {topic!r}: {errors}"
             )
         client.poll(_DESCRIBE_POLL_SECONDS)

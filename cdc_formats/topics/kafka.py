@@ -164,7 +164,7 @@ class _Sample(NamedTuple):
 
     records: list[SampledRecord]
     ranges: dict[int, tuple[int, int]]
-    asked: Mapping[int, int] | None
+    counts: Mapping[int, int] | None
 
 
 def _sampled(
@@ -187,12 +187,12 @@ def _sampled(
             for partition, (low, high) in ranges.items()
             for part in _ends(partition, low, high, share)
         ]
-        asked: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         for part in parts:
-            asked[part.partition] += part.end - part.begin
+            counts[part.partition] += part.end - part.begin
         read = tracked(
             _read(reader, topic, parts, deadline),
-            asked.total(),
+            counts.total(),
             printable(topic),
             progress=progress,
         )
@@ -204,7 +204,7 @@ def _sampled(
         )
     in_order = sorted(records.values(), key=lambda record: (record.partition, record.offset))
     # After the deadline, unread offsets may have records.
-    return _Sample(in_order, ranges, asked if time.monotonic() < deadline else None)
+    return _Sample(in_order, ranges, counts if time.monotonic() < deadline else None)
 
 
 def infer_topic(
@@ -270,7 +270,7 @@ def profile_topic(
     FormatOptionError, UnknownFormatError, SchemaRegistryError
         As `profile_records`.
     """
-    records, ranges, asked = _sampled(
+    records, ranges, counts = _sampled(
         servers, topic, sample, config or {}, timeout_seconds, progress=progress
     )
     connection = tuple(
@@ -283,7 +283,7 @@ def profile_topic(
         connection=connection,
         format=format,
         ranges=ranges,
-        asked=asked,
+        asked=counts,
         **options,
     )
 

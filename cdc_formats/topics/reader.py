@@ -75,13 +75,13 @@ class TopicReader:
                 f"reading Kafka requires confluent-kafka: {INSTALL}"
             ) from error
         self._kafka: Any = confluent_kafka
-        self.heard, self.remedy = BrokerErrors(config.get("error_cb")), remedy
+        self.brokers, self.remedy = BrokerErrors(config.get("error_cb")), remedy
         options = {
             **_DEFAULTS,
             **config,
             "bootstrap.servers": servers,
             **READ_ONLY,
-            "error_cb": self.heard.hear,
+            "error_cb": self.brokers.hear,
         }
         try:
             self._consumer = confluent_kafka.Consumer(options)
@@ -252,10 +252,10 @@ class TopicReader:
                 return topics
             except self._kafka.KafkaException as error:
                 _interruptible(self._consumer.poll, 0)  # lets the client report its errors
-                if refusal := self.heard.refusal():
+                if refusal := self.brokers.refusal():
                     raise refusal from None
                 waited = time.monotonic() - begin
-                down = self.heard.all_down and waited >= _DOWN_SECONDS
+                down = self.brokers.all_down and waited >= _DOWN_SECONDS
                 if error.args[0].name() not in UNAVAILABLE or down or waited >= seconds:
                     raise self._typed(error.args[0], subject) from None
 
@@ -266,7 +266,7 @@ class TopicReader:
             raise self._typed(error.args[0], topic) from None
 
     def _typed(self, error: Any, topic: str) -> SampleError:
-        return typed_error(error, topic, remedy=self.remedy, heard=self.heard)
+        return typed_error(error, topic, remedy=self.remedy, brokers=self.brokers)
 
 
 def _interruptible(call: Callable[..., Any], *args: Any, **more: Any) -> Any:

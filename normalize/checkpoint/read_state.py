@@ -136,52 +136,52 @@ class Files:
         self.conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        there = self.jvm.org.apache.hadoop.fs.Path(path)
-        return there.getFileSystem(self.conf), there
+        place = self.jvm.org.apache.hadoop.fs.Path(path)
+        return place.getFileSystem(self.conf), place
 
     def exists(self, path: str) -> bool:
-        system, there = self._at(path)
-        return bool(system.exists(there))
+        system, place = self._at(path)
+        return bool(system.exists(place))
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, without Spark's hidden files."""
-        system, there = self._at(path)
+        system, place = self._at(path)
         return sorted(
             name
-            for name in (status.getPath().getName() for status in system.listStatus(there))
+            for name in (status.getPath().getName() for status in system.listStatus(place))
             if name[0] not in "._"
         )
 
     def read(self, path: str) -> str:
-        system, there = self._at(path)
-        stream = system.open(there)
+        system, place = self._at(path)
+        stream = system.open(place)
         try:
             return str(self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        system, there = self._at(path)
-        stream = system.create(there, False)
+        system, place = self._at(path)
+        stream = system.create(place, False)
         try:
             stream.write(text.encode())
         finally:
             stream.close()
 
     def copy(self, path: str, new_path: str) -> None:
-        (system, there), (new_system, new) = self._at(path), self._at(new_path)
+        (system, place), (new_system, new) = self._at(path), self._at(new_path)
         self.jvm.org.apache.hadoop.fs.FileUtil.copy(
-            system, there, new_system, new, False, False, self.conf
+            system, place, new_system, new, False, False, self.conf
         )
 
     def rename(self, path: str, new_path: str) -> None:
-        system, there = self._at(path)
-        if not system.rename(there, self._at(new_path)[1]):
+        system, place = self._at(path)
+        if not system.rename(place, self._at(new_path)[1]):
             raise OSError(f"{path} cannot be renamed to {new_path}")
 
     def remove(self, path: str) -> None:
-        system, there = self._at(path)
-        system.delete(there, True)
+        system, place = self._at(path)
+        system.delete(place, True)
 
 
 @dataclass(frozen=True)

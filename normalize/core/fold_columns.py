@@ -49,20 +49,20 @@ class History:
         stored row.
     deleted : array of bool
         Whether each change is a delete.
-    gone : array of bool
+    without_row : array of bool
         Whether each stored row has expired, or is only a remembered delete.
 
     Attributes
     ----------
     before : array of int
         The place of each change's predecessor, or -1.
-    there : array of bool
+    has_before : array of bool
         Whether the predecessor has a row.
     """
 
-    def __init__(self, codes: Ints, deleted: Bools, gone: Bools) -> None:
-        self.codes, self.deleted, self.stored = codes, deleted, len(gone)
-        self.gone = np.concatenate([gone, deleted])
+    def __init__(self, codes: Ints, deleted: Bools, without_row: Bools) -> None:
+        self.codes, self.deleted, self.stored = codes, deleted, len(without_row)
+        self.without_row = np.concatenate([without_row, deleted])
         self.order = np.argsort(codes, kind="stable")
         self.arranged = codes[self.order]
         self.first = np.ones(len(codes), bool)
@@ -73,10 +73,10 @@ class History:
         self.before[self.order] = arranged_before
 
     @cached_property
-    def there(self) -> Bools:
-        # Computed when `gone` is final: a row that cannot be completed counts as missing.
-        there: Bools = (self.before >= 0) & ~self.gone[self.before]
-        return there
+    def has_before(self) -> Bools:
+        # Computed when `without_row` is final: a row that cannot be completed counts as missing.
+        has_before: Bools = (self.before >= 0) & ~self.without_row[self.before]
+        return has_before
 
     @property
     def last(self) -> Bools:
@@ -95,10 +95,10 @@ class History:
         generate_update_before : bool
             See `FoldOptions`.
         """
-        there, deleted = self.there, self.deleted
+        has_before, deleted = self.has_before, self.deleted
         before = self._emitted_before(suppressed)
-        inserts, deletes = ~deleted & ~there, deleted & there
-        updates = ~deleted & there & ~suppressed
+        inserts, deletes = ~deleted & ~has_before, deleted & has_before
+        updates = ~deleted & has_before & ~suppressed
         counts = inserts.astype(np.int64) + deletes + updates * (1 + generate_update_before)
         starts = np.cumsum(counts) - counts
         kinds = np.empty(int(counts.sum()), np.int8)

@@ -160,14 +160,14 @@ class _Fold:
         self.epochs = group.epochs
         self.codes = self._codes()
         self.expired = self._expired()
-        self.gone: Bools = (group.extra("deleted_at") != 0) | self.expired
+        self.without_row: Bools = (group.extra("deleted_at") != 0) | self.expired
 
     def run(self) -> KeyGroup:
         if self.stage.layout.with_positions:
             self._refuse_redeliveries()
         if self.expired.any():
             self._expire()
-        self.history = History(self.codes, self.changes.flags("deleted"), self.gone)
+        self.history = History(self.codes, self.changes.flags("deleted"), self.without_row)
         self.silent = np.zeros(len(self.changes), bool)
         columns = self.changes.columns("c", len(self.stage.shape.columns))
         self.columns = [
@@ -245,15 +245,15 @@ class _Fold:
         for partial in self.changes.partials:
             at = history.stored + partial.change
             place = before[partial.change]
-            if place < 0 or history.gone[place]:
+            if place < 0 or history.without_row[place]:
                 # It is treated as a missing row by the changes after it.
-                history.gone[at] = history.deleted[partial.change] = self.silent[partial.change] = (
-                    True
-                )
+                history.without_row[at] = history.deleted[partial.change] = self.silent[
+                    partial.change
+                ] = True
                 _incomplete(partial, self.stage, self.result)
                 continue
             for column in partial.absent:
-                source = sources.setdefault(column, np.arange(len(history.gone)))
+                source = sources.setdefault(column, np.arange(len(history.without_row)))
                 source[at] = source[place]
         for column, source in sources.items():
             self.columns[column] = self.columns[column].take(pa.array(source))
@@ -266,14 +266,14 @@ class _Fold:
         self.columns = [column.take(whole) for column in self.columns]
         self.silent, deleted = self.silent[places], history.deleted[places]
         self.changes, self.codes = self.changes.take(places), self.codes[places]
-        self.history = History(self.codes, deleted, self.gone)
+        self.history = History(self.codes, deleted, self.without_row)
 
     def _suppressed(self) -> Bools:
         history = self.history
         suppressed = np.zeros(len(history.codes), bool)
         if not self.stage.options.suppress_equal:
             return suppressed
-        candidates = np.flatnonzero(history.there & ~history.deleted)
+        candidates = np.flatnonzero(history.has_before & ~history.deleted)
         for index in self.stage.compared:
             column = self.columns[index]
             if len(candidates):
@@ -290,7 +290,7 @@ class _Fold:
 
     def _count(self) -> None:
         self.counts["SUPPRESSED_EQUAL"] += int(self.suppressed.sum())
-        unknown = self.history.deleted & ~self.history.there & ~self.silent
+        unknown = self.history.deleted & ~self.history.has_before & ~self.silent
         self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
 
     def _changelog(self, folded: FoldResult) -> pa.RecordBatch:
@@ -305,9 +305,11 @@ class _Fold:
 
     def _stored(self, folded: FoldResult) -> KeyGroup:
         history, group, layout = self.history, self.group, self.stage.layout
-        untouched = ~self.gone if not layout.with_positions else self._remembered()
+        untouched = ~self.without_row if not layout.with_positions else self._remembered()
         untouched[self.codes[self.codes < history.stored]] = False
-        kept = folded.kept if layout.with_positions else folded.kept[~history.gone[folded.kept]]
+        kept = (
+            folded.kept if layout.with_positions else folded.kept[~history.without_row[folded.kept]]
+        )
         places = np.concatenate([np.flatnonzero(untouched), kept])
         taken = pa.array(places)
         keys = pa.concat_arrays([group.rows.column("key"), self.changes.batch.column("key")]).take(

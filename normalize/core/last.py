@@ -154,9 +154,9 @@ def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[I
     ends = np.flatnonzero(is_last)
     starts = np.append(0, ends[:-1] + 1)
 
-    def latest(there: Any) -> Ints:
+    def latest(is_one: Any) -> Ints:
         """Return the place of the last of these changes of each key, or -1."""
-        newest = np.maximum.accumulate(np.where(there[order], np.arange(len(order)), -1))[ends]
+        newest = np.maximum.accumulate(np.where(is_one[order], np.arange(len(order)), -1))[ends]
         places: Ints = np.where(newest >= starts, order[newest], -1)
         return places
 

@@ -163,8 +163,8 @@ class Layout:
         deleted = group.extra("deleted_at") != 0
         rows, dead = group.rows, b""
         if deleted.any():
-            rows, gone = rows.filter(pa.array(~deleted)), rows.filter(pa.array(deleted))
-            dead = bytes(gone.select(["key", *self.extras, "deleted_at"]).serialize())
+            rows, remembered = rows.filter(pa.array(~deleted)), rows.filter(pa.array(deleted))
+            dead = bytes(remembered.select(["key", *self.extras, "deleted_at"]).serialize())
         extras = self.extras
         columns = rows.columns[: 1 + len(self.columns) + len(extras)]
         names = [str(index) for index in range(len(columns))]
@@ -216,10 +216,9 @@ class Layout:
     ) -> pa.RecordBatch:
         # After a key without a position any change is accepted (`order.UNORDERED`).
         defaults = {"written": now_ms, "epoch": 0, "high": 0, "low": 0}
-        there = rows.schema.names
         extras = [
             rows.column(name)
-            if name in there
+            if name in rows.schema.names
             else pa.array(np.full(rows.num_rows, defaults[name]), EXTRAS[name])
             for name in self.extras
         ]

@@ -219,11 +219,10 @@ def check_template(template: str) -> None:
     ArgumentError
     """
     try:
-        found = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        names = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
     except ValueError:
-        found = ["?"]
-    unknown = [name for name in found if name not in _PLACES]
-    if unknown or "table" not in found:
+        names = set()
+    if "table" not in names or not names.issubset(_PLACES):
         raise ArgumentError(
             f"the template of table names is {template!r}: write {{table}}, and optionally "
             "{schema} and {database}"

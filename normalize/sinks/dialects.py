@@ -178,8 +178,8 @@ class Dialect:
 
         The query returns NULL if there is no such row.
         """
-        gone = "" if deleted is None else f" OR t.{self.name(deleted)} IS NOT NULL"
-        is_gone = f"(t.{self.name(next(iter(primary_key)))} IS NULL{gone})"
+        deleted_too = "" if deleted is None else f" OR t.{self.name(deleted)} IS NOT NULL"
+        is_gone = f"(t.{self.name(next(iter(primary_key)))} IS NULL{deleted_too})"
         return (
             f"SELECT MIN(s.{ABSENT_COLUMN}) FROM {self.table(staging)} AS s LEFT JOIN "
             f"{self.table(table)} AS t ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} "

@@ -391,12 +391,12 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
     dialect = connection.dialect
     for part in table.table.split("."):
         dialect.require_name(part, "table")
-    found = connection.columns(table.table)
-    spec = written_spec(table, spec, found)
+    columns = connection.columns(table.table)
+    spec = written_spec(table, spec, columns)
     for column in spec.fields:
         dialect.require_name(column.name)
         dialect.type(column, in_key=False)  # raises for unsupported types, also of existing columns
-    if found is None:
+    if columns is None:
         if not spec.create:
             raise TargetError(f"{table} does not exist: create it, or set create=True")
         return [dialect.create(table.table, spec.fields, spec.primary_key)]
@@ -410,12 +410,12 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
             )
         ]
 
-    require_no_narrowing(table, spec, found, widen)
+    require_no_narrowing(table, spec, columns, widen)
 
     def additions(fields: Sequence[StructField]) -> list[str]:
         return [dialect.add(table.table, field) for field in fields]
 
-    return additions(missing_columns(table, spec, found, additions))
+    return additions(missing_columns(table, spec, columns, additions))
 
 
 def _check_indexes(
@@ -485,10 +485,10 @@ class JdbcConnection:
     def rows(self, query: str, *parameters: str) -> list[tuple[str | None, ...]]:
         """Return the rows that a query selects, as text."""
         with database_errors(self.of), self._executed(query, parameters) as rows:
-            columns, found = range(1, rows.getMetaData().getColumnCount() + 1), []
+            columns, texts = range(1, rows.getMetaData().getColumnCount() + 1), []
             while rows.next():
-                found.append(tuple(rows.getString(index) for index in columns))
-            return found
+                texts.append(tuple(rows.getString(index) for index in columns))
+            return texts
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -529,10 +529,10 @@ class JdbcConnection:
             with self._executed(
                 f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()
             ) as rows:
-                found = rows.getMetaData()
+                described = rows.getMetaData()
                 return {
-                    found.getColumnName(index): _exact_type(found, index)
-                    for index in range(1, found.getColumnCount() + 1)
+                    described.getColumnName(index): _exact_type(described, index)
+                    for index in range(1, described.getColumnCount() + 1)
                 }
         except Py4JJavaError as error:
             if error.java_exception.getSQLState() == self.dialect.missing_table:
@@ -541,8 +541,8 @@ class JdbcConnection:
 
     def spelled(self, table: str, names: Sequence[str]) -> list[str]:
         """Return names with the table's upper and lower case."""
-        found = {name.lower(): name for name in self.columns(table) or []}
-        return [found.get(name.lower(), name) for name in names]
+        spelled = {name.lower(): name for name in self.columns(table) or []}
+        return [spelled.get(name.lower(), name) for name in names]
 
     def staged(self, table: str, names: Sequence[str]) -> dict[str, str]:
         """Return a mapping from the table's column names to those of the staging table."""
@@ -613,11 +613,11 @@ def jdbc_options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
         for name, value in (("user", table.user), ("password", table.password))
         if value is not None
     }
-    given = {name: str(value) for name, value in table.options.items()}
+    options = {name: str(value) for name, value in table.options.items()}
     return {
         **dialect.properties,
         "numPartitions": _WRITERS,
-        **given,
+        **options,
         **account,
         "url": url,
         "driver": dialect.driver,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -46,21 +46,21 @@ def marked_query(spark: SparkSession, mark: str) -> str:
     """
     from pyspark.errors import PySparkException
 
-    found = []
+    ids = []
     for query in spark.streams.active:
         plan = io.StringIO()
         # Another query may end before it is explained.
         with suppress(PySparkException), redirect_stdout(plan):
             query.explain(extended=True)
         if mark in plan.getvalue():
-            found.append(query.id)
-    if len(found) != 1:
+            ids.append(query.id)
+    if len(ids) != 1:
         raise ArgumentError(
-            f"{len(found)} running queries of this session have the plan of this change feed, and "
+            f"{len(ids)} running queries of this session have the plan of this change feed, and "
             "so its query is unknown: call apply_changes(..., change_feed=True) once for each "
             "query, and start its writer in the same session"
         )
-    return str(found[0])
+    return str(ids[0])
 
 
 def require_no_micro_batch(df: DataFrame) -> None:
@@ -148,7 +148,7 @@ class TableSpec:
         return [field for field in self.fields if field.name.lower() not in lower]
 
 
-def written_spec(table: Any, spec: TableSpec, found: Iterable[str] | None) -> TableSpec:
+def written_spec(table: Any, spec: TableSpec, names: Iterable[str] | None) -> TableSpec:
     """Return what is written to a table: without the columns that it lacks, if they are ignored.
 
     A warning names these columns, once for each table.
@@ -157,12 +157,12 @@ def written_spec(table: Any, spec: TableSpec, found: Iterable[str] | None) -> Ta
     ----------
     table : LakeTarget or JdbcTarget
     spec : TableSpec
-    found : iterable of str or None
+    names : iterable of str or None
         The table's columns; None: the table does not exist.
     """
-    if found is None or spec.on_new_column != "ignore":
+    if names is None or spec.on_new_column != "ignore":
         return spec
-    lacking = spec.lacking(found)
+    lacking = spec.lacking(names)
     ignored = [field.name for field in lacking if field.name not in spec.required]
     if ignored:
         text = (
@@ -176,7 +176,7 @@ def written_spec(table: Any, spec: TableSpec, found: Iterable[str] | None) -> Ta
 def missing_columns(
     table: Any,
     spec: TableSpec,
-    found: Iterable[str],
+    names: Collection[str],
     alter: Callable[[Sequence[StructField]], list[str]],
 ) -> list[StructField]:
     """Return the columns that a table lacks.
@@ -185,7 +185,7 @@ def missing_columns(
     ----------
     table : LakeTarget or JdbcTarget
     spec : TableSpec
-    found : iterable of str
+    names : collection of str
         The table's columns.
     alter : callable
         Returns the statements that add columns.
@@ -196,8 +196,8 @@ def missing_columns(
         When they may not be added, or are part of the primary key, or when the table is a history
         and the rows are not versions.
     """
-    missing = spec.lacking(found)
-    _require_key(table, spec, missing, found)
+    missing = spec.lacking(names)
+    _require_key(table, spec, missing, names)
     if spec.versions:
         # Not added here: the rows that the table has would be at no place of the history.
         _require_columns(
@@ -215,16 +215,16 @@ def missing_columns(
             alter,
         )
         if missing:
-            names = ", ".join(field.name for field in missing)
+            listed = ", ".join(field.name for field in missing)
             raise SchemaError(
-                f"{table} has no column {names}: run {'; '.join(alter(missing))}, or pass "
+                f"{table} has no column {listed}: run {'; '.join(alter(missing))}, or pass "
                 "on_new_column='add', which does this, or 'ignore', which does not write it"
             )
     return missing
 
 
 def _require_key(
-    table: Any, spec: TableSpec, missing: Sequence[StructField], found: Iterable[str]
+    table: Any, spec: TableSpec, missing: Sequence[StructField], names: Collection[str]
 ) -> None:
     """Raise an error if the primary key does not identify the rows of a table."""
     keys = [field.name for field in missing if field.name in spec.primary_key]
@@ -232,7 +232,7 @@ def _require_key(
         raise SchemaError(
             f"{table} has no column {', '.join(keys)}, which is part of the primary key"
         )
-    if spec.primary_key and START_AT.lower() in _lower(found) - _lower(spec.names):
+    if spec.primary_key and START_AT.lower() in _lower(names) - _lower(spec.names):
         # A change would overwrite every version of its row.
         raise SchemaError(
             f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another "

@@ -130,7 +130,7 @@ def _iso(millis: int) -> str:
 def partitions(
     records: Sequence[SampledRecord],
     ranges: Mapping[int, tuple[int, int]],
-    asked: Mapping[int, int] | None,
+    counts: Mapping[int, int] | None,
 ) -> tuple[Partition, ...]:
     """Return the partitions of a sample.
 
@@ -139,7 +139,7 @@ def partitions(
     records : sequence of SampledRecord
     ranges : mapping
         The first offset and the one after the last, by partition, where known from Kafka.
-    asked : mapping or None
+    counts : mapping or None
         The number of offsets read, by partition; None if unknown.
     """
     offsets: dict[int, list[int]] = {number: [] for number in ranges}
@@ -148,7 +148,7 @@ def partitions(
     made = []
     for number, numbers in sorted(offsets.items()):
         begin, end = ranges.get(number) or (min(numbers), max(numbers) + 1)
-        missing = 0 if asked is None else asked.get(number, len(numbers)) - len(numbers)
+        missing = 0 if counts is None else counts.get(number, len(numbers)) - len(numbers)
         made.append(Partition(number, begin, end, len(numbers), missing))
     return tuple(made)
 

@@ -74,8 +74,8 @@ class UpsertKafkaSampler(Sampler):
         columns = record_columns(format.registry, "value", value, headers)
         names = {each.column.name for each in columns}
         of_key = self._of_key(key if primary_key else None, headers)
-        others = [each for each in of_key if each.column.name not in names]
-        return Declaration(REGISTRY_SCHEMA, [*others, *columns], primary_key)
+        only_in_key = [each for each in of_key if each.column.name not in names]
+        return Declaration(REGISTRY_SCHEMA, [*only_in_key, *columns], primary_key)
 
     def _of_key(self, key: bytes | None, headers: Headers) -> list[DeclaredColumn]:
         """Return the columns of an Avro key, with the prefix of the row's columns."""
