@@ -21,6 +21,7 @@ from cdc_formats.errors import DecodeError, MalformedMessageError, TypeConversio
 from cdc_formats.events import KeyedChange
 from cdc_formats.testing import (
     Reject,
+    check_damaged,
     check_format,
     check_json_schema,
     check_record,
@@ -96,7 +97,17 @@ def test_a_line_with_an_unknown_member_fails(tmp_path) -> None:
 
 @each_case
 def test_a_format_keeps_the_contract_in_every_scenario(scenario: Scenario, identifier: str) -> None:
-    check_format(identifier, [scenario.vector(identifier)], mutations=60)
+    check_format(identifier, [scenario.vector(identifier)], mutations=10)
+
+
+@each_case
+def test_damaged_messages_raise_only_decode_errors(scenario: Scenario, identifier: str) -> None:
+    check_damaged(FORMATS[identifier], scenario.vector(identifier), mutations=60)
+
+
+@each_case
+def test_json_schema_accepts_every_vector(scenario: Scenario, identifier: str) -> None:
+    check_json_schema(FORMATS[identifier], scenario.vector(identifier))
 
 
 @pytest.mark.parametrize(
