@@ -333,6 +333,11 @@ REDELIVERIES = [
         id="a reset on a server whose clock lags behind another's",
     ),
     pytest.param(
+        [at(1, 5), (1, "t[0]", None), at(1, 5), at(1, 5)],
+        "yyyy",
+        id="a redelivery to a key without a place leaves it without one",
+    ),
+    pytest.param(
         [at(1, 9, 100), at(1, 2, 100)],
         "yn",
         id="a reset within the clock's resolution cannot be detected",
