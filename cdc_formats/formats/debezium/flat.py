@@ -354,7 +354,7 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
     names = {field.name: field.encode_name for field in msgspec.structs.fields(Source)}
     # Without `source.` the time is the connector's.
     short = {
-        name: prefix + ("source_" if name == "ts_ms" else "") + added
+        name: prefix + ("source_" if name in ("ts_ms", "ts_ns") else "") + added
         for name, added in names.items()
     }
     long = {name: f"{prefix}source_{added}" for name, added in names.items()}

@@ -74,7 +74,7 @@ from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.events import Event, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, choice
@@ -95,6 +95,7 @@ from .envelope import (
 )
 from .kafka_key import KafkaKey
 from .position import Source, position_of, position_of_fields
+from .spanner import CONNECTOR as SPANNER
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
@@ -177,7 +178,7 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
             "STRING", lambda message: text(member(message.source, "table"))
         ),
         "source.properties": MetadataColumn(
-            "MAP<STRING, STRING>", lambda message: _properties(message.source)
+            "MAP<STRING, STRING>", lambda message: _properties(message)
         ),
     }
     table_identity: ClassVar[Mapping[str, str]] = {
@@ -237,8 +238,9 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         whole_source = "source.properties" in metadata
         with_source = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
+            rows,
             fields=_Message,
-            strict=None if whole_source else with_source,
+            strict=_PlainWithWholeSource if whole_source else with_source,
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
             block=("schema", "payload"),
@@ -255,11 +257,14 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         )
 
 
-def _properties(source: Any) -> list[Any] | None:
+def _properties(message: Any) -> list[Any] | None:
     # Messages that are decoded together are checked here, because their whole `source` is read only
     # here.
-    refuse_cells(member(source, "connector"))
-    return text_map(source)
+    connector = member(message.source, "connector")
+    refuse_cells(connector)
+    if connector == SPANNER and isinstance(message, _PlainWithWholeSource):
+        raise MalformedMessageError("updates have only the changed columns", "$.source")
+    return text_map(message.source)
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -301,9 +306,16 @@ class _PlainWithSource(_Envelope, gc=False):
     source: _RowSource = msgspec.field(default_factory=_RowSource)
 
 
+class _PlainWithWholeSource(_Message, gc=False):
+    """A message that is decoded together with others, with all of ``source``."""
+
+    op: str | None = None
+
+
 class PositionSource(Source, gc=False):
     """The fields of ``source`` for positions, and those that are metadata."""
 
+    connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
     schema: str | None = None
     table: str | None = None
 
