@@ -169,7 +169,9 @@ def source(connector: str) -> dict[str, Any]:
     return {
         "type": "record",
         "name": "Source",
-        "namespace": "com.google.spanner.connector" if spanner else f"io.debezium.connector.{connector}",
+        "namespace": "com.google.spanner.connector"
+        if spanner
+        else f"io.debezium.connector.{connector}",
         "fields": fields,
     }
 

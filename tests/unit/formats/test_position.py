@@ -206,9 +206,7 @@ def at(source: dict[str, Any], **changed: Any) -> tuple[str, int | None, int]:
             Position("shop shop", 0x5B3, 0x7D40 << 48, 5),
             id="a snapshot of Db2",
         ),
-        pytest.param(
-            INFORMIX, Position("shop shop", 433791698560, 433791698464, 5), id="Informix"
-        ),
+        pytest.param(INFORMIX, Position("shop shop", 433791698560, 433791698464, 5), id="Informix"),
         pytest.param(
             {**INFORMIX, "commit_lsn": "0", "change_lsn": None, "snapshot": "true"},
             Position("shop shop", 0, 0, 5),
@@ -535,7 +533,9 @@ def test_a_source_without_a_position_is_an_error_with_its_path(source: Any, path
     "version", ["2.7.4.Final", "3.4.0.Final", "3.6.1.Final", "3.7.0.Alpha2", None]
 )
 def test_lsns_that_informix_repeats_are_no_positions(version: str | None) -> None:
-    with pytest.raises(MissingFieldError, match=r"repeats the LSN .* use Debezium 3\.7, or") as error:
+    with pytest.raises(
+        MissingFieldError, match=r"repeats the LSN .* use Debezium 3\.7, or"
+    ) as error:
         position_of({**INFORMIX, "version": version})
     assert error.value.path == "$.source.version"
     for later in ("3.7.0.Beta1", "3.7.1.Final", "4.0.0.Alpha1"):

@@ -204,6 +204,8 @@ ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
     ("ARRAY<STRING>", PLACE, [TEXT, TEXT], [TEXT, TEXT]),
     ("MAP<STRING, INT>", Handling(), {"b": 1, "a": None}, [["a", None], ["b", 1]]),
     ("MAP<INT, STRING>", Handling(), {"10": "x", "9": "y"}, [[9, "y"], [10, "x"]]),
+    ("MAP<SMALLINT, DOUBLE>", Handling(), [[3, -2.0], [1, 1.5]], [[1, 1.5], [3, -2.0]]),
+    ("MAP<SMALLINT, DOUBLE>", Handling(), [], []),
     ("STRUCT<a: INT, b: DATE>", Handling(), {"b": "1970-01-02", "c": 1}, [None, 1]),
     ("ARRAY<STRUCT<a: ARRAY<DECIMAL(3,1)>>>", Handling(), [{"a": [1]}], [[["1.0"]]]),
     ("ARRAY<DECIMAL(3,1)>", PRECISE, ["AQ=="], ["0.1"]),
@@ -345,6 +347,9 @@ REFUSED: list[tuple[str, Handling, Any]] = [
     ("MAP<STRING, INT>", Handling(), [["a", 1]]),
     ("MAP<STRING, INT>", Handling(), {"a": "x"}),
     ("MAP<INT, INT>", Handling(), {"a": 1}),
+    ("MAP<INT, INT>", Handling(), [[1, 2, 3]]),
+    ("MAP<INT, INT>", Handling(), [[None, 2]]),
+    ("MAP<INT, INT>", Handling(), [1]),
     ("STRUCT<a: INT>", Handling(), [1]),
     ("STRUCT<a: INT>", Handling(), {"a": "x"}),
 ]  # fmt: skip
