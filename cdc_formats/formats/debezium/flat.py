@@ -262,8 +262,9 @@ class DebeziumFlatJson(DebeziumJson):
         """Return a change's position from the ``add.fields`` fields; None for a key without a row.
 
         MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server:
-        commit_lsn, change_lsn, event_serial_no; Oracle: scn, commit_scn, ssn or txSeq. All:
-        source.ts_ms, snapshot.
+        commit_lsn, change_lsn, event_serial_no; Oracle: scn, commit_scn, ssn or txSeq; Db2:
+        connector, commit_lsn, change_lsn; Informix: these and version; Spanner: connector,
+        source.ts_ns, sequence, mod_number. All: source.ts_ms, snapshot.
 
         Raises
         ------

@@ -24,7 +24,9 @@ Changelog mode: all. Key: read only for a ``d`` whose ``before`` is null (Cockro
 
 Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an
 unchanged TOAST value) is `ABSENT` by the column's type (text: also its bytes in base64 or hex); it
-is taken from a full before-image or completed by ChangelogNormalize.
+is taken from a full before-image or completed by ChangelogNormalize. Spanner's updates have only
+the changed columns (`cdc_formats.formats.debezium.spanner`): a column that is null in both images
+is `ABSENT`.
 
 Types: with a schema block, every column is read by its schema there (io.debezium.time.*,
 io.debezium.data.*, Connect's Decimal, Date, Time, Timestamp and bytes), including the parts of a

@@ -52,7 +52,7 @@ mostly 0: two changes of one key at one SCN have the same position. MongoDB: two
 document in one transaction have the same position in the oplog.
 
 Db2: an LSN has 10 or 16 bytes. One of more than 80 bits is an error, and so is a transaction of
-2**48 bytes in the log. Up to Debezium 3.7.0 ``ts_ms`` of a change on Linux, UNIX and Windows is the
+2**48 bytes in the log. Up to Debezium 3.6 ``ts_ms`` of a change on Linux, UNIX and Windows is the
 time of the connector's query, so that a redelivery has a later clock: it is applied again.
 
 Informix: up to Debezium 3.6 a transaction that overlaps an earlier commit repeats that commit's LSN

@@ -347,6 +347,8 @@ REFUSED: list[tuple[str, Handling, Any]] = [
     ("MAP<STRING, INT>", Handling(), [["a", 1]]),
     ("MAP<STRING, INT>", Handling(), {"a": "x"}),
     ("MAP<INT, INT>", Handling(), {"a": 1}),
+    ("TIMESTAMP_NTZ", Handling(time="nanoseconds"), 2**63 - 1),
+    ("TIMESTAMP_NTZ(9)", Handling(time="adaptive"), -(2**63)),
     ("MAP<INT, INT>", Handling(), [[1, 2, 3]]),
     ("MAP<INT, INT>", Handling(), [[None, 2]]),
     ("MAP<INT, INT>", Handling(), [1]),
