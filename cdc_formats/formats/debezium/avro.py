@@ -1,6 +1,6 @@
 """Debezium's envelope in Avro with schemas in a registry.
 
-It was recorded with Debezium 3.4 and Confluent's AvroConverter.
+It was recorded with Debezium 3.6 and 3.4, and the Avro converter.
 
 A message is a schema id followed by Avro (`schema_registry`), or only Avro with the id in a
 header::

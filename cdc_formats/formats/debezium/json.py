@@ -1,4 +1,4 @@
-"""Debezium JSON: the envelope as written by Connect's JsonConverter (vectors: Debezium 3.4, 1.9).
+"""Debezium JSON: the envelope as written by Connect's JsonConverter (vectors: 3.6, 3.4, 1.9).
 
 A message, bare (``schemas.enable=false``), with a schema block
 (``{"schema": ..., "payload": <bare>}``), or with only the payload (``{"payload": <bare>}``, as
@@ -34,7 +34,8 @@ STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimal
 ``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode``
 and ``time.precision.mode``. Without them a string in a DECIMAL column and a number in a TIME or
 TIMESTAMP column are errors, since Debezium's defaults and Flink's reading disagree. Bytes are
-base64 in both, and by default here.
+base64 in both, and by default here. A vector is an ARRAY, and geometry a STRUCT with its WKB. A MAP
+whose keys are not text is an array of pairs.
 
 Differs from Flink:
 
@@ -125,8 +126,8 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         MariaDB ``adaptive_time_microseconds``), for messages without a schema block.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
         The connector's ``binary.handling.mode``. It applies to bare messages, and to ``string`` in
-        a schema block; ``bytes`` in a block is always base64. A BIT column is base64 in every mode:
-        in bare messages of another mode declare it STRING.
+        a schema block; ``bytes`` in a block is always base64. A BIT column and the ``wkb`` of
+        geometry are base64 in every mode: in bare messages of another mode declare them STRING.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
         The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``), for an
         unsigned BIGINT in a ``DECIMAL(20,0)`` column. ``long``: a number in two's complement.

@@ -20,6 +20,11 @@ MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIM
 ``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY> (a declared DECIMAL(p,s)
                                        reads it too)
 ``array``, ``map``, ``struct``         ARRAY, MAP, STRUCT
+``FloatVector``, ``DoubleVector``      ARRAY<FLOAT>, ARRAY<DOUBLE>
+``SparseDoubleVector``                 STRUCT<dimensions: SMALLINT, vector: MAP<SMALLINT, DOUBLE>>
+``Geometry``, ``Geography``            STRUCT<wkb: BINARY, srid: INT>, with ``extensions`` from
+                                       Debezium 3.7 on
+``Point``                              STRUCT<x: DOUBLE, y: DOUBLE, wkb: BINARY, srid: INT>
 =====================================  ============================================================
 
 Avro schemas are converted to Connect schemas first (``connect.name``, ``connect.parameters``,

@@ -14,6 +14,7 @@ from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.events import KeyedChange
 from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
+from cdc_formats.topics.inference import infer_schema
 
 NOON = 1_735_819_200  # 2025-01-02 12:00:00 UTC, in seconds
 NOON_US = NOON * 1_000_000
@@ -408,6 +409,17 @@ def test_postgresqls_types(
     sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]
 ) -> None:
     check(sql_type, value, expected, field, options, POSTGRES)
+
+
+def test_a_schema_block_declares_vectors_and_geometry() -> None:
+    fields = {"v": vector("Float", "float"), "s": SPARSE_VECTOR, "g": geometry("Geometry")}
+    row = {"v": [1.5], "s": {"dimensions": 2, "vector": [[1, 1.5]]}, "g": {"wkb": "AQE="}}
+    block = envelope(*({**of, "field": name} for name, of in fields.items()))
+    inferred = infer_schema([(None, line("c", POSTGRES, None, row, block))], format="debezium-json")
+    assert inferred.ddl == (
+        "v ARRAY<FLOAT>, s STRUCT<dimensions: SMALLINT NOT NULL, vector: MAP<SMALLINT, DOUBLE>>, "
+        "g STRUCT<wkb: BINARY NOT NULL, srid: INT, extensions: MAP<STRING, STRING>>"
+    )
 
 
 # --------------------------------------------------------------------------------------------------
