@@ -16,7 +16,7 @@ NEW_VALUES                refused: a null in ``after`` is NULL or unchanged
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -54,39 +54,47 @@ def mark_unchanged(rows: RowConverter, event: Event, text: bytes, index: int, ke
         When a null of the update may be an unchanged column or NULL.
     """
     source = event.message.source
-    # Names have no values to compare.
-    of_spanner = event.kind is RowKind.UPDATE_AFTER and member(source, "connector") == CONNECTOR
-    if not of_spanner or rows.names_only:
+    # With names only, there are no values to compare.
+    if (
+        event.kind is not RowKind.UPDATE_AFTER
+        or rows.names_only
+        or member(source, "connector") != CONNECTOR
+    ):
         return
     captured = member(source, "value_capture_type")
     if captured in _WHOLE_ROWS:
         event.before = None
         return
-    # A keyed reader reads only the key of a row before in JSON.
-    before = event.before
-    if isinstance(before, msgspec.Struct):
-        before = read_object(text)["before"]
-    if captured != _CHANGED_COLUMNS or not isinstance(before, Mapping):
+    before = _old_values(event, text) if captured == _CHANGED_COLUMNS else None
+    if before is None:
         raise MalformedMessageError(
             "an update of Spanner without its old values does not say which columns changed: "
             "create the change stream with value_capture_type='NEW_ROW' or 'OLD_AND_NEW_VALUES'",
             "$.source.value_capture_type",
         )
-    after = dict(_items(rows, event.after))
-    changed = {name for name in {*after, *before} if (after.get(name), before.get(name)) != _NULLS}
-    event.after = {name: value for name, value in after.items() if name in changed}
+    after = _columns(rows, event.after)
+    unchanged = {name for name, new in after.items() if new is None and before.get(name) is None}
     # Spanner never changes a primary key.
-    old = () if keyed else _items(rows, event.before)
-    event.before = {name: value for name, value in old if name in changed} or None
+    event.before = None if keyed else _without(_columns(rows, event.before), unchanged)
+    event.after = _without(after, unchanged)
     event.sparse = True
 
 
-_NULLS = (None, None)
+def _old_values(event: Event, text: bytes) -> Mapping[str, Any] | None:
+    """Return all columns of the row before an update."""
+    # A keyed reader reads only the key of a row before in JSON.
+    is_json = isinstance(event.before, msgspec.Struct)
+    before = read_object(text)["before"] if is_json else event.before
+    return before if isinstance(before, Mapping) else None
 
 
-def _items(rows: RowConverter, image: Any) -> Iterable[tuple[str, Any]]:
-    """Return the columns of an image that it has."""
+def _columns(rows: RowConverter, image: Any) -> dict[str, Any]:
+    """Return the columns that an image has."""
     if isinstance(image, Mapping):
-        return image.items()
+        return dict(image)
     values = zip(rows.names, rows.raw(image), strict=True)
-    return [(name, value) for name, value in values if value is not ABSENT]
+    return {name: value for name, value in values if value is not ABSENT}
+
+
+def _without(columns: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in columns.items() if name not in names}
