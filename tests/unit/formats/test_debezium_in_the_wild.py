@@ -420,6 +420,7 @@ def test_a_schema_block_declares_vectors_and_geometry() -> None:
         "v ARRAY<FLOAT>, s STRUCT<dimensions: SMALLINT NOT NULL, vector: MAP<SMALLINT, DOUBLE>>, "
         "g STRUCT<wkb: BINARY NOT NULL, srid: INT, extensions: MAP<STRING, STRING>>"
     )
+    assert "note on v, s: PostgreSQL's log lacks a long vector" in str(inferred)
 
 
 # --------------------------------------------------------------------------------------------------
