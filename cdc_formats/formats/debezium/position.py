@@ -324,9 +324,21 @@ def informix(source: Source, path: str) -> Position | None:
 
 
 def spanner(source: Source, path: str) -> Position | None:
-    """Return the position of a Spanner change; None without ``sequence`` and ``ts_ns``."""
-    if source.sequence is None or source.ts_ns is None:
+    """Return the position of a Spanner change; None without ``sequence``.
+
+    Raises
+    ------
+    MissingFieldError
+        When ``ts_ns`` is missing, as in older versions.
+    """
+    if source.sequence is None:
         return None
+    if source.ts_ns is None:
+        raise MissingFieldError(
+            "`ts_ns` is missing, and milliseconds do not order Spanner's transactions: use a newer "
+            "Debezium, or order='arrival'",
+            f"{path}ts_ns",
+        )
     number = digits(source.sequence, 32, f"{path}sequence")
     low = number << 32 | within(source.mod_number or 0, 32, f"{path}mod_number")
     high = within(source.ts_ns, 64, f"{path}ts_ns")

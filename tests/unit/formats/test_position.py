@@ -508,7 +508,10 @@ def test_a_source_of_the_wrong_form_is_an_error_with_its_path(source: Any, path:
             id="Informix without a commit's LSN",
         ),
         pytest.param(
-            {**SPANNER, "ts_ns": None}, "$.source.sequence", id="Spanner without nanoseconds"
+            {**SPANNER, "ts_ns": None}, "$.source.ts_ns", id="Spanner without nanoseconds"
+        ),
+        pytest.param(
+            {**SPANNER, "sequence": None}, "$.source.sequence", id="Spanner without a sequence"
         ),
         pytest.param({"db": "shop", "table": "orders"}, "$", id="no connector and no position"),
         pytest.param(
