@@ -583,7 +583,9 @@ def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter 
     if sql_type.name == "DATE" and unit is not None:
         return _refuser(sql_type, "it is a time, not a date")
     to = converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
-    return _of_stamp(to, unit) if sql_type.name in TIMESTAMP_TYPES and unit else to
+    # Some nanoseconds are no time (PostgreSQL's infinities).
+    fast = sql_type.name in TIMESTAMP_TYPES and unit in ("ms", "us")
+    return _of_stamp(to, unit) if fast and unit else to
 
 
 def _of_stamp(to: Converter, unit: str) -> Converter:

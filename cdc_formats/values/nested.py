@@ -8,7 +8,7 @@ that returns them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,20 +63,40 @@ def part_handling(sql_type: SqlType, part: Column, handling: Handling) -> Handli
 
 
 def nested_converter(sql_type: SqlType, of: Callable[[Column], Converter]) -> Converter:
-    """Return an ARRAY, MAP or STRUCT converter; `of` gives a part's, and null becomes None."""
+    """Return an ARRAY, MAP or STRUCT converter; `of` gives a part's, and null becomes None.
+
+    A MAP is an object, or an array of pairs (Connect's JsonConverter, if the keys are no strings).
+    """
     inner = [null_or(of(column)) for column in sql_type.fields]
     if sql_type.name == "ARRAY":
         (element,) = inner
         return _of_kind(sql_type, list, lambda value: [element(item) for item in value])
     if sql_type.name == "MAP":
         key, item = inner
-        return _of_kind(
-            sql_type,
-            dict,
-            lambda value: sorted_entries([key(name), item(entry)] for name, entry in value.items()),
-        )
+        by_text = sql_type.fields[0].type.name in TEXT_TYPES
+
+        def entries(value: Any) -> Any:
+            pairs = _pairs(value, by_text=by_text)
+            if pairs is None:
+                raise refuse(sql_type, value)
+            return sorted_entries([key(name), item(entry)] for name, entry in pairs)
+
+        return entries
     fields = [(column.name, to) for column, to in zip(sql_type.fields, inner, strict=True)]
     return _of_kind(sql_type, dict, lambda value: [to(value.get(name)) for name, to in fields])
+
+
+def _pairs(value: Any, *, by_text: bool) -> Iterable[Any] | None:
+    """Return the entries of a map in a message, None if it is none."""
+    if type(value) is dict:
+        return value.items()
+    if by_text or type(value) is not list or not all(map(_is_pair, value)):
+        return None
+    return value
+
+
+def _is_pair(value: Any) -> bool:
+    return type(value) is list and len(value) == 2 and value[0] is not None
 
 
 def _of_kind(sql_type: SqlType, kind: type, to: Converter) -> Converter:

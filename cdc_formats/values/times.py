@@ -272,8 +272,23 @@ def timestamp_text(micros: int, between: str = " ") -> str:
     return date_text(days) + between + time_text(rest)
 
 
-def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
+_INFINITE_NANOS = (2**63 - 1, -(2**63))
+"""Debezium's values of PostgreSQL's infinities in nanoseconds, which are times of a real year."""
+
+
+def _epoch_stamp(sql_type: SqlType, handling: Handling) -> Callable[[Any], int]:
     of_number = _epoch(sql_type, handling, LEAST_STAMP, MOST_STAMP)
+
+    def convert(value: Any) -> int:
+        if value in _INFINITE_NANOS:
+            raise refuse(sql_type, value, "it is PostgreSQL's infinity: declare BIGINT")
+        return of_number(value)
+
+    return convert if epoch_unit(sql_type, handling)[0] == "ns" else of_number
+
+
+def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
+    of_number = _epoch_stamp(sql_type, handling)
     with_zone = sql_type.name == "TIMESTAMP"
     to_utc = _zone_reader(handling.time_zone)
     # Hot path: whole seconds and milliseconds, without zone conversion.

@@ -39,6 +39,13 @@ SCENARIOS = (
     "tombstones",
     "truncate",
     "value-to-null",
+    # Later ones, at the end: the ids of the schemas before them stay.
+    "sqlserver",
+    "oracle",
+    "db2",
+    "informix",
+    "vitess",
+    "spanner",
 )
 
 _PLAIN = {
@@ -56,6 +63,18 @@ _NAMED = {
     "TIMESTAMP_NTZ": ("long", "MicroTimestamp"),
     "INTERVAL DAY TO SECOND": ("long", "MicroDuration"),
 }
+_COMMON = ("version", "connector", "name", "snapshot", "db", "sequence", "schema", "table")
+_BINLOG = ("server_id", "pos", "row", "thread", "txId", "lsn", "xmin")
+_LSNS = ("change_lsn", "commit_lsn")
+_OF_CONNECTOR: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "sqlserver": (_LSNS, ("event_serial_no",)),
+    "oracle": (("scn", "commit_scn", "rs_id", "user_name", "row_id"), ("ssn", "txSeq")),
+    "db2": (_LSNS, ()),
+    "informix": ((*_LSNS, "begin_lsn"), ()),
+    "vitess": (("keyspace", "shard", "vgtid"), ()),
+    "spanner": (("server_transaction_id", "value_capture_type"), ("mod_number",)),
+}
+"""Text and numbers in the source of a connector."""
 
 
 def optional(avro: Any) -> dict[str, Any]:
@@ -139,29 +158,20 @@ def envelope(table: str, declared: tuple[Column, ...], connector: str) -> dict[s
 
 
 def source(connector: str) -> dict[str, Any]:
-    texts = (
-        "version",
-        "connector",
-        "name",
-        "snapshot",
-        "db",
-        "sequence",
-        "schema",
-        "table",
-        "gtid",
-        "file",
-        "query",
-        "lsn_text",
-    )
-    numbers = ("ts_ms", "server_id", "pos", "row", "thread", "txId", "lsn", "xmin")
+    texts, numbers = _OF_CONNECTOR.get(connector, (("gtid", "file", "query", "lsn_text"), _BINLOG))
+    texts = (*_COMMON, *texts)
+    numbers = ("ts_ms", *(("ts_ns",) if connector in _OF_CONNECTOR else ()), *numbers)
     fields = [
         {"name": name, **optional("string" if name in texts else "long")}
         for name in (*texts, *numbers)
     ]
+    spanner = connector == "spanner"
     return {
         "type": "record",
         "name": "Source",
-        "namespace": f"io.debezium.connector.{connector}",
+        "namespace": "com.google.spanner.connector"
+        if spanner
+        else f"io.debezium.connector.{connector}",
         "fields": fields,
     }
 

@@ -1,6 +1,6 @@
 """Debezium's envelope in Avro with schemas in a registry.
 
-It was recorded with Debezium 3.4 and Confluent's AvroConverter.
+It was recorded with Debezium 3.6 and 3.4, and the Avro converter.
 
 A message is a schema id followed by Avro (`schema_registry`), or only Avro with the id in a
 header::
@@ -26,7 +26,8 @@ Changelog mode: all. Key: not read; written if a primary key and `key_subject` a
 
 Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value
 placeholder (an unchanged TOAST value) is `ABSENT` by the column's type; it is taken from a full
-before-image or completed by ChangelogNormalize.
+before-image or completed by ChangelogNormalize. So is a column that is null in both images of an
+update of Spanner (`cdc_formats.formats.debezium.spanner`).
 
 Types: exactly as in the writer's schema (the table in `cdc_formats.avro.reader`). Only the zone of
 zone-less text, the text form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to
@@ -104,6 +105,7 @@ from .json import (
     SourceFields,
     position_of_struct,
 )
+from .spanner import CONNECTOR as SPANNER
 
 _COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COMPLETE_CONNECTORS)
 
@@ -189,6 +191,7 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         schemas, whole_source = _Schemas(self, rows), "source.properties" in metadata
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
         return envelope_of(
+            rows,
             strict=_FieldsWithSource if whole_source else fields,
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
@@ -310,9 +313,10 @@ class _Schemas:
         self.of = lru_cache(SCHEMAS_KEPT)(self._of)
 
     def rows_of(self, frame: bytes) -> RowConverter | None:
-        """Return the row converter of messages with a frame; None without rows or a valid frame."""
+        """Return the row converter of messages with a frame; None to decode them alone."""
         number = number_of(frame)
-        return None if number is None else self.of(number).rows
+        written = None if number is None else self.of(number)
+        return None if written is None or written.partial else written.rows
 
     def schema_of(self, frame: bytes) -> AvroSchema:
         """Return the writer's schema of messages with a frame."""
@@ -324,7 +328,7 @@ class _Schemas:
         """Return a schema and the converter of its rows."""
         schema = self.format.registry.client.schema(name)
         try:
-            return _Envelope(schema, self._rows(schema))
+            return _Envelope(schema, self._rows(schema), SPANNER in _source_name(schema))
         except WriterSchemaError as error:
             raise WriterSchemaError(f"schema {name}: {error.reason}") from None
 
@@ -347,13 +351,16 @@ class _Schemas:
             if image
             for name, avro in schema.fields(image).items()
         }
-        source = schema.record_of(types["source"]) if "source" in types else None
-        handling = (
-            self.format.handling
-            if source is None
-            else _of_source(source["name"], self.format.handling)
-        )
+        handling = _of_source(_source_name(schema), self.format.handling)
         return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
+
+
+def _source_name(schema: AvroSchema) -> str:
+    """Return the name of the source's schema in an envelope's; empty without one."""
+    record = schema.record_of(schema.top)
+    types = {} if record is None else schema.fields(record)
+    source = schema.record_of(types["source"]) if "source" in types else None
+    return "" if source is None else str(source["name"])
 
 
 def _of_source(name: str, handling: Handling) -> Handling:
@@ -373,10 +380,20 @@ def _of_source(name: str, handling: Handling) -> Handling:
 
 
 class _Envelope(NamedTuple):
-    """A writer's schema and the converter of its images; None if its messages have no rows."""
+    """A writer's schema.
+
+    Attributes
+    ----------
+    schema : AvroSchema
+    rows : RowConverter or None
+        The converter of its images; None if its messages have no rows.
+    partial : bool
+        Whether updates may have only the changed columns, so that they are decoded alone.
+    """
 
     schema: AvroSchema
     rows: RowConverter | None
+    partial: bool
 
 
 # --------------------------------------------------------------------------------------------------

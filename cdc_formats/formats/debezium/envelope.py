@@ -11,11 +11,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object, read_part
 from cdc_formats.decoding.metadata import member, named
+from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
@@ -28,6 +30,7 @@ from cdc_formats.values.schema import SqlType
 from cdc_formats.values.types import converter
 
 from .position import position_of
+from .spanner import mark_unchanged
 
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -44,11 +47,10 @@ ROW_CONNECTORS = (
     "db2",
     "informix",
     "vitess",
-    "spanner",
     "cockroachdb",
     "TiCDC",
 )
-"""Connectors that are known to write rows, whose messages are decoded together."""
+"""Connectors that are known to write whole rows, whose messages are decoded together."""
 CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
 """Connectors that write cells instead of rows, in which null means unchanged."""
 _KINDS = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
@@ -113,11 +115,13 @@ class RowEnvelope(DebeziumEnvelope):
             )
 
 
-def envelope_of(**more: Any) -> Envelope:
+def envelope_of(rows: RowConverter, **more: Any) -> Envelope:
     """Return the places of the operation and the rows; a missing column is NULL.
 
     Parameters
     ----------
+    rows : RowConverter
+        The declared columns.
     **more
         The other arguments of `Envelope`.
     """
@@ -127,6 +131,7 @@ def envelope_of(**more: Any) -> Envelope:
         operation_is_text=False,
         or_else=f", {', '.join(_WITHOUT_ROWS)}",
         inspect=_inspect,
+        adjust=partial(mark_unchanged, rows),
         after="after",
         before="before",
         deleted="before",

@@ -1,4 +1,4 @@
-"""Debezium JSON: the envelope as written by Connect's JsonConverter (vectors: Debezium 3.4, 1.9).
+"""Debezium JSON: the envelope as written by Connect's JsonConverter (vectors: 3.6, 3.4, 1.9).
 
 A message, bare (``schemas.enable=false``), with a schema block
 (``{"schema": ..., "payload": <bare>}``), or with only the payload (``{"payload": <bare>}``, as
@@ -24,7 +24,9 @@ Changelog mode: all. Key: read only for a ``d`` whose ``before`` is null (Cockro
 
 Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an
 unchanged TOAST value) is `ABSENT` by the column's type (text: also its bytes in base64 or hex); it
-is taken from a full before-image or completed by ChangelogNormalize.
+is taken from a full before-image or completed by ChangelogNormalize. Spanner's updates have only
+the changed columns (`cdc_formats.formats.debezium.spanner`): a column that is null in both images
+is `ABSENT`.
 
 Types: with a schema block, every column is read by its schema there (io.debezium.time.*,
 io.debezium.data.*, Connect's Decimal, Date, Time, Timestamp and bytes), including the parts of a
@@ -32,7 +34,8 @@ STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimal
 ``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode``
 and ``time.precision.mode``. Without them a string in a DECIMAL column and a number in a TIME or
 TIMESTAMP column are errors, since Debezium's defaults and Flink's reading disagree. Bytes are
-base64 in both, and by default here.
+base64 in both, and by default here. A vector is an ARRAY, and geometry a STRUCT with its WKB. A MAP
+whose keys are not text is an array of pairs.
 
 Differs from Flink:
 
@@ -74,7 +77,7 @@ from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.events import Event, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, choice
@@ -95,6 +98,7 @@ from .envelope import (
 )
 from .kafka_key import KafkaKey
 from .position import Source, position_of, position_of_fields
+from .spanner import CONNECTOR as SPANNER
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
@@ -122,8 +126,8 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         MariaDB ``adaptive_time_microseconds``), for messages without a schema block.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
         The connector's ``binary.handling.mode``. It applies to bare messages, and to ``string`` in
-        a schema block; ``bytes`` in a block is always base64. A BIT column is base64 in every mode:
-        in bare messages of another mode declare it STRING.
+        a schema block; ``bytes`` in a block is always base64. A BIT column and the ``wkb`` of
+        geometry are base64 in every mode: in bare messages of another mode declare them STRING.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
         The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``), for an
         unsigned BIGINT in a ``DECIMAL(20,0)`` column. ``long``: a number in two's complement.
@@ -177,7 +181,7 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
             "STRING", lambda message: text(member(message.source, "table"))
         ),
         "source.properties": MetadataColumn(
-            "MAP<STRING, STRING>", lambda message: _properties(message.source)
+            "MAP<STRING, STRING>", lambda message: _properties(message)
         ),
     }
     table_identity: ClassVar[Mapping[str, str]] = {
@@ -237,8 +241,9 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         whole_source = "source.properties" in metadata
         with_source = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
+            rows,
             fields=_Message,
-            strict=None if whole_source else with_source,
+            strict=_PlainWithWholeSource if whole_source else with_source,
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
             block=("schema", "payload"),
@@ -255,11 +260,14 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         )
 
 
-def _properties(source: Any) -> list[Any] | None:
+def _properties(message: Any) -> list[Any] | None:
     # Messages that are decoded together are checked here, because their whole `source` is read only
     # here.
-    refuse_cells(member(source, "connector"))
-    return text_map(source)
+    connector = member(message.source, "connector")
+    refuse_cells(connector)
+    if connector == SPANNER and isinstance(message, _PlainWithWholeSource):
+        raise MalformedMessageError("updates have only the changed columns", "$.source")
+    return text_map(message.source)
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -301,9 +309,16 @@ class _PlainWithSource(_Envelope, gc=False):
     source: _RowSource = msgspec.field(default_factory=_RowSource)
 
 
+class _PlainWithWholeSource(_Message, gc=False):
+    """A message that is decoded together with others, with all of ``source``."""
+
+    op: str | None = None
+
+
 class PositionSource(Source, gc=False):
     """The fields of ``source`` for positions, and those that are metadata."""
 
+    connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
     schema: str | None = None
     table: str | None = None
 

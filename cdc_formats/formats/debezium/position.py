@@ -19,6 +19,10 @@ SQL Server           ``name``, ``db``                   ``commit_lsn`` but its s
                                                                                      ``change_lsn``, ``event_serial_no`` (3)
 Oracle               ``name``, ``db``                   ``commit_scn``, of a         2**32 - 1 - (``commit_scn`` - ``scn``) << 32
                                                         snapshot ``scn``             | ``txSeq``, or else ``ssn``
+Db2                  ``name``, ``db``                   ``commit_lsn`` >> 16         the last 16 bits of ``commit_lsn``, then
+                                                                                     2**48 - 1 - (``commit_lsn`` - ``change_lsn``)
+Informix             ``name``, ``db``                   ``commit_lsn``               ``change_lsn``
+Spanner              ``name``, ``db``                   ``ts_ns``                    ``sequence`` << 32 | ``mod_number``
 MongoDB              ``name``, ``rs``                   seconds of ``ts_ms``         ``ord``
 MongoDB, snapshot    ``name``, ``rs``, ``snapshot``     seconds of ``ts_ms``         ``ord``
 ===================  =================================  ===========================  ===========================================
@@ -47,6 +51,20 @@ Oracle: ``txSeq`` (Debezium 3) numbers a transaction's changes. Older versions h
 mostly 0: two changes of one key at one SCN have the same position. MongoDB: two changes of one
 document in one transaction have the same position in the oplog.
 
+Db2: an LSN has 10 or 16 bytes. One of more than 80 bits is an error, and so is a transaction of
+2**48 bytes in the log. Up to Debezium 3.6 ``ts_ms`` of a change on Linux, UNIX and Windows is the
+time of the connector's query, so that a redelivery has a later clock: it is applied again.
+
+Informix: up to Debezium 3.6 a transaction that overlaps an earlier commit repeats that commit's LSN
+in all its changes, so that two changes of one key have the same position. They are refused.
+
+Spanner: a row's transactions have commit timestamps that increase, and the sequence number orders a
+transaction's records. The partitions of a change stream interleave in a topic, so that the topic is
+ordered only for each key.
+
+Vitess: changes have no order. A ``vgtid`` names a transaction of each shard: it does not order the
+changes within a transaction, nor the transactions of two shards.
+
 MySQL and MariaDB: an offset in a file is less than 4 GiB, since the binlog stores 32 bits.
 """
 
@@ -65,19 +83,24 @@ from cdc_formats.position import Position, digits, file_number, malformed, withi
 
 _STREAMED = (None, False, "false", "incremental")
 """The values of ``source.snapshot`` for changes from the log or at the stream's position."""
-_MOST_32 = 2**32 - 1
+_MOST_32, _MOST_48 = 2**32 - 1, 2**48 - 1
 _KEEP = "keep the fields of `source` if a transform removes them, or use order='arrival'"
 _LSN = re.compile(r"([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})")
+_DB2_LSN = re.compile(r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8}:[0-9A-Fa-f]{4}(?:[0-9A-Fa-f]{12})?")
+_REPEATED_LSNS = re.compile(r"[0-2]\..*|3\.[0-6]\..*|3\.7\.0\.Alpha[12]")
+"""The versions of Debezium's Informix connector that repeat the LSN of an earlier commit."""
 
 
 class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
     """The fields of Debezium's ``source`` for positions, for all connectors."""
 
+    version: str | None = None
     connector: str | None = None
     name: str | None = None
     db: str | None = None
     snapshot: str | bool | None = None
     ts_ms: int | None = None
+    ts_ns: int | None = None
     server_id: int | None = None
     gtid: str | None = None
     file: str | None = None
@@ -94,6 +117,7 @@ class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
     tx_seq: int | None = None
     ord: int | None = None
     rs: str | None = None
+    mod_number: int | None = None
 
 
 _read_source: Callable[[bytes], Source | None] = json_reader(Source | None)  # type: ignore[arg-type]
@@ -159,14 +183,14 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
         raise _no_position(path, sorted(_CONNECTOR_FIELDS.values()), remedy)
     position_of = _CONNECTORS.get(name)
     if position_of is None:
-        reason = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
+        supported = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
+        reason = _UNORDERED.get(name, supported)
         raise MissingFieldError(
             f"connector {name[:40]!r} {reason}", f"{path}connector", bare=f"the connector {reason}"
         )
     position = position_of(source, path)
     if position is None:
-        field = _CONNECTOR_FIELDS["mysql" if name == "mariadb" else name]
-        raise _no_position(path, [field], remedy)
+        raise _no_position(path, [_POSITION_FIELDS[name]], remedy)
     return position
 
 
@@ -263,6 +287,64 @@ def oracle(source: Source, path: str) -> Position | None:
     )
 
 
+def db2(source: Source, path: str) -> Position | None:
+    """Return the position of a Db2 change; None without ``commit_lsn``.
+
+    A snapshot's rows have no ``change_lsn``.
+    """
+    if source.commit_lsn is None:
+        return None
+    commit, before = _db2_lsn(source.commit_lsn, f"{path}commit_lsn"), _MOST_48
+    if source.change_lsn is not None:
+        change = _db2_lsn(source.change_lsn, f"{path}change_lsn")
+        before = within(commit - change, 48, f"{path}change_lsn")
+    low = (commit & 0xFFFF) << 48 | _MOST_48 - before
+    return Position(_history(source.name, source.db), commit >> 16, low, source.ts_ms)
+
+
+def informix(source: Source, path: str) -> Position | None:
+    """Return the position of an Informix change; None without ``commit_lsn``.
+
+    Raises
+    ------
+    MissingFieldError
+        When the connector's version is missing, or repeats the LSN of an earlier commit.
+    """
+    if source.commit_lsn is None:
+        return None
+    if source.version is None or _REPEATED_LSNS.fullmatch(source.version):
+        raise MissingFieldError(
+            "Informix's connector before Debezium 3.7 repeats the LSN of an earlier commit in the "
+            "changes of a transaction: use Debezium 3.7, or order='arrival'",
+            f"{path}version",
+        )
+    commit = digits(source.commit_lsn, 64, f"{path}commit_lsn")
+    change = digits(source.change_lsn or "0", 64, f"{path}change_lsn")
+    return Position(_history(source.name, source.db), commit, change, source.ts_ms)
+
+
+def spanner(source: Source, path: str) -> Position | None:
+    """Return the position of a Spanner change; None without ``sequence``.
+
+    Raises
+    ------
+    MissingFieldError
+        When ``ts_ns`` is missing, as in older versions.
+    """
+    if source.sequence is None:
+        return None
+    if source.ts_ns is None:
+        raise MissingFieldError(
+            "`ts_ns` is missing, and milliseconds do not order Spanner's transactions: use a newer "
+            "Debezium, or order='arrival'",
+            f"{path}ts_ns",
+        )
+    number = digits(source.sequence, 32, f"{path}sequence")
+    low = number << 32 | within(source.mod_number or 0, 32, f"{path}mod_number")
+    high = within(source.ts_ns, 64, f"{path}ts_ns")
+    return Position(_history(source.name, source.db), high, low, source.ts_ms)
+
+
 def mongodb(source: Source, path: str) -> Position | None:
     """Return the position of a MongoDB change; None without ``ord``."""
     if source.ord is None or source.ts_ms is None:
@@ -278,13 +360,21 @@ def mongodb(source: Source, path: str) -> Position | None:
 
 
 _CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
+    "db2": db2,
+    "informix": informix,
     "mariadb": mysql,
     "mongodb": mongodb,
     "mysql": mysql,
     "oracle": oracle,
     "postgresql": postgresql,
+    "spanner": spanner,
     "sqlserver": sqlserver,
 }
+_UNORDERED = {
+    "vitess": "has positions (`vgtid`) that do not order the changes of one transaction, nor those "
+    "of two shards: use order='arrival'"
+}
+"""Connectors whose changes have no order, and why."""
 _CONNECTOR_FIELDS = {
     "mysql": "file",
     "sqlserver": "commit_lsn",
@@ -293,6 +383,14 @@ _CONNECTOR_FIELDS = {
     "postgresql": "lsn",
 }
 """The field of each connector's position, which also identifies an unnamed connector."""
+_POSITION_FIELDS = {
+    **_CONNECTOR_FIELDS,
+    "mariadb": "file",
+    "db2": "commit_lsn",
+    "informix": "commit_lsn",
+    "spanner": "sequence",
+}
+"""The field of each connector's position that a message without one lacks."""
 
 
 @lru_cache(maxsize=1000)
@@ -323,3 +421,12 @@ def _lsn(lsn: str, path: str) -> tuple[int, int, int]:
     if match is None:
         raise malformed("an LSN, as in '00000027:00000758:0005'", lsn, path)
     return int(match[1], 16), int(match[2], 16), int(match[3], 16)
+
+
+def _db2_lsn(lsn: str, path: str) -> int:
+    if _DB2_LSN.fullmatch(lsn) is None:
+        raise malformed("an LSN, as in '00000000:00000000:0000000002f4a1b0'", lsn, path)
+    number = int(lsn.replace(":", ""), 16)
+    if number >> 80:
+        raise malformed("an LSN of at most 80 bits, or use order='arrival'", lsn, path)
+    return number

@@ -20,6 +20,11 @@ MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIM
 ``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY> (a declared DECIMAL(p,s)
                                        reads it too)
 ``array``, ``map``, ``struct``         ARRAY, MAP, STRUCT
+``FloatVector``, ``DoubleVector``      ARRAY<FLOAT>, ARRAY<DOUBLE>
+``SparseDoubleVector``                 STRUCT<dimensions: SMALLINT, vector: MAP<SMALLINT, DOUBLE>>
+``Geometry``, ``Geography``            STRUCT<wkb: BINARY, srid: INT>, with ``extensions`` from
+                                       Debezium 3.7 on
+``Point``                              STRUCT<x: DOUBLE, y: DOUBLE, wkb: BINARY, srid: INT>
 =====================================  ============================================================
 
 Avro schemas are converted to Connect schemas first (``connect.name``, ``connect.parameters``,
@@ -85,6 +90,11 @@ _TIMES = {
 _MYSQL_TIMES = {DEBEZIUM_TIME + name for name in ("Time", "MicroTime", "NanoTime")}
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 _SOURCE_TYPE = "__debezium.source.column."
+_VECTORS = tuple(f"io.debezium.data.{name}Vector" for name in ("Double", "Float", "SparseDouble"))
+_VECTOR_NOTE = (
+    "PostgreSQL's log lacks a long vector that an update did not change, and the connector writes "
+    "null: ALTER TABLE ... ALTER COLUMN ... SET STORAGE PLAIN"
+)
 
 
 def connect_columns(schema: Mapping[str, Any], connector: str = "") -> list[DeclaredColumn]:
@@ -141,6 +151,7 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
         _VARIABLE_SCALE: "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
         DEBEZIUM_TIME
         + "MicroDuration": "months of an interval count as the connector's average month",
+        **(dict.fromkeys(_VECTORS, _VECTOR_NOTE) if connector == "postgresql" else {}),
     }.get(str(name), "")
     if name == CONNECT + "Decimal" and not _parameter(field, "connect.decimal.precision"):
         note = "the schema has no precision: 38 holds every value"

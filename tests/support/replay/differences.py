@@ -340,6 +340,18 @@ HOSTS = written_as("the mask of a host is missing", _host_without_mask, "c_inet"
 NUMERIC = written_as(
     "a numeric without scale loses its trailing zeros, and NaN is null", _without_scale, "c_numany"
 )
+
+
+def unchanged_vectors(*columns: str) -> Difference:
+    """Return the difference of pgvector's vectors in TOAST, which an update did not change."""
+
+    def explains(mismatch: Found, _: Evidence) -> bool:
+        updated = b'"op":"u"' in _value_of(mismatch)
+        return updated and mismatch.actual is None and mismatch.truth is not None
+
+    return Difference(columns, "an unchanged vector in TOAST is null", explains)
+
+
 JULIAN = written_as(
     "Debezium 1.9's snapshot reads days before 1582 in the Julian calendar",
     lambda text: text.replace("1000-01-02", "1000-01-07"),

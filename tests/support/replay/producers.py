@@ -41,6 +41,7 @@ _UNSIGNED = {
 }
 _TEXT = ("char", "varchar", "text", "longtext", "json", "enum", "set")
 _BINARY = ("binary", "varbinary", "blob")
+_GEOMETRY = As("STRUCT<wkb: BINARY, srid: INT>", truth.mysql_geometry)
 
 
 def _parts(column: Column) -> tuple[str, str, bool]:
@@ -75,12 +76,20 @@ def _mysql(column: Column) -> As:
     }[kind]
 
 
+_SPATIAL = {
+    "point": As("STRUCT<x: DOUBLE, y: DOUBLE, wkb: BINARY, srid: INT>", truth.mysql_geometry),
+    "geometry": _GEOMETRY,
+    "linestring": _GEOMETRY,
+    "vector": As("ARRAY<FLOAT>", truth.mysql_vector),
+}
+
+
 def debezium_mysql(column: Column) -> As:
     """Debezium's connectors for MySQL and MariaDB, in their default modes."""
     kind, size, _ = _parts(column)
     if kind == "bit":
         return As("BOOLEAN", int) if size == "1" else As("BINARY", truth.little_endian)
-    return _mysql(column)
+    return _SPATIAL.get(kind) or _mysql(column)
 
 
 def maxwell(column: Column) -> As:
@@ -158,6 +167,12 @@ _POSTGRES: Mapping[str, As] = {
     "_timestamptz": As("ARRAY<TIMESTAMP>", truth.postgres_array(truth.postgres_stamp)),
     "_uuid": As("ARRAY<STRING>", truth.postgres_array(truth.same)),
     "hstore": As("STRING", truth.postgres_hstore),
+    "vector": As("ARRAY<DOUBLE>", truth.postgres_vector),
+    "halfvec": As("ARRAY<FLOAT>", truth.postgres_vector),
+    "sparsevec": As(
+        "STRUCT<dimensions: SMALLINT, vector: MAP<SMALLINT, DOUBLE>>", truth.postgres_sparse_vector
+    ),
+    "_vector": As("ARRAY<ARRAY<DOUBLE>>", truth.postgres_array(truth.postgres_vector)),
     "point": As("STRUCT<x: DOUBLE, y: DOUBLE, wkb: BINARY, srid: INT>", truth.postgres_point),
 }
 

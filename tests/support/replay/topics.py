@@ -351,6 +351,27 @@ def _postgres(
     )
 
 
+def _newer(source: str, table: str, *differences: Difference, avro: bool = False) -> Topic:
+    """Return a table of Debezium 3.6, whose columns have newer types."""
+    of_mysql = source == "mysql"
+    return Topic(
+        recording=f"dbz36-{source}-{'avro' if avro else 'json'}.inventory.{table}",
+        format=AVRO if avro else "debezium-json",
+        database=f"{source}36",
+        table=table,
+        producer=producers.debezium_mysql if of_mysql else producers.debezium_postgres,
+        differences=differences,
+        before_images=table == "places",
+    )
+
+
+_NEWER = [
+    _newer("mysql", "places"),
+    _newer("postgres", "places"),
+    _newer("postgres", "places", avro=True),
+    _newer("postgres", "embeddings", of.unchanged_vectors("emb", "half")),
+]
+
 _TOAST = "__debezium_unavailable_value"
 _DEBEZIUM_POSTGRES = [
     _postgres("all_types", *POSTGRES_ALL_TYPES),
@@ -515,6 +536,7 @@ _FLINK = [
 TOPICS = [
     *_DEBEZIUM_MARIADB,
     *_DEBEZIUM_POSTGRES,
+    *_NEWER,
     *_maxwells("maxwell-mariadb", 1795269628174, {}),
     *_maxwells("maxwell-mariadb-full", 1795269628472, MOVED),
     *_CANAL,

@@ -132,6 +132,16 @@ def little_endian(value: bytes) -> int:
     return int.from_bytes(value, "little")
 
 
+def mysql_geometry(value: Mapping[str, Any]) -> str:
+    """Return the SRID and the WKB of a geometry, from Debezium's struct."""
+    return f"{value['srid'] or 0};{in_base64(value['wkb'])}"
+
+
+def mysql_vector(value: Iterable[float]) -> str:
+    """Return MySQL's text of a VECTOR."""
+    return f"[{','.join(f'{element:.5e}' for element in value)}]"
+
+
 # --------------------------------------------------------------------------------------------------
 # PostgreSQL
 
@@ -279,6 +289,21 @@ def postgres_numeric(value: Mapping[str, Any]) -> str:
 def postgres_point(value: Mapping[str, Any]) -> str:
     """Return a point, from Debezium's struct."""
     return f"({value['x']:g},{value['y']:g})"
+
+
+def _single_text(value: float) -> str:
+    return postgres_float(single=True)(_as_single(value))
+
+
+def postgres_vector(value: Iterable[float]) -> str:
+    """Return a vector of pgvector, whose elements have 32 bits or fewer."""
+    return f"[{','.join(map(_single_text, value))}]"
+
+
+def postgres_sparse_vector(value: Mapping[str, Any]) -> str:
+    """Return a sparse vector of pgvector, from Debezium's struct."""
+    elements = (f"{index}:{_single_text(element)}" for index, element in value["vector"].items())
+    return f"{{{','.join(elements)}}}/{value['dimensions']}"
 
 
 def postgres_bits(size: int | None) -> Callable[[bytes], str]:

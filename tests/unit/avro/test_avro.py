@@ -230,6 +230,7 @@ def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any
         (POINT, {"x": 1.5, "y": 2.5, "z": 3}, "MAP<STRING, INT>", "got `object`"),
         ({"type": "array", "items": "string"}, ["x"], "ARRAY<INT>", "expected `INT`, got `str`"),
         ({"type": "array", "items": "int"}, [1], "MAP<INT, INT>", "got `array`"),
+        (named("long", TIME + "NanoTimestamp"), 2**63 - 1, "TIMESTAMP_NTZ(9)", "PostgreSQL's infinity: declare BIGINT"),
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip

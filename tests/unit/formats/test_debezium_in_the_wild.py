@@ -14,6 +14,7 @@ from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.events import KeyedChange
 from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
+from cdc_formats.topics.inference import infer_schema
 
 NOON = 1_735_819_200  # 2025-01-02 12:00:00 UTC, in seconds
 NOON_US = NOON * 1_000_000
@@ -107,6 +108,28 @@ def check(
         assert decoder.decode(None, message) == [Change(RowKind.INSERT, (1, expected))]
 
 
+def vector(name: str, items: str) -> dict[str, Any]:
+    return {**array({"type": items}), "name": f"io.debezium.data.{name}Vector", "version": 1}
+
+
+def geometry(name: str) -> dict[str, Any]:
+    texts = {"type": "map", "keys": {"type": "string"}, "values": {"type": "string"}}
+    fields = [
+        {"type": "bytes", "optional": False, "field": "wkb"},
+        {"type": "int32", "optional": True, "field": "srid"},
+        {**texts, "optional": True, "field": "extensions"},
+    ]
+    return {**named("struct", f"io.debezium.data.geometry.{name}"), "fields": fields}
+
+
+GEOMETRY = "STRUCT<wkb: BINARY, srid: INT, extensions: MAP<STRING, STRING>>"
+SPARSE = "STRUCT<dimensions: SMALLINT, vector: MAP<SMALLINT, DOUBLE>>"
+_INDEX = {"type": "int16", "optional": False}
+_BY_INDEX = {"type": "map", "keys": _INDEX, "values": {"type": "double", "optional": False}}
+SPARSE_VECTOR = {
+    **named("struct", "io.debezium.data.SparseDoubleVector"),
+    "fields": [{**_INDEX, "field": "dimensions"}, {**_BY_INDEX, "field": "vector"}],
+}
 PRECISE, ADAPTIVE = {"decimal_handling_mode": "precise"}, {"time_precision_mode": "adaptive"}
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 TIME = "io.debezium.time."
@@ -232,12 +255,19 @@ def test_a_key_of_oracles_number_is_a_decimal() -> None:
 
 
 @pytest.mark.parametrize(
+    "source",
+    # SQL Server's varchar(max), nvarchar(max) and varbinary(max), from Debezium 3.6 on.
+    [pytest.param(ORACLE, id="Oracle"), pytest.param(SQL_SERVER, id="SQL Server")],
+)
+@pytest.mark.parametrize(
     ("sql_type", "value"),
     [("STRING", PLACEHOLDER), ("BINARY", base64.b64encode(PLACEHOLDER.encode()).decode())],
 )
-def test_a_lob_of_oracles_that_did_not_change_is_completed(sql_type: str, value: str) -> None:
+def test_a_large_value_that_did_not_change_is_completed(
+    source: dict[str, Any], sql_type: str, value: str
+) -> None:
     decoder = get_format("debezium-json").decoder(f"ID INT, BODY {sql_type}", unique_key=["ID"])
-    message = line("u", ORACLE, {"ID": 1, "BODY": value}, {"ID": 1, "BODY": value})
+    message = line("u", source, {"ID": 1, "BODY": value}, {"ID": 1, "BODY": value})
     assert decoder.upserts(None, message) == [KeyedChange((1,), (1, ABSENT), (), True)]
     with pytest.raises(PartialImageError):
         decoder.decode(None, message)
@@ -350,6 +380,14 @@ def test_an_unchanged_toast_value_is_recognised_by_its_columns_type(
         ("timestamptz[]", "ARRAY<TIMESTAMP>", ["2025-01-02T12:00:00Z"], [NOON_US], array(ZONED), {}),
         ("date[]", "ARRAY<DATE>", [20090, None], [20090, None], array(named("int32", TIME + "Date")), {}),
         ("double that is no number", "DOUBLE", "Infinity", float("inf"), {"type": "double"}, {}),
+        ("vector", "ARRAY<DOUBLE>", [1.0, -2.5, 3.4e38], [1.0, -2.5, 3.4e38], vector("Double", "double"), {}),
+        ("halfvec", "ARRAY<FLOAT>", [0.5, 65504.0], [0.5, 65504.0], vector("Float", "float"), {}),
+        ("sparsevec", SPARSE, {"dimensions": 6, "vector": [[3, -2.0], [1, 1.5]]}, [6, [[1, 1.5], [3, -2.0]]], SPARSE_VECTOR, {}),
+        ("sparsevec without elements", SPARSE, {"dimensions": 6, "vector": []}, [6, []], SPARSE_VECTOR, {}),
+        ("geometry", GEOMETRY, {"wkb": "AQE=", "srid": 4326}, [b"\1\1", 4326, None], geometry("Geometry"), {}),
+        ("geography", GEOMETRY, {"wkb": "AQE=", "srid": None}, [b"\1\1", None, None], geometry("Geography"), {}),
+        ("path, of Debezium 3.7", GEOMETRY, {"wkb": "AQI=", "srid": None, "extensions": {"type": "path", "closed": "true"}},
+         [b"\1\2", None, [["closed", "true"], ["type", "path"]]], geometry("Geometry"), {}),
         ("point", "STRUCT<x: DOUBLE, y: DOUBLE>", {"x": 1.5, "y": 2.0, "wkb": "AQ=="}, [1.5, 2.0], {"type": "struct"}, {}),
     ),
 )  # fmt: skip
@@ -357,6 +395,18 @@ def test_postgresqls_types(
     sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]
 ) -> None:
     check(sql_type, value, expected, field, options, POSTGRES)
+
+
+def test_a_schema_block_declares_vectors_and_geometry() -> None:
+    fields = {"v": vector("Float", "float"), "s": SPARSE_VECTOR, "g": geometry("Geometry")}
+    row = {"v": [1.5], "s": {"dimensions": 2, "vector": [[1, 1.5]]}, "g": {"wkb": "AQE="}}
+    block = envelope(*({**of, "field": name} for name, of in fields.items()))
+    inferred = infer_schema([(None, line("c", POSTGRES, None, row, block))], format="debezium-json")
+    assert inferred.ddl == (
+        "v ARRAY<FLOAT>, s STRUCT<dimensions: SMALLINT NOT NULL, vector: MAP<SMALLINT, DOUBLE>>, "
+        "g STRUCT<wkb: BINARY NOT NULL, srid: INT, extensions: MAP<STRING, STRING>>"
+    )
+    assert "note on v, s: PostgreSQL's log lacks a long vector" in str(inferred)
 
 
 # --------------------------------------------------------------------------------------------------
