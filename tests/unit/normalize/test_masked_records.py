@@ -101,7 +101,7 @@ def test_a_bad_record_leaves_its_place_and_not_its_content(mode, caplog) -> None
     )
     assert all(
         each["error"]
-        == "[TYPE_CONVERSION] expected `INT` - at `$.after.age` of the value in t[0]@0"
+        == "[TYPE_CONVERSION] expected `INT`, got `str` - at `$.after.age` of the value in t[0]@0"
         for each in corrupt
     )
 
@@ -130,9 +130,12 @@ def test_control_events_have_neither_records_nor_messages() -> None:
         (SECRET.encode(), None),
         (
             None,
-            f'{{"type":"QUERY","database":"d","table":"t","isDdl":false,"sql":"{statement}"}}'.encode(),
+            f'{{"type":"QUERY","database":"d","table":"users","isDdl":false,"sql":"{statement}"}}'.encode(),
         ),
-        (None, b'{"type":"ALTER","database":"d","table":"t","isDdl":true,"sql":"ALTER TABLE t"}'),
+        (
+            None,
+            b'{"type":"ALTER","database":"d","table":"users","isDdl":true,"sql":"ALTER TABLE t"}',
+        ),
         (None, f'{{"type":"INSERT","database":"d","table":"other","data":[{ROW % 7}]}}'.encode()),
     ]
     format = masked(KINDS, "canal-json", table_include="users")
