@@ -81,10 +81,7 @@ class RowConverter:
         pairs = tuple(zip(columns, each, strict=True))
         self.results = tuple(result_column(column, how.masks) for column, how in pairs)
         self.converters = tuple(masked(to(column, how), column, how.masks) for column, how in pairs)
-        self.direct = tuple(
-            may_be and column.name not in how.masks.kinds
-            for may_be, (column, how) in zip(direct or repeat(True), pairs, strict=False)
-        )
+        self.direct = tuple(map(_is_direct, direct or repeat(True), columns, each))
         self.required = tuple(
             index for index, column in enumerate(self.results) if not column.nullable
         )
@@ -94,11 +91,10 @@ class RowConverter:
         self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
         self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
         self.spelled = any(_has_text(column.type) for column in columns)
-        forms = [
-            placeholder_forms(column.type, how) for column, how in zip(columns, each, strict=True)
-        ]
         self._placeholders = [
-            (index, of_column) for index, of_column in enumerate(forms) if of_column
+            (index, forms)
+            for index, (column, how) in enumerate(pairs)
+            if (forms := placeholder_forms(column.type, how))
         ]
         self._absent = (ABSENT,) * len(self.names)
 
@@ -222,6 +218,10 @@ class RowConverter:
             ": names are case-sensitive",
         )
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
+
+
+def _is_direct(may_be: bool, column: Column, handling: Handling) -> bool:
+    return may_be and column.name not in handling.masks.kinds
 
 
 def _has_text(sql_type: SqlType) -> bool:

@@ -73,6 +73,30 @@ def test_equal_numbers_have_equal_hashes() -> None:
     assert decoder.decode(None, b'{"op":"c","after":{"x":"9.5"}}')[0].row == (hashed("9.50"),)
 
 
+@pytest.mark.parametrize(
+    ("declared", "value", "text"),
+    [
+        ("STRING", '"é"', "é"),
+        ("STRING", '{"a": 1.50}', '{"a":1.50}'),
+        ("CHAR(4)", '"a "', "a "),
+        ("BOOLEAN", "true", "true"),
+        ("TINYINT", "-1", "-1"),
+        ("DECIMAL(6,2)", '"9.5"', "9.50"),
+        ("FLOAT", "1.1", "1.1"),
+        ("DOUBLE", "9.5", "9.5"),
+        ("DATE", '"2026-11-24"', "2026-11-24"),
+        ("TIMESTAMP_NTZ", '"2026-11-24T12:30:00.5"', "2026-11-24 12:30:00.5"),
+        ("TIMESTAMP", '"2026-11-24T13:30:00.5+01:00"', "2026-11-24 12:30:00.5Z"),
+        ("TIMESTAMP", '"2026-11-24 12:30:00Z"', "2026-11-24 12:30:00Z"),
+        ("BINARY", '"AP8="', b"\0\xff"),
+    ],
+)
+def test_the_text_that_is_hashed(declared, value, text) -> None:
+    message = f'{{"type":"insert","database":"d","table":"t","data":{{"x":{value}}}}}'
+    decoder = masked({"x": "hmac"}, "maxwell-json").decoder(f"x {declared}")
+    assert decoder.decode(None, message.encode())[0].row == (hashed(text),)
+
+
 # --------------------------------------------------------------------------------------------------
 # all formats
 
