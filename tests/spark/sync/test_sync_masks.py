@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from cdc_formats.errors import SchemaError
-from normalize.sync.table_options import TableOptions
 from tests.support.masks import KEY, KEY_ENV, hashed
 from tests.support.syncing import BoundedSync, write
 
@@ -69,11 +68,10 @@ def test_a_primary_key_that_is_redacted_stops_its_table(sync: BoundedSync) -> No
     assert "[SYNC] shop.users: [SCHEMA] mask has 'redact' for 'id', which is part of the" in text
 
 
-def test_one_table_with_a_position_and_masks(sync: BoundedSync) -> None:
+def test_one_table_with_masks(sync: BoundedSync) -> None:
     options = {
         "schema": "id INT, email STRING, name STRING",
         "primary_key": "id",
-        "table": TableOptions(deletes="soft", position_column="position"),
         "format_options": {"mask": {"email": "hmac", "name": "redact"}, "mask_key_env": KEY_ENV},
     }
     write(sync, {"users": [("insert", ANN)]})
