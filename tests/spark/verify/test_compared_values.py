@@ -154,4 +154,6 @@ def test_a_mask_is_that_of_the_source_value(spark: SparkSession) -> None:
             for side, of_target in ((source, False), (target, True))
         ]
         assert hashes[0] == hashes[1]
-        assert KEY not in source.select(column.source_value)._jdf.queryExecution().toString()
+        plan = hashed(source, [column], ["a"], of_target=False)._jdf.queryExecution().toString()
+        assert "mask(" in plan
+        assert KEY not in plan
