@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated
 
 import typer
 
+from cdc_formats.decoding.masking import result_columns
 from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.values.schema import Column
 
 from .arguments import make_format, pairs
 from .changelog import Changelog, Errors, Row, print_summary_at_end
@@ -120,8 +122,9 @@ def tail(
         primary_key=primary_key,
         sample=sampled,
     )
-    view = view_of(table.columns, json=json, color=color, expanded=expanded)
-    shown = RowPrinter(view, _has_key(table, pairs(where_key or (), "--where-key")), most)
+    columns = result_columns(table.columns, table.format.masks)
+    view = view_of(columns, json=json, color=color, expanded=expanded)
+    shown = RowPrinter(view, _has_key(table, columns, pairs(where_key or (), "--where-key")), most)
     changelog = Changelog(
         table,
         normalize=normalize,
@@ -184,9 +187,11 @@ class RowPrinter:
         self.view.show(shown)
 
 
-def _has_key(table: TableSchema, key: Mapping[str, str]) -> Callable[[Row], bool]:
+def _has_key(
+    table: TableSchema, columns: Sequence[Column], key: Mapping[str, str]
+) -> Callable[[Row], bool]:
     """Return the test for rows with the given key values, which are written as they are shown."""
-    key_names = table.primary_key or tuple(column.name for column in table.columns)
+    key_names = table.primary_key or tuple(column.name for column in columns)
     for name in key:
         if name not in key_names:
             raise typer.BadParameter(
@@ -194,7 +199,7 @@ def _has_key(table: TableSchema, key: Mapping[str, str]) -> Callable[[Row], bool
             )
     tests = [
         (index, text_of(column.type), key[column.name])
-        for index, column in enumerate(table.columns)
+        for index, column in enumerate(columns)
         if column.name in key
     ]
     return lambda row: all(text(row[index]) == value for index, text, value in tests)

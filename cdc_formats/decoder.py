@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from .decoding.images import ABSENT, absent_as_null, complete
+from .decoding.masking import check_masks, read_columns
 from .decoding.other_messages import named
 from .decoding.rows import RowConverter
 from .decoding.validation import message_validator
@@ -72,6 +73,9 @@ class Decoder:
 
     Attributes
     ----------
+    columns : tuple of Column
+        The columns of rows. A masked column has the type of its masked values, and a dropped one is
+        left out.
     tables : dict
         The tables of all messages with rows decoded so far, in the order of their first message.
         Each is a tuple of the values of the columns `tables` of `Format.decoder`. No result depends
@@ -90,21 +94,24 @@ class Decoder:
         require_key: bool = False,
         completes_moved: bool = True,
     ) -> None:
-        format.check(columns, unique_key)
+        check_masks(format.masks, columns, unique_key)
+        read = read_columns(columns, format.masks)
+        format.check(read, unique_key)
         if positions and format.positions:
             raise FormatOptionError(
                 f"{format.identifier} has no positions that order changes: {format.positions}"
             )
         self.format = format
-        self.columns = columns
         self.unique_key = unique_key
         self.metadata_columns = tuple(map(self._metadata_column, metadata))
-        self._rows = RowConverter(columns, format.handling, unique_key)
+        self._declared = {column.name for column in columns}
+        self._rows = RowConverter(read, format.handling, unique_key)
+        self.columns = self._rows.results
         self._read = _with_headers(format, format.reader(self._rows))
         self._read_keyed = _with_headers(format, format.reader(self._rows, keyed=True))
-        self._key_of = key_getter(columns, self._rows.key_indices)
+        self._key_of = key_getter(self.columns, self._rows.key_indices)
         self._unified_key = (
-            row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
+            row_unifier([self.columns[index] for index in self._rows.key_indices]) or tuple
         )
         self._tombstones = format.reads_tombstones
         self._readers = tuple(format.metadata[name].read for name in metadata)
@@ -227,13 +234,15 @@ class Decoder:
             return None
         absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
         unknown = [
-            name for name in row.names if name not in self._rows.names and name not in row.added
+            name for name in row.names if name not in self._declared and name not in row.added
         ]
         return NameDifference(tuple(absent), tuple(unknown))
 
     @cached_property
     def _read_names(self) -> Reader:
-        rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
+        rows = RowConverter(
+            self._rows.columns, self.format.handling, self.unique_key, names_only=True
+        )
         return _with_headers(self.format, self.format.reader(rows, keyed=True))
 
     def _with_excerpt(

@@ -21,6 +21,7 @@ from .errors import FormatOptionError
 from .events import ControlEvent, Event, Headers, Ignored, Reader
 from .position import Position
 from .values.handling import Handling
+from .values.masks import NO_MASKS, Masks, masks_of
 from .values.schema import Column, SqlType, columns as to_columns
 
 if TYPE_CHECKING:
@@ -120,6 +121,12 @@ class MessageFormat(ABC):
         The treatment of columns that are not declared. ``ignore`` skips them. ``fail`` rejects a
         record whose row has a value in one, so that no value of a new column is lost. Each record
         is then parsed twice. Only formats with column names support it.
+    mask : mapping
+        Columns whose values never leave the decoder: ``{"email": "hmac", "card": "redact", "name":
+        "drop"}`` (`decoding.masking`). It also sets `error_excerpt` to False.
+    mask_key_env, mask_key_file : str or None
+        The key of ``hmac``, at least 16 bytes: the name of an environment variable of the driver,
+        or a file that the driver can read.
     """
 
     identifier: ClassVar[str]
@@ -159,8 +166,15 @@ class MessageFormat(ABC):
     validate: bool = False
     rounding: Literal["error", "half_up"] = choice("error", "half_up")
     unknown_columns: Literal["ignore", "fail"] = choice("ignore", "fail")
+    mask: Any = ()
+    mask_key_env: str | None = None
+    mask_key_file: str | None = None
 
     def __post_init__(self) -> None:
+        masks = masks_of(self.mask, env=self.mask_key_env, file=self.mask_key_file)
+        if masks:
+            object.__setattr__(self, "mask", masks)
+            object.__setattr__(self, "error_excerpt", False)
         for option in fields(self):
             choices, value = option.metadata.get(_CHOICES, ()), getattr(self, option.name)
             if True in choices:
@@ -359,7 +373,12 @@ class MessageFormat(ABC):
     @property
     def handling(self) -> Handling:
         """The rules for reading and writing values: `encodings` and the options of all formats."""
-        return replace(self.encodings, rounding=self.rounding)
+        return replace(self.encodings, rounding=self.rounding, masks=self.masks)
+
+    @property
+    def masks(self) -> Masks:
+        """The masks of columns."""
+        return self.mask or NO_MASKS
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
         """Reject columns or a key that this format cannot read as configured; called on the driver.

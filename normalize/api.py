@@ -429,6 +429,11 @@ def encode_changelog(
     require_changelog(df)
     table = _written_columns(df, schema, without=columns_of(source or {}))
     encoder = as_format(format, format_options)
+    if encoder.masks:
+        raise ArgumentError(
+            "the format's option mask is for reading: remove it, and pass it to the function that "
+            "reads the messages"
+        )
     encoder = encoder if topic is None else encoder.for_topic(topic)
     written = encoder.encoder(table, unique_key=names_of(primary_key))
     if source and not written.writes_source:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from cdc_formats.decoding.masking import result_columns
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+_WITH_VALUES = ("headers", "header-list", "source.properties")
+"""Metadata that may have values of masked columns: the key that a row had before, the statement that
+wrote it."""
 _CONTROL_EVENTS = {reason.value: reason for reason in Ignored}
 _ALL_CONTROL_EVENTS = frozenset(Ignored) - {Ignored.TOMBSTONE, Ignored.OTHER_TABLE}
 
@@ -103,6 +107,7 @@ class Request:
                 f"mode is {mode!r}: use one of {', '.join(_MODES)}, or DeadLetter(topic)"
             )
         check_choice("on_truncate", on_truncate, ("fail", "ignore"))
+        _check_dead_letters(format, mode, records)
         requested = metadata_columns(metadata)
         _check_metadata(format, requested, records.columns)
         options, plan = make_options(
@@ -126,7 +131,9 @@ class Request:
             key_groups=options.key_groups,
             drop_update_before=plan.drop_update_before,
             positions=options.order == "source",
-            ignored=ignored_columns(table, key, names_of(options.ignore_columns)),
+            ignored=ignored_columns(
+                result_columns(table, format.masks), key, names_of(options.ignore_columns)
+            ),
             ignore_deletes=options.ignore_deletes,
             key_metadata=key_metadata,
             distinguished_by=_distinguished_by(format, plan, requested, key_metadata),
@@ -169,6 +176,7 @@ class Request:
                 source.identity,
                 by_source=source.positions,
                 has_positions=not source.format.positions,
+                masks=source.format.masks.facts,
             ),
             row_order=source.row_order,
         )
@@ -250,6 +258,11 @@ def _check_metadata(
 ) -> None:
     available = {*format.metadata, *KAFKA_METADATA}
     for name in metadata.values():
+        if format.masks and name in _WITH_VALUES:
+            raise ArgumentError(
+                f"metadata has {name!r}, which may contain values of masked columns: remove it, or "
+                "remove the format's option mask"
+            )
         if name not in available:
             hint = ". Spark's Kafka source does not provide it" if name == "leader-epoch" else ""
             raise SchemaError(
@@ -261,6 +274,15 @@ def _check_metadata(
                 f"metadata has {name!r}, which requires the column {RECORD_COLUMNS[name]} in the "
                 f"DataFrame: add the column, or remove {name!r}"
             )
+
+
+def _check_dead_letters(format: Format, mode: Mode | DeadLetter, records: RecordInput) -> None:
+    # A dead letter of a masked record has only its place.
+    if format.masks and isinstance(mode, DeadLetter) and records.row_order == "row":
+        raise ArgumentError(
+            "with the format's option mask, a dead letter has its record's place and not its "
+            "content: add the columns partition and offset to the DataFrame"
+        )
 
 
 def _split_key(

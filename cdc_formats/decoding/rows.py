@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +19,7 @@ from cdc_formats.values.types import converter
 
 from .images import ABSENT, complete
 from .json_reader import json_reader
+from .masking import masked, result_column
 from .message_shape import message_shape
 
 Image = msgspec.Struct | Mapping[str, Any]
@@ -31,7 +33,7 @@ class RowConverter:
     Parameters
     ----------
     columns : sequence of Column
-        The declared columns, in the order of a row's values.
+        The columns that are read, in the order of a row's values.
     handling : Handling or sequence of Handling
         One for all columns, or one for each (a producer that describes its columns in the message).
     unique_key : sequence of str
@@ -49,6 +51,8 @@ class RowConverter:
     ----------
     handlings : tuple of Handling
         The handling of each column.
+    results : tuple of Column
+        The columns with the types of the row's values, which differ where a column is masked.
     shape : type
         A msgspec struct of the columns: a JSON reader with this shape skips undeclared columns, and
         columns missing in the image are `ABSENT`.
@@ -74,20 +78,23 @@ class RowConverter:
         self.handlings = tuple(each)
         self.names = tuple(column.name for column in columns)
         to = convert or (lambda column, how: converter(column.type, how))
-        self.converters = tuple(to(column, how) for column, how in zip(columns, each, strict=True))
-        self.direct = (True,) * len(columns) if direct is None else tuple(direct)
-        self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
+        pairs = tuple(zip(columns, each, strict=True))
+        self.results = tuple(result_column(column, how.masks) for column, how in pairs)
+        self.converters = tuple(masked(to(column, how), column, how.masks) for column, how in pairs)
+        self.direct = tuple(map(_is_direct, direct or repeat(True), columns, each))
+        self.required = tuple(
+            index for index, column in enumerate(self.results) if not column.nullable
+        )
         self.unique_key = tuple(unique_key)
         self.names_only = names_only
         self.key_indices = key_indices(columns, unique_key)
         self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
         self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
         self.spelled = any(_has_text(column.type) for column in columns)
-        forms = [
-            placeholder_forms(column.type, how) for column, how in zip(columns, each, strict=True)
-        ]
         self._placeholders = [
-            (index, of_column) for index, of_column in enumerate(forms) if of_column
+            (index, forms)
+            for index, (column, how) in enumerate(pairs)
+            if (forms := placeholder_forms(column.type, how))
         ]
         self._absent = (ABSENT,) * len(self.names)
 
@@ -211,6 +218,10 @@ class RowConverter:
             ": names are case-sensitive",
         )
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
+
+
+def _is_direct(may_be: bool, column: Column, handling: Handling) -> bool:
+    return may_be and column.name not in handling.masks.kinds
 
 
 def _has_text(sql_type: SqlType) -> bool:

@@ -138,6 +138,7 @@ class OpJson(Format):
         object.__setattr__(self, "codes", _codes(self.codes))
         self._check_fields()
         self._check_befores()
+        self._check_masks()
 
     def _check_fields(self) -> None:
         for name, path in self._paths.items():
@@ -169,6 +170,15 @@ class OpJson(Format):
             raise FormatOptionError(
                 f"op-json: {befores[0]} and {second} cannot be combined: remove one of them"
             )
+
+    def _check_masks(self) -> None:
+        for name in ("op_field", "position_field"):
+            path = self._paths.get(name, ("",))
+            if path[-1] in self.masks.kinds:
+                raise FormatOptionError(
+                    f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
+                    "metadata would have its value. Remove one of them"
+                )
 
     @property
     def _paths(self) -> dict[str, tuple[str, ...]]:

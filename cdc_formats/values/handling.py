@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from .masks import NO_MASKS, Masks
 from .schema import SqlType
 
 Converter = Callable[[Any], Any]
@@ -61,6 +62,8 @@ class Handling:
         The handling of a nested column's parts if the message describes them, by
         ``STRUCT.<field>``, ``MAP.key`` and ``MAP.value``. A part without an entry has the column's
         handling.
+    masks : Masks
+        The masks of whole columns, which `decoding.rows.RowConverter` applies.
     """
 
     decimal: Literal["text", "precise", "string", "double"] | None = "text"
@@ -74,6 +77,7 @@ class Handling:
     native: bool = True
     rounding: Rounding = "error"
     parts: Mapping[str, Handling] | None = None
+    masks: Masks = NO_MASKS
 
     def of_part(self, name: str) -> Handling:
         """Return a nested column part's handling; the placeholder only replaces whole columns."""

@@ -26,7 +26,14 @@ from normalize.core.output import ROW_KIND, Output
 from normalize.core.state import Layout
 from normalize.dataframe import table_columns
 from normalize.decode.last_changes import struct_of, struct_type
-from normalize.engines.native import COLUMNS, CONDITION, PRIMARY_KEY, TOPIC_ID, newest_two
+from normalize.engines.native import (
+    COLUMNS,
+    CONDITION,
+    PRIMARY_KEY,
+    TOPIC_ID,
+    condition_fact,
+    newest_two,
+)
 from normalize.worker import worker
 
 from .read_state import find_state
@@ -226,10 +233,10 @@ def _rows_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout) -> Iterator
 
 
 def _facts(guard: bytes, layout: Layout) -> dict[str, str]:
-    tables, topic_ids, condition = stored_facts(guard)
+    tables, topic_ids, condition, masks = stored_facts(guard)
     return {
         PRIMARY_KEY: ", ".join(layout.unique_key),
-        **({} if condition is None else {CONDITION: condition}),
+        **({} if condition is None else {CONDITION: condition_fact(condition, masks)}),
         **dict(map(table_fact, tables)),
         **{f"{TOPIC_ID}{name}": topic_id for name, topic_id in topic_ids.items()},
     }

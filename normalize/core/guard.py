@@ -6,6 +6,7 @@ Options that must not change are therefore also stored in a separate state row, 
 read. The guard compares them with its state before the micro-batch commits anything:
 
 - the layout of the state (`state.Layout`): ``key_groups``, ``primary_key``, types of columns;
+- the masks of columns, and the fingerprint of their key: the state has masked values;
 - the condition of ``where=``: the checkpoint's result has the rows that matched it;
 - the tables: a second table, whose rows would be merged with those of the first by their primary
   key;
@@ -35,7 +36,7 @@ from cdc_formats.errors import (
 from cdc_formats.topics.client import TopicDescription
 
 from .packing import encode
-from .state import Layout
+from .state import Layout, stored_names
 
 GUARD = -1
 """The key group of the guard; those of keys are not negative."""
@@ -98,7 +99,7 @@ class _Guard(msgspec.Struct, array_like=True):
     `layout` is the state of an empty key group. `added` has the first timestamp of each added
     partition.
 
-    Earlier releases did not store `condition`.
+    Earlier releases did not store `condition`, nor `masks`, which they did not have.
     """
 
     version: int
@@ -107,6 +108,7 @@ class _Guard(msgspec.Struct, array_like=True):
     topics: dict[str, _Topic]
     added: dict[str, dict[int, int]]
     condition: str | None = None
+    masks: dict[str, str] = {}
 
 
 _decode = msgspec.msgpack.Decoder(_Guard).decode
@@ -230,6 +232,8 @@ class Expected:
         Whether the format supports that order.
     condition : str
         The condition of ``where=`` (`engines.condition`); empty if there is none.
+    masks : mapping
+        The masks of columns (`values.masks.Masks.facts`).
     """
 
     identity: Identity = Identity()
@@ -237,6 +241,7 @@ class Expected:
     by_source: bool = False
     has_positions: bool = False
     condition: str = ""
+    masks: Mapping[str, str] = field(default_factory=dict)
 
 
 NOTHING_EXPECTED = Expected()
@@ -264,12 +269,13 @@ def check(
     Raises
     ------
     StateVersionError
-        When the state has another layout or condition.
+        When the state has another layout or condition, or other masks.
     SeveralTablesError, TopicReplacedError, PartitionsAddedError
     StateDamagedError
     """
     guard = _Guard(VERSION, b"", [], {}, {}) if stored is None else _read(stored)
     if guard.layout:
+        _require_same_masks(guard, layout, expected)
         layout.decode(guard.layout, now_ms)
     if guard.condition not in (None, expected.condition):
         raise StateVersionError(
@@ -282,8 +288,54 @@ def check(
     topics = _topics(guard.topics, expected.topics)
     added = _added(guard, topics, seen, expected)
     return encode(
-        _Guard(VERSION, layout.encode(layout.empty()), tables, topics, added, expected.condition)
+        _Guard(
+            VERSION,
+            layout.encode(layout.empty()),
+            tables,
+            topics,
+            added,
+            expected.condition,
+            dict(expected.masks),
+        )
     )
+
+
+def changed_mask(
+    before: Mapping[str, str], now: Mapping[str, str], names: Iterable[str]
+) -> str | None:
+    """Return how the mask of a column, or its key, changed; None if no mask did.
+
+    Parameters
+    ----------
+    before, now : mapping
+        As of `values.masks.Masks.facts`.
+    names : iterable of str
+        The columns that are compared.
+
+    Examples
+    --------
+    >>> changed_mask({}, {"email": "redact"}, ["id", "email"])
+    "the mask of 'email' is 'redact', and was None"
+    """
+    for name in names:
+        if before.get(name) != now.get(name):
+            return f"the mask of {name!r} is {now.get(name)!r}, and was {before.get(name)!r}"
+    return None
+
+
+def _require_same_masks(guard: _Guard, layout: Layout, expected: Expected) -> None:
+    # A column that the state does not have, or the query no longer has, has no values to confuse.
+    names = {*expected.masks, *(column.name for column in layout.columns)}
+    changed = changed_mask(
+        guard.masks,
+        expected.masks,
+        [name for name in stored_names(guard.layout) if name in names],
+    )
+    if changed:
+        raise StateVersionError(
+            f"{changed} when the checkpoint was written, whose state has values of the column: set "
+            "it back, or start from a new checkpoint"
+        )
 
 
 def with_layout(stored: bytes, layout: Layout) -> bytes:
@@ -293,8 +345,10 @@ def with_layout(stored: bytes, layout: Layout) -> bytes:
     return encode(guard)
 
 
-def stored_facts(stored: bytes) -> tuple[list[SourceTable], dict[str, str], str | None]:
-    """Return the tables of the guard's state, its topics' known ids, and the condition.
+def stored_facts(
+    stored: bytes,
+) -> tuple[list[SourceTable], dict[str, str], str | None, dict[str, str]]:
+    """Return the tables of the guard's state, its topics' known ids, the condition and the masks.
 
     The ids are by the names of the topics. The condition is returned if it is known.
     """
@@ -303,6 +357,7 @@ def stored_facts(stored: bytes) -> tuple[list[SourceTable], dict[str, str], str 
         guard.tables,
         {name: topic.topic_id for name, topic in guard.topics.items() if topic.topic_id},
         guard.condition,
+        guard.masks,
     )
 
 

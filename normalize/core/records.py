@@ -41,6 +41,10 @@ class KafkaRecord(NamedTuple):
         """The record's topic, partition and offset, or its row, as in errors."""
         return f"{_partition_name(self.topic, self.partition, self.placed)}@{self.offset}"
 
+    def without_content(self) -> KafkaRecord:
+        """Return the record without its key, value and headers."""
+        return self._replace(key=None, value=None, headers=())
+
     @property
     def place(self) -> tuple[str | None, int | None, int | None]:
         """The record's topic, partition and offset; None where unknown."""

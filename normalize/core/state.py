@@ -277,6 +277,11 @@ def read(data: bytes) -> _Stored:
     return stored
 
 
+def stored_names(data: bytes) -> list[str]:
+    """Return the names of the columns of a key group's state; raises as `read`."""
+    return [column.name for column in to_columns(read(data).columns)]
+
+
 def _to_text(stored: _Stored) -> bytes:
     data = encode(stored)
     compressed = _zstd.compress(data, asbytes=True)

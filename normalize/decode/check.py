@@ -122,7 +122,13 @@ def check_records(
         ) from None  # the sentence alone, without the client's and decoder's frames
 
 
-def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail: bool) -> None:
+def check_readable(
+    options: Mapping[str, str],
+    read: Callable[..., Any],
+    *,
+    fail: bool,
+    error_excerpt: bool = True,
+) -> None:
     """Raise an error if the broker, the login, a topic or a sampled record cannot be read.
 
     Parameters
@@ -133,6 +139,8 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
         From a record's topic, key, value and headers; raises a DecodeError.
     fail : bool
         Whether the query fails at a record that cannot be read.
+    error_excerpt : bool
+        Whether errors may show values of a message.
 
     Raises
     ------
@@ -144,7 +152,8 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
             try:
                 read(record.topic, record.key, record.value, record.headers)
             except DecodeError as error:
-                raise error.at(
+                shown = error if error_excerpt else error.without_data()
+                raise shown.at(
                     where=f"{record.topic}[{record.partition}]@{record.offset}"
                 ) from None
     except MissingDependencyError as error:

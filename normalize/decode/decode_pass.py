@@ -46,7 +46,7 @@ from normalize.core.output import (
     control,
     corrupt,
 )
-from normalize.core.records import Records, header_pairs
+from normalize.core.records import KafkaRecord, Records, header_pairs
 from normalize.kafka.dead_letter import send
 from normalize.monitoring.counts import counts_row, with_counts_column
 from normalize.monitoring.notice import Report, log
@@ -62,6 +62,8 @@ _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _MOST_CHANGES = 65_536
 _MOST_BYTES = 32 << 20
 _MOST_SKIPPED = 15
+_WITHOUT_VALUES = (Ignored.DDL, Ignored.TRANSACTION, Ignored.SNAPSHOT_MARK)
+"""Control events whose statements have no values of rows."""
 
 
 def decode_pass(
@@ -122,7 +124,7 @@ class _Task:
         if self.target.keyed or not (drop or (ignore_deletes and source.unique_key)):
             return None
         return update_before_changer(
-            source.columns,
+            source.result_columns,
             source.unique_key,
             drop=drop,
             ignore_deletes=ignore_deletes,
@@ -304,7 +306,9 @@ class _Task:
                 if has_message
                 else ControlEvent(reason)
             )
-            self.target.add_side_output(records, index, control(event, record))
+            self.target.add_side_output(
+                records, index, control(*self.without_values(event, record))
+            )
         elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
             raise TruncateError(
                 f"the source table was truncated - in {records.record(index).where}. A changelog "
@@ -312,6 +316,15 @@ class _Task:
                 "count it and continue, or control_events=['TRUNCATE'] to get it as a row"
             )
         self.counts[reason.value] += 1
+
+    def without_values(
+        self, event: ControlEvent, record: KafkaRecord
+    ) -> tuple[ControlEvent, KafkaRecord]:
+        """Return a control event and its record without what may have values of masked columns."""
+        if not self.source.format.masks:
+            return event, record
+        shown = event if event.type in _WITHOUT_VALUES else event._replace(statement=None)
+        return shown, record.without_content()
 
     def bad(self, records: Records, index: int, error: Exception) -> None:
         record, source, cause = records.record(index), self.source, None
@@ -321,7 +334,10 @@ class _Task:
             cause, error = error, _bug(source.format, error, record.value)
         error = error.at(where=record.where)
         if source.mode == "FAILFAST" and source.dead_letters is None:
-            raise error from cause
+            # Spark shows the text of a cause, which may have a value.
+            raise error from (cause if source.format.error_excerpt else None)
+        if source.format.masks:
+            record = record.without_content()
         self.counts[
             error.condition if error.condition in DECODE_COUNTS else DecodeError.condition
         ] += 1

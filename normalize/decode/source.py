@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from cdc_formats.decoder import Decoder
+from cdc_formats.decoding.masking import read_columns, result_columns
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.row_kind import RowKind
@@ -70,7 +71,7 @@ class DecodePlan:
     positions : bool
         Whether changes carry the source's positions.
     ignored : tuple of int
-        The indexes of the columns that are ignored when rows are compared.
+        The indexes of those of `result_columns` that are ignored when rows are compared.
     ignore_deletes : bool
         Whether deletes are dropped.
     key_metadata : tuple of str
@@ -133,10 +134,22 @@ class DecodePlan:
         )
 
     @property
+    def read_columns(self) -> tuple[Column, ...]:
+        """The columns that are read from messages: those declared without those dropped."""
+        return read_columns(self.columns, self.format.masks)
+
+    @property
+    def result_columns(self) -> tuple[Column, ...]:
+        """`read_columns` with the types of masked values."""
+        return result_columns(self.columns, self.format.masks)
+
+    @property
     def shape(self) -> Shape:
         """The columns of changes that are sent to the stage."""
         offsets = not self.streaming or self.row_order == "offset"
-        return Shape(self.columns, self.output.metadata, self.ignored, self.positions, offsets)
+        return Shape(
+            self.result_columns, self.output.metadata, self.ignored, self.positions, offsets
+        )
 
     @property
     def output(self) -> Output:
@@ -147,7 +160,7 @@ class DecodePlan:
         side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [
             SIDE_OUTPUTS[CONTROL_EVENT]
         ] * bool(self.control_events)
-        return Output(self.columns, tuple(columns), tuple(side_outputs))
+        return Output(self.result_columns, tuple(columns), tuple(side_outputs))
 
     @property
     def format_metadata(self) -> list[str]:

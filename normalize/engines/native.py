@@ -23,7 +23,7 @@ must be equal. Those of partitions (`added_partitions`) may differ, unless a rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cdc_formats.errors import (
@@ -95,7 +95,15 @@ def facts_of(stage: Stage) -> dict[str, str]:
         PRIMARY_KEY: ", ".join(stage.layout.unique_key),
         COLUMNS: spark_ddl(stage.layout.columns),
     }
-    return {**columns, CONDITION: stage.expected.condition, **topics}
+    expected = stage.expected
+    return {**columns, CONDITION: condition_fact(expected.condition, expected.masks), **topics}
+
+
+def condition_fact(condition: str, masks: Mapping[str, str]) -> str:
+    """Return the fact `CONDITION`: the condition of ``where=``, followed by the masks if any."""
+    # A fact of its own would be missing in the checkpoints of earlier releases, and so not compared.
+    listed = ", ".join(f"{name} {mask}" for name, mask in sorted(masks.items()))
+    return "; ".join(filter(None, [condition, listed and f"mask: {listed}"]))
 
 
 def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str) -> DataFrame:

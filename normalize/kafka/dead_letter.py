@@ -22,6 +22,9 @@ headers                                        the record's headers, followed by
 ``__changelog.errors.key``                     the record's key, or null
 =============================================  ====================================================
 
+If the format masks columns, the record's value, key and headers are left out: a dead letter only says
+where the record is.
+
 The names that begin with ``__connect`` are those of Kafka Connect's dead letter queue (KIP-298).
 Kafka's timestamp of a dead letter is the time of writing. (Connect uses the record's timestamp,
 with which retention may delete the dead letter of an old record at once.)

@@ -6,6 +6,8 @@ fact                    kept in       what a micro-batch that contradicts it wou
 the table's target      its file      write the rows of two tables into one, or of one into two
 the keys that records   its file      merge rows that a wider primary key distinguishes
 of the table name
+the masks of its        its file      write values of two masks, or of two keys of one, into a column
+columns
 the topics of its       its file      (they tell whose record one is that cannot be read)
 records
 the ids of the query's  `query_file`  skip the records of a topic that was created again
@@ -26,7 +28,13 @@ from msgspec.structs import replace
 
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns as to_columns
-from normalize.core.guard import Expected, PartitionSummary, check, require_same_topic
+from normalize.core.guard import (
+    Expected,
+    PartitionSummary,
+    changed_mask,
+    check,
+    require_same_topic,
+)
 from normalize.core.state import Layout
 
 from .table_options import SyncError
@@ -72,12 +80,15 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics : tuple of str
         The topics of its records.
     guard : GuardFacts
+    masks : dict of str to str
+        The masks of its columns (`values.masks.Masks.facts`).
     """
 
     target: str = ""
     source_keys: tuple[tuple[str, ...], ...] = ()
     topics: tuple[str, ...] = ()
     guard: GuardFacts = GuardFacts()
+    masks: dict[str, str] = {}
 
 
 class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +107,13 @@ class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def checked_facts(
-    kept: TableFacts, seen: TableFacts, primary_key: Sequence[str], *, user_key: bool, file: str
+    kept: TableFacts,
+    seen: TableFacts,
+    primary_key: Sequence[str],
+    *,
+    user_key: bool,
+    file: str,
+    columns: Sequence[str] = (),
 ) -> TableFacts:
     """Return the facts about a table after a micro-batch.
 
@@ -111,6 +128,8 @@ def checked_facts(
         Whether the user passed it.
     file : str
         The table's file, for errors.
+    columns : sequence of str
+        The table's columns, whose masks are compared.
 
     Raises
     ------
@@ -122,6 +141,13 @@ def checked_facts(
             f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: "
             "pass its earlier name in tables=, or rename the target, and write its name into "
             f"{file}"
+        )
+    # Without a target, the file is new.
+    changed = changed_mask(kept.masks, seen.masks, columns) if kept.target else None
+    if changed:
+        raise SyncError(
+            f"{changed} when the rows in its target were written: set it back; or delete its file "
+            f"{file} and its target, and read its topics again"
         )
     known = set(map(_folded, kept.source_keys))
     other = sorted({names for names in seen.source_keys if _folded(names) not in known})
@@ -149,6 +175,7 @@ def checked_facts(
         target=seen.target,
         source_keys=keys,
         topics=tuple(sorted({*kept.topics, *seen.topics})),
+        masks=seen.masks,
     )
 
 

@@ -385,4 +385,4 @@ def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) ->
     )
     if route.fail:
         raise error
-    return Letter(error, record)
+    return Letter(error, record.without_content() if route.format.masks else record)

@@ -215,7 +215,7 @@ def sync_database(
     )
     router = Router(chosen, route.selection)
     if check:
-        check_readable(kafka, router.route, fail=route.fail)
+        check_readable(kafka, router.route, fail=route.fail, error_excerpt=chosen.error_excerpt)
     rules = Rules(
         format=chosen,
         given=_named_options(format, format_options or {}),

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from cdc_formats.decoding.masking import check_masks
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
 from normalize.arguments import names_of
@@ -151,6 +152,7 @@ def sync_table(
     if known is None:
         named_options = None if isinstance(format, Format) else format_options or {}
         known = _declared(name, chosen, kafka, schema, key, named_options)
+    check_masks(chosen.masks, known.columns, known.primary_key)
     rules = Rules(
         format=chosen,
         given=frozenset(each.name for each in fields(chosen)),

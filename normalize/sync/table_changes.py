@@ -77,7 +77,7 @@ def _numbered(prefix: str, columns: Sequence[Column]) -> list[Column]:
 
 def _layout(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[Column]:
     """Return the columns of `TableChanges`."""
-    written = _numbered("c", _written_columns(source.columns, options.shard_column))
+    written = _numbered("c", _written_columns(source.result_columns, options.shard_column))
     bases = (
         to_columns(f"{MOVED} BINARY")
         if merged
@@ -215,7 +215,7 @@ class TableChanges(HeldChanges):
             ]
         )
         self.key, self.by_shard, self.merged = (
-            key_indices(source.columns, source.unique_key),
+            key_indices(source.result_columns, source.unique_key),
             options.shard_column is not None,
             merged,
         )
@@ -411,8 +411,8 @@ def _duration_as_integer(array: pa.Array) -> pa.Array:
 
 def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
     """Return the function from headers to a row's earlier key, or None if they do not name it."""
-    rows = RowConverter(source.columns, source.format.handling, source.unique_key)
-    unified = row_unifier([source.columns[index] for index in rows.key_indices]) or tuple
+    rows = RowConverter(source.read_columns, source.format.handling, source.unique_key)
+    unified = row_unifier([rows.results[index] for index in rows.key_indices]) or tuple
 
     def previous_key(headers: Headers) -> tuple[Any, ...] | None:
         image = source.format.previous_key(headers)
@@ -450,7 +450,8 @@ def _source_key(
 
 def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns of the target's key."""
-    columns = [source.columns[index] for index in key_indices(source.columns, source.unique_key)]
+    written = source.result_columns
+    columns = [written[index] for index in key_indices(written, source.unique_key)]
     return columns if options.shard_column is None else [*columns, options.shard_column]
 
 
@@ -606,7 +607,7 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
     """Return the columns of the target with their names, of those of `TableChanges`."""
     from pyspark.sql import functions as F
 
-    columns = _written_columns(source.columns, options.shard_column)
+    columns = _written_columns(source.result_columns, options.shard_column)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
     if options.position_column is not None:
         named.append(F.col(POSITION).alias(options.position_column))

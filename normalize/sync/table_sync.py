@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import pyarrow as pa
 
+from cdc_formats.decoding.masking import check_masks
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, PartialImageError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.topics.client import TopicDescription
+from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
 from normalize.arguments import names_of
@@ -284,6 +286,7 @@ class TableSync:
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
+    _unused_masks: set[str] = field(default_factory=set)
     _prepared: TableSchema | None = None
     _schema_changes: int = 0
 
@@ -439,7 +442,7 @@ class TableSync:
         if self.schema is None:
             return text
         columns = wider_column(text, self.schema, partial(self._samples, part), self.rules.format)
-        if columns is None:
+        if columns is None or columns[0].name in self._masks(self.schema).kinds:
             return text
         target = self.rules.database.target(self.rules.target_name(self.table))
         return (
@@ -517,7 +520,10 @@ class TableSync:
         """Return the schema with the facts of a micro-batch, which are kept."""
         rules = self.rules
         seen = TableFacts(
-            rules.target_name(self.table), tuple(summary.source_keys), tuple(summary.topics)
+            rules.target_name(self.table),
+            tuple(summary.source_keys),
+            tuple(summary.topics),
+            masks=self._masks(schema).facts,
         )
         user_key = bool(names_of(rules.options(self.table).primary_key))
         facts = checked_facts(
@@ -526,6 +532,7 @@ class TableSync:
             schema.primary_key,
             user_key=user_key,
             file=rules.store.file(self.table),
+            columns=[column.name for column in schema.columns],
         )
         checked = replace(schema, facts=facts)
         if checked != self.schema:
@@ -580,6 +587,8 @@ class TableSync:
             options=options,
         )
         self._require_free_names(extended)
+        masks = self._masks(extended).facts
+        extended = replace(extended, facts=msgspec.structs.replace(extended.facts, masks=masks))
         self._keep(extended)
         self._schema_changes += 1
         self._say(
@@ -627,10 +636,31 @@ class TableSync:
             self._shard_column(schema), self.rules.scd_type(self.table) == 2, position, ids
         )
 
+    def _masks(self, schema: TableSchema) -> Masks:
+        """Return the masks of the table's columns, and warn of those for columns it does not have."""
+        masks, columns = self.rules.format.masks, tuple(column.name for column in schema.columns)
+        unused = [
+            name for name in masks.unused(self.table, columns) if name not in self._unused_masks
+        ]
+        if unused:
+            self._unused_masks.update(unused)
+            _log.warning(
+                "%s: mask has %s, which is not one of its columns: %s. If it is misspelt, the "
+                "column is written without a mask",
+                self.table,
+                shown_names(unused),
+                shown_names(columns),
+            )
+        return masks.of_table(self.table, columns)
+
     def source(self, schema: TableSchema) -> DecodePlan:
         """Return the arguments of the decode pass."""
         rules, options = self.rules, self.rules.options(self.table)
+        masks = self._masks(schema)
         format = with_options(rules.format, schema)
+        if rules.format.masks:
+            format = replace(format, mask=masks)
+            check_masks(masks, schema.columns, schema.primary_key)
         # A format that reads null values has a topic for each table.
         parts = (
             ()

@@ -15,6 +15,7 @@ TIMESTAMP, TIMESTAMP_NTZ                microseconds; a TIMESTAMP_NTZ is in UTC
 STRING and an integer, a DECIMAL        text of integers; DECIMAL if the text is a number without
                                         further digits
 STRING and DATE                         ``2026-11-24``
+a column with the mask ``hmac``          the mask of the source's value, and the target's text
 JSON of the source and STRING           JSON without insignificant blanks, the names of objects
                                         sorted, and numbers by their exact value (`json_values`);
                                         text that is no JSON as it is
@@ -35,6 +36,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import SchemaError
+from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import backquoted
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _DIGITS = {"boolean": 1, "tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_HASHED = ("string", "binary", "date", *_DIGITS)
 _MOST_DIGITS = 38
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01'"
 # By arithmetic: a cast would use the session's time zone. Days and the rest, because an interval of
@@ -68,6 +71,8 @@ class ComparedColumn:
     source_value, target_value : str
     is_json : bool
         Whether the values are JSON text, of which `json_values` is compared.
+    masks : Masks or None
+        The masks, if the target has the mask of the source's value.
     """
 
     name: str
@@ -75,6 +80,13 @@ class ComparedColumn:
     source_value: str
     target_value: str
     is_json: bool = False
+    masks: Masks | None = None
+
+    def mask(self, value: str | bytes | None) -> str | None:
+        """Return the mask of a value of the source."""
+        if value is None or self.masks is None:
+            return None
+        return self.masks.digest(value.encode() if isinstance(value, str) else bytes(value))
 
 
 def compared_column(
@@ -109,6 +121,42 @@ def compared_column(
         *values,
         is_json=is_json and source.simpleString() == target.simpleString() == "string",
     )
+
+
+def masked_column(
+    name: str,
+    source: DataType,
+    target_name: str,
+    target: DataType,
+    masks: Masks,
+    *,
+    is_json: bool = False,
+) -> ComparedColumn:
+    """Return how a column is compared that has the mask ``hmac`` in the target.
+
+    Parameters
+    ----------
+    name, target_name : str
+    source, target : DataType
+    masks : Masks
+    is_json : bool
+        Whether the source's column is JSON, of which producers write other texts.
+
+    Raises
+    ------
+    SchemaError
+        When Spark's text of the source's value is not always the one that is hashed.
+    """
+    kind = source.simpleString()
+    if kind not in _HASHED or is_json or target.simpleString() != "string":
+        raise SchemaError(
+            f"column {backquoted(name)} is {kind.upper()} in the source and "
+            f"{target.simpleString().upper()} in the target, which cannot be compared with the "
+            "mask 'hmac': exclude the column"
+        )
+    column = backquoted(name)
+    text = column if kind in ("string", "binary") else f"CAST({column} AS STRING)"
+    return ComparedColumn(name, target_name, text, backquoted(target_name), masks=masks)
 
 
 def _values(source: str, source_type: str, target: str, target_type: str) -> tuple[str, str] | None:
@@ -291,6 +339,8 @@ def hashed(
 
     def value(column: ComparedColumn) -> Column:
         shown = F.expr(column.target_value if of_target else column.source_value)
+        if column.masks is not None and not of_target:
+            return F.udf(column.mask, useArrow=True)(shown)
         return F.udf(json_values, useArrow=True)(shown) if column.is_json else shown
 
     def is_null(column: ComparedColumn) -> Column:

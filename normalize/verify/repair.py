@@ -113,7 +113,8 @@ def check_repair(repair: Any, comparison: Comparison) -> None:
     Raises
     ------
     ArgumentError
-        When the repair is unknown, or the target has other rows than the source by design.
+        When the repair is unknown, or the target has other rows or values than the source by
+        design.
     """
     if isinstance(repair, DebeziumSignal):
         return
@@ -123,6 +124,11 @@ def check_repair(repair: Any, comparison: Comparison) -> None:
         raise ArgumentError(
             "repair='merge' and target_where cannot be combined: the target's other rows would be "
             "replaced, too"
+        )
+    if masked := [column.name for column in comparison.columns if column.masks is not None]:
+        raise ArgumentError(
+            f"repair='merge' would write the source's values of {backquoted(masked[0])}, of which "
+            "the target has masks: exclude the column, or pass a DebeziumSignal"
         )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
+from cdc_formats.values.masks import HMAC, Masks, masks_of
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
 from normalize.connect import require_jvm
@@ -16,7 +18,7 @@ from normalize.sinks.jdbc import JdbcTable
 from normalize.sinks.lake import LakeTarget, lake_target
 from normalize.sinks.targets import TableTarget
 
-from .canonical import ComparedColumn, compared_column
+from .canonical import ComparedColumn, compared_column, masked_column
 from .comparison import Comparison, Looks
 from .database_table import DatabaseTable
 from .repair import DebeziumSignal, check_repair, merge_source_rows
@@ -38,6 +40,9 @@ def verify_table(
     keys: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     target_where: str = "",
+    mask: Mapping[str, str] | None = None,
+    mask_key_env: str | None = None,
+    mask_key_file: str | None = None,
     max_lag_seconds: float = 60.0,
     limit: int = 20,
     repair: Literal["merge"] | DebeziumSignal | None = None,
@@ -65,6 +70,12 @@ def verify_table(
     target_where : str
         SQL that selects the target's rows to compare: ``deleted_at IS NULL`` for soft deletes,
         ``__END_AT IS NULL`` for a history.
+    mask : mapping or None
+        The masks of the target's columns, with the source's names: the format option of the query
+        that writes it. The mask of the source's value is compared for ``hmac``, of text, integers,
+        BOOLEAN, DATE and BINARY. Columns with ``redact`` or ``drop`` are not compared.
+    mask_key_env, mask_key_file : str or None
+        The key of ``hmac``, as in `cdc_formats.message_format.MessageFormat`.
     max_lag_seconds : float
         The longest time that the target may be behind the source. A key that differs all that time,
         and whose source row did not change in that time, is a difference. 0 is right only if the
@@ -88,6 +99,8 @@ def verify_table(
         an exact common type.
     CaptureError
         When a MySQL or MariaDB source cannot be read.
+    FormatOptionError
+        When the masks or their key are not valid.
     MissingDependencyError
 
     Notes
@@ -106,7 +119,10 @@ def verify_table(
     if max_lag_seconds < 0 or limit < 0:
         raise ArgumentError("max_lag_seconds and limit must not be negative")
     began = time.monotonic()
-    comparison = _comparison(spark, source, target, names_of(keys), names_of(exclude), target_where)
+    masks = masks_of(mask or (), env=mask_key_env, file=mask_key_file)
+    comparison = _comparison(
+        spark, source, target, names_of(keys), names_of(exclude), target_where, masks
+    )
     if repair is not None:
         check_repair(repair, comparison)
     for _ in range(_SCANS):
@@ -134,6 +150,7 @@ def _comparison(
     keys: Sequence[str],
     exclude: Sequence[str],
     target_where: str,
+    masks: Masks,
 ) -> Comparison:
     """Return how the two tables are compared.
 
@@ -145,14 +162,37 @@ def _comparison(
     for table in (read, copy):
         _require_distinct_names(table)
     key = _key(read, keys, exclude)
-    columns = _compared_columns(read, copy, exclude)
+    exclude = (*exclude, *_without_values(read, key, masks, exclude))
+    columns = _compared_columns(read, copy, exclude, masks)
     of_source = {name.lower() for name in read.schema.fieldNames()}
     only_target = [name for name in copy.schema.fieldNames() if name.lower() not in of_source]
     return Comparison(spark, read, copy, columns, key, (*exclude, *only_target), target_where)
 
 
+def _without_values(
+    read: ComparableTable, key: Sequence[str], masks: Masks, exclude: Sequence[str]
+) -> list[str]:
+    """Return the columns that cannot be compared because the target does not have their values.
+
+    Raises
+    ------
+    ArgumentError
+        When a mask is of no column, or of the key.
+    """
+    columns = read.schema.fieldNames()
+    for name in masks.kinds:
+        if name not in columns:
+            raise ArgumentError(f"mask: {read.name} has no column {backquoted(name)}")
+        if name in key:
+            raise ArgumentError(
+                f"mask: {backquoted(name)} is part of the key, and rows with a masked key cannot "
+                "be looked up: pass other keys"
+            )
+    return [name for name, kind in masks.pairs if kind != HMAC and name not in exclude]
+
+
 def _compared_columns(
-    read: ComparableTable, copy: ComparableTable, exclude: Sequence[str]
+    read: ComparableTable, copy: ComparableTable, exclude: Sequence[str], masks: Masks
 ) -> tuple[ComparedColumn, ...]:
     fields = [field for field in read.schema.fields if field.name not in exclude]
     copied = {field.name.lower(): field for field in copy.schema.fields}
@@ -163,7 +203,7 @@ def _compared_columns(
         )
     pairs = [(field, copied[field.name.lower()]) for field in fields]
     return tuple(
-        compared_column(
+        (partial(masked_column, masks=masks) if field.name in masks.kinds else compared_column)(
             field.name,
             field.dataType,
             same.name,

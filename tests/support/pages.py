@@ -19,7 +19,8 @@ PAGES = {
 
 PROVIDED = frozenset(
     {
-        "a topic orders", "a topic prices", "a topic products", "a topic shop.public.orders", "a topic weights", "any_changelog",
+        "a topic orders", "a topic prices", "a topic products", "a topic shop.public.orders", "a topic users", "a topic weights",
+        "a variable MASK_KEY", "any_changelog",
         "arguments", "bounded_changes", "bronze", "changes", "columns", "kafka", "options", "spark", "topics orders and orders.dead",
         "the topics of a database", "write",
     }

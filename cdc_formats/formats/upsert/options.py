@@ -9,6 +9,7 @@ from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.errors import FormatOptionError, MissingDependencyError
 from cdc_formats.format import Format
 from cdc_formats.message_format import choice
+from cdc_formats.values.masks import DROP
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
@@ -84,10 +85,24 @@ class UpsertOptions(Format):
             raise FormatOptionError(
                 f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown"
             ) from None
+        self._check_masks()
         if self._set_registry_options():
             registry = self.registry
             for option in fields(registry):  # the URL without its user, properties as pairs
                 object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
+
+    def _check_masks(self) -> None:
+        if self.masks and self.key_fields_prefix:
+            raise FormatOptionError(
+                "upsert-kafka: mask and key_fields_prefix cannot be combined, since a column has "
+                "another name in the key: remove one of them"
+            )
+        by_place = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
+        if by_place and DROP in self.masks.kinds.values():
+            raise FormatOptionError(
+                f"upsert-kafka: mask has 'drop', and {min(by_place)} has its columns by their "
+                "place: use 'redact'"
+            )
 
     def _set_registry_options(self) -> list[str]:
         options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]

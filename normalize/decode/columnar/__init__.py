@@ -96,7 +96,7 @@ class ColumnarDecoder:
         format = plan.format
         if format.validate or format.unknown_columns == "fail" or not format.reads_as_declared():
             return None
-        rows = RowConverter(plan.columns, format.handling, plan.unique_key)
+        rows = RowConverter(plan.read_columns, format.handling, plan.unique_key)
         if not isinstance(
             rows.shape, type(msgspec.Struct)
         ):  # a struct cannot have all names that JSON can have

@@ -91,8 +91,8 @@ class ColumnConverter:
         self.key_indices = rows.key_indices if needs.key else ()
         self.unique_indices = rows.key_indices
         self.required = rows.required
-        self.types = [column.type for column in rows.columns]
-        self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
+        self.types = [column.type for column in rows.results]
+        self.unify = row_unifier([rows.results[index] for index in self.key_indices])
         self.missing_before_is_null = (
             envelope.missing_is_null and envelope.before_has == "all columns"
         )

@@ -148,7 +148,7 @@ class Encoding:
         self.nothing = msgspec.convert({field.encode_name: None for field in required}, image)
         self.columns = [
             MessageColumn(*each)
-            for each in zip(rows.columns, rows.handlings, rows.converters, rows.direct, strict=True)
+            for each in zip(rows.results, rows.handlings, rows.converters, rows.direct, strict=True)
         ]
 
     def cells(self, images: Sequence[Any]) -> dict[int, list[Any]]:

@@ -18,6 +18,7 @@ import matplotlib as mpl
 import pytest
 
 from normalize import LocalKafka, from_kafka_changelog
+from tests.support.masks import KEY, KEY_ENV
 from tests.support.pages import PAGES, PROVIDED, blocks
 from tests.support.paths import RECORDS, REPOSITORY
 from tests.support.streams import debezium, servers
@@ -40,6 +41,7 @@ TOPICS = {
     "orders.dead": [],
     "products": [debezium("c", None, {"id": 101, "name": "scooter", "weight": 3})],
     "prices": [b'{"what": "put", "row": {"id": 1, "price": "9.5"}}'],
+    "users": [debezium("c", None, {"id": 7, "email": "ann", "card": 4111, "name": "Ann"})],
     "weights": [],
 }
 FIRST = ("README.md", "docs/quickstart.md")
@@ -124,6 +126,7 @@ def namespace(spark: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> Itera
     """
     module = ModuleType("pasted")
     monkeypatch.setitem(sys.modules, "pasted", module)
+    monkeypatch.setenv(KEY_ENV, KEY)
     names = vars(module)
     names.update(provided(spark, broker))
     yield names

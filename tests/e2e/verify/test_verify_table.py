@@ -22,6 +22,7 @@ from normalize.sinks.targets import TargetError
 from normalize.verify.repair import DebeziumSignal
 from normalize.verify.verification import Verification
 from tests.support.commands import quick
+from tests.support.masks import KEY, KEY_ENV, hashed
 from tests.support.servers.local_databases import LocalPostgres
 from tests.support.servers.local_source import LocalSource, repeating
 from tests.support.sinking import table_name
@@ -492,3 +493,32 @@ def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
     assert verify(spark, source, target).equal
     maria.run(f"UPDATE {names[1]} SET bits = b'1'")
     assert found(verify(spark, source, target)) == [("different", "1", ("bits",))]
+
+
+def test_a_masked_copy_is_compared_with_the_masks_of_its_source(
+    spark: SparkSession, postgresql: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_ENV, KEY)
+    name, target = table_name(), DeltaTarget(str(tmp_path / "copy"))
+    postgresql.run(
+        f"CREATE TABLE {name} (id INT PRIMARY KEY, email TEXT, card BIGINT, name TEXT)",
+        f"INSERT INTO {name} VALUES (1, 'ann', 4111, 'Ann'), (2, 'bob', NULL, 'Bob')",
+    )
+    rows = [(1, hashed("ann"), hashed("4111"), "***"), (2, hashed("bo"), None, "***")]
+    copy = spark.createDataFrame(rows, "id INT, email STRING, card STRING, name STRING")
+    copy.write.format("delta").save(target.name)
+    options = {
+        "mask": {"email": "hmac", "card": "hmac", "name": "redact"},
+        "mask_key_env": KEY_ENV,
+    }
+    result = verify(spark, postgresql.source(name), target, **options)
+    assert found(result) == [("different", "2", ("email",))]
+    assert result.not_compared == ("name",)
+    with pytest.raises(ArgumentError, match="would write the source's values of `email`"):
+        verify(spark, postgresql.source(name), target, repair="merge", **options)
+    for mask, text in (
+        ({"id": "hmac"}, "`id` is part of the key"),
+        ({"x": "hmac"}, "no column `x`"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            verify(spark, postgresql.source(name), target, mask=mask, mask_key_env=KEY_ENV)

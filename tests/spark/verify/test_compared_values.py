@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.verify.canonical import ROW, compared_column, hashed
+from cdc_formats.values.masks import MaskKey, Masks
+from normalize.verify.canonical import ROW, compared_column, hashed, masked_column
+from tests.support.masks import KEY, hashed as mask_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,3 +130,30 @@ def test_json_is_compared_by_its_meaning(spark: SparkSession) -> None:
     assert not are_equal(spark, some, """'{"a":null,"b":[1,2]}'""")
     assert not are_equal(spark, "'{'", "CAST(NULL AS STRING)", is_json=True)
     assert not are_equal(spark, "'[1e400]'", "'[1e401]'", is_json=True)
+
+
+def test_a_mask_is_that_of_the_source_value(spark: SparkSession) -> None:
+    masks = Masks((("a", "hmac"),), MaskKey("MASK_KEY", secret=KEY.encode()))
+    values = {
+        "'é'": "é",
+        "42L": "42",
+        "TRUE": "true",
+        "DATE'2026-11-24'": "2026-11-24",
+        "X'00FF'": b"\0\xff",
+    }
+    for value, text in values.items():
+        source = spark.sql(f"SELECT {value} AS a UNION ALL SELECT NULL")
+        target = spark.createDataFrame([(mask_of(text),), (None,)], "A STRING")
+        column = masked_column(
+            "a", source.schema[0].dataType, "A", target.schema[0].dataType, masks
+        )
+        hashes = [
+            sorted(
+                row.row_hash for row in hashed(side, [column], ["a"], of_target=of_target).collect()
+            )
+            for side, of_target in ((source, False), (target, True))
+        ]
+        assert hashes[0] == hashes[1]
+        plan = hashed(source, [column], ["a"], of_target=False)._jdf.queryExecution().toString()
+        assert "mask(" in plan
+        assert KEY not in plan

@@ -199,7 +199,7 @@ def test_unlisted_options_are_reported() -> None:
         AssertionError,
         match=(
             "the error of an unknown option does not list error_excerpt, validate, rounding, "
-            "unknown_columns, loud"
+            "unknown_columns, mask, mask_key_env, mask_key_file, loud"
         ),
     ):
         check_format(broken(from_options=classmethod(from_options)))

@@ -110,7 +110,7 @@ def test_another_condition_than_that_of_the_checkpoint_is_refused():
     with pytest.raises(StateVersionError, match=text):
         check(stored, [], LAYOUT, after, 0)
     # Earlier releases did not store it.
-    *earlier, _ = msgspec.msgpack.decode(stored)
+    *earlier, _, _ = msgspec.msgpack.decode(stored)
     assert check(msgspec.msgpack.encode(earlier), [], LAYOUT, before, 0) == stored
 
 

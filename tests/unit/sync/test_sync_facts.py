@@ -244,6 +244,26 @@ def test_another_name_of_the_target_is_an_error() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, "redact"), ({"email": "redact"}, None), ({"email": "hmac 1"}, "hmac 2")],
+)
+def test_another_mask_of_a_column_is_an_error(before: dict[str, str], after: str | None) -> None:
+    masks = {} if after is None else {"email": after}
+    kept, seen = TableFacts("orders", masks=before), TableFacts("orders", masks=masks)
+    with pytest.raises(
+        SyncError, match=f"the mask of 'email' is {after!r}, and was .* delete its file {FILE}"
+    ):
+        checked_facts(kept, seen, ("id",), user_key=False, file=FILE, columns=["id", "email"])
+    # A column that the user removed from the file is not compared.
+    facts = checked_facts(kept, seen, ("id",), user_key=False, file=FILE, columns=["id"])
+    assert facts.masks == masks
+    first = checked_facts(
+        TableFacts(masks=before), seen, ("id",), user_key=False, file=FILE, columns=["email"]
+    )
+    assert first.masks == masks
+
+
 @pytest.mark.parametrize("name", ["_delta_log", "_Change_Data", "_spark_metadata"])
 @pytest.mark.parametrize("database", ["/lake/shop", "shop"], ids=["path", "catalog"])
 def test_name_of_a_folder_in_tables_is_no_target_in_delta(name: str, database: str) -> None:
@@ -318,6 +338,7 @@ def test_facts_are_in_the_file_of_the_table() -> None:
         "source_keys": [["id"], ["id", "v"]],
         "topics": ["t"],
         "guard": {"query": "", "batch": -1, "before": "", "after": ""},
+        "masks": {},
     }
 
 

@@ -11,8 +11,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from cdc_formats import columns
 from cdc_formats.errors import SchemaError
+from cdc_formats.values.masks import NO_MASKS
 from normalize.core.arrow import arrow_type
-from normalize.verify.canonical import compared_column, json_values
+from normalize.verify.canonical import compared_column, json_values, masked_column
 
 
 def values(source: str, target: str, *, is_json: bool = False) -> tuple[str, str]:
@@ -39,6 +40,17 @@ def test_numbers_are_cast_to_a_type_with_the_values_of_both(
     source: str, target: str, common: str
 ) -> None:
     assert values(source, target) == (f"CAST(`a` AS {common})", f"CAST(`b` AS {common})")
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(10,2)", "DOUBLE", "TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_masks_of_values_whose_text_spark_writes_in_another_way_are_refused(kind: str) -> None:
+    source, text = (
+        from_arrow_type(arrow_type(each.type)) for each in columns(f"a {kind}, b STRING")
+    )
+    with pytest.raises(SchemaError, match=r"with the mask 'hmac': exclude the column"):
+        masked_column("a", source, "b", text, NO_MASKS)
+    with pytest.raises(SchemaError, match=r"`a` is STRING in the source"):
+        masked_column("a", text, "b", text, NO_MASKS, is_json=True)
 
 
 @pytest.mark.parametrize("kind", ["STRING", "BINARY", "DATE", "TIMESTAMP_NTZ"])
