@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import Column, SqlType
 from normalize.analyzed_plan import has_native_engine
 from normalize.arguments import as_format, names_of
 from normalize.core.arrow import spark_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
-from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
+from normalize.dataframe import (
+    positional,
+    require_changelog,
+    require_distinct,
+    table_columns,
+    with_json_text,
+)
 from normalize.decode.check import check_records
 from normalize.decode.record_input import RecordInput, input_of
 from normalize.decode.source import needed_columns
@@ -438,7 +444,8 @@ def encode_changelog(
         )
     names = [column.name for column in table]
     require_distinct(df, names)
-    return df.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
+    rows = with_json_text(df, table)
+    return rows.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
         partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)),
         "key BINARY, value BINARY",
     )
@@ -510,12 +517,17 @@ def _written_columns(
     of_frame = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *without))
     if schema is None:
         return of_frame
-    there = {column.name: spark_type(column.type) for column in of_frame}
+    there = {column.name: _frame_type(column.type) for column in of_frame}
     table = table_columns(schema)
     for column in table:
-        if there.get(column.name) != spark_type(column.type):
+        if there.get(column.name) != _frame_type(column.type):
             raise SchemaError(
                 f"schema has {column}, but the DataFrame has "
                 f"{there.get(column.name, 'no such column')}"
             )
     return table
+
+
+def _frame_type(sql_type: SqlType) -> str:
+    """Return the type of a DataFrame's column."""
+    return "VARIANT" if sql_type.name == "VARIANT" else spark_type(sql_type)

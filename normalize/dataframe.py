@@ -64,6 +64,34 @@ def positional(columns: Sequence[str]) -> list[SparkColumn]:
     return [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
 
 
+def with_variants(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """Return a DataFrame whose VARIANT columns, which are JSON text until here, are parsed.
+
+    Python's side of Spark cannot build a VARIANT, and Spark does not compare two of them. The
+    passes, the state and the comparison of rows therefore use the text.
+    """
+    from pyspark.sql import functions as F
+
+    parsed = {
+        column.name: F.parse_json(F.col(backquoted(column.name)))
+        for column in columns
+        if column.type.name == "VARIANT"
+    }
+    return df.withColumns(parsed) if parsed else df
+
+
+def with_json_text(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """Return a DataFrame with the JSON text of VARIANT columns: the inverse of `with_variants`."""
+    from pyspark.sql import functions as F
+
+    texts = {
+        column.name: F.to_json(F.col(backquoted(column.name)))
+        for column in columns
+        if column.type.name == "VARIANT"
+    }
+    return df.withColumns(texts) if texts else df
+
+
 def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
     """Return the columns of a schema, which is DDL text or a Spark type.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import Column, quote
 from normalize.analyzed_plan import with_changelog_mode, with_default_stage
 from normalize.arguments import check_choice, metadata_columns, names_of
 from normalize.core.changes import Shape
@@ -21,7 +21,13 @@ from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import Expected
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode, Output
-from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
+from normalize.dataframe import (
+    positional,
+    require_changelog,
+    require_distinct,
+    table_columns,
+    with_variants,
+)
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import LastChanges, merged
 from normalize.decode.pack_pass import pack_pass
@@ -194,8 +200,9 @@ class Request:
             return observe_counts(changes, DECODE_COUNTS, observation) if stage is None else changes
 
         if stage is None:
+            rows = decoded(TypedRows, TypedRows.ddl(source.output))
             return with_changelog_mode(
-                decoded(TypedRows, TypedRows.ddl(source.output)), self.plan.changelog_mode
+                with_variants(rows, source.columns), self.plan.changelog_mode
             )
         changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(
             spark, stage
@@ -408,6 +415,7 @@ class _Query:
             changes = filtered(
                 changelog, where, self.output, update_before=options.changelog_mode == "all"
             )
+        changes = with_variants(changes, self.output.columns)
         return with_changelog_mode(changes, options.changelog_mode)
 
     def normalized(self, stage: Stage) -> DataFrame:
@@ -574,6 +582,14 @@ class ChangelogNormalize(StageOptions):
     def _output(self, df: DataFrame) -> Output:
         names = names_of(self.metadata)
         table = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *names))
+        variants = [column.name for column in table if column.type.name == "VARIANT"]
+        if variants:
+            # The text of a VARIANT has no types other than those of JSON.
+            raise SchemaError(
+                f"column {quote(variants[0])} is a VARIANT, which Spark does not compare: convert "
+                "it with to_json(...) before ChangelogNormalize and with parse_json(...) after it, "
+                "or normalize in the call that reads the records"
+            )
         metadata = {
             column.name: column
             for column in table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS))

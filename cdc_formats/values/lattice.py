@@ -84,6 +84,8 @@ def cuts(kind: SqlType, other: SqlType) -> bool:
             for each in other.fields
             if each.name.lower() in parts
         )
+    if kind.name != other.name and "VARIANT" in (kind.name, other.name):
+        return True  # text becomes a string of JSON, and a string of JSON bare text
     if kind.name == "BOOLEAN":
         return other.name in _EXACT or other.name in APPROXIMATE
     if kind.name in _EXACT:
@@ -93,7 +95,7 @@ def cuts(kind: SqlType, other: SqlType) -> bool:
 
 def holds(wide: SqlType, narrow: SqlType) -> bool:
     """Return whether a type can represent all stored values of another."""
-    if wide == narrow or (wide.name in TEXT_TYPES and narrow.name in TEXT_TYPES):
+    if wide == narrow or (wide.name in TEXT_TYPES and narrow.name in (*TEXT_TYPES, "VARIANT")):
         return True
     if wide.name in INTEGER_BITS and narrow.name in INTEGER_BITS:
         return INTEGER_BITS[wide.name] > INTEGER_BITS[narrow.name]

@@ -95,6 +95,7 @@ _PLAIN = (
     "STRING",
     "BINARY",
     "DATE",
+    "VARIANT",
 )
 _SIZED = {
     "CHAR": (1, 2**31 - 1),
@@ -304,16 +305,25 @@ class _Parser:
         return sql_type
 
     def _nested(self, name: str) -> SqlType:
+        nested = SqlType(name, fields=self._parts(name))
+        if any(part.type.name == "VARIANT" for part in nested.fields):
+            raise SchemaError(
+                f"{nested} has a VARIANT inside, which is not supported: declare the whole column "
+                "as VARIANT, or its part as STRING"
+            )
+        return nested
+
+    def _parts(self, name: str) -> tuple[Column, ...]:
         if name == "STRUCT":
-            return SqlType(name, fields=tuple(self._fields(end=">")))
+            return tuple(self._fields(end=">"))
         first = self._type()
         if name == "ARRAY":
             self._take(">")
-            return SqlType(name, fields=(Column("element", first),))
+            return (Column("element", first),)
         self._take(",")
         second = self._type()
         self._take(">")
-        return SqlType(name, fields=(Column("key", first, nullable=False), Column("value", second)))
+        return Column("key", first, nullable=False), Column("value", second)
 
     def _size(self, least: int, most: int) -> int | None:
         if not self._accept("("):

@@ -30,6 +30,8 @@ _TYPES = {
     "STRING": pa.string(),
     "CHAR": pa.string(),
     "VARCHAR": pa.string(),
+    # Python cannot build a VARIANT: Spark parses the text after the last pass (`spark_types`).
+    "VARIANT": pa.string(),
     "BINARY": pa.binary(),
     "DATE": pa.date32(),
     # Spark 4.0 has no TIME: the text is exact, sorts like the time, and can be cast.
