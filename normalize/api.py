@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column
 from normalize.analyzed_plan import has_native_engine
 from normalize.arguments import as_format, names_of
-from normalize.core.arrow import spark_type
+from normalize.core.arrow import frame_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import (
     positional,
@@ -151,7 +151,7 @@ def from_kafka_changelog(
     DataFrame
         ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE
         mode, and ``_control_event`` if control events are requested; streaming unless `bounded`.
-        TIME columns are STRING.
+        TIME columns are STRING. Two VARIANT columns are equal if their JSON texts are.
 
     Raises
     ------
@@ -517,17 +517,12 @@ def _written_columns(
     of_frame = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *without))
     if schema is None:
         return of_frame
-    there = {column.name: _frame_type(column.type) for column in of_frame}
+    there = {column.name: frame_type(column.type) for column in of_frame}
     table = table_columns(schema)
     for column in table:
-        if there.get(column.name) != _frame_type(column.type):
+        if there.get(column.name) != frame_type(column.type):
             raise SchemaError(
                 f"schema has {column}, but the DataFrame has "
                 f"{there.get(column.name, 'no such column')}"
             )
     return table
-
-
-def _frame_type(sql_type: SqlType) -> str:
-    """Return the type of a DataFrame's column."""
-    return "VARIANT" if sql_type.name == "VARIANT" else spark_type(sql_type)

@@ -500,7 +500,7 @@ class ChangelogNormalize(StageOptions):
         A Spark condition on the table's columns, which filters the result: a row that stops
         matching is deleted, and one that begins to match is inserted. The state has all rows, also
         those that do not match. The condition is fixed for the life of a checkpoint, and cannot
-        read `ignore_columns`.
+        read `ignore_columns`. In it, a VARIANT column is its JSON text.
     ignore_columns : sequence of str
         Columns that are ignored when rows are compared (``updated_at``): an update of these columns
         alone is dropped, and the row stays as it was last emitted.
@@ -530,6 +530,8 @@ class ChangelogNormalize(StageOptions):
         When an option has an invalid value, requires another option or excludes it. `df.transform`
         raises it for options that require a reader, for a DataFrame without ``row_kind``, and for
         `state_ttl` and ``engine="native"`` with a DataFrame that is not a stream.
+    SchemaError
+        `df.transform` raises it for a VARIANT column.
     MissingDependencyError
         `df.transform` raises it for ``engine="native"`` on Spark 4.1 and older.
 

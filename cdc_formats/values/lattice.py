@@ -95,7 +95,7 @@ def cuts(kind: SqlType, other: SqlType) -> bool:
 
 def holds(wide: SqlType, narrow: SqlType) -> bool:
     """Return whether a type can represent all stored values of another."""
-    if wide == narrow or (wide.name in TEXT_TYPES and narrow.name in (*TEXT_TYPES, "VARIANT")):
+    if wide == narrow or (wide.name in TEXT_TYPES and narrow.name in TEXT_TYPES):
         return True
     if wide.name in INTEGER_BITS and narrow.name in INTEGER_BITS:
         return INTEGER_BITS[wide.name] > INTEGER_BITS[narrow.name]

@@ -89,8 +89,13 @@ def spark_type(sql_type: SqlType) -> str:
     return "STRING" if pa.types.is_string(_TYPES[sql_type.name]) else sql_type.name
 
 
+def frame_type(sql_type: SqlType) -> str:
+    """Return the Spark DDL of a column in the user's DataFrame, where a VARIANT is not text."""
+    return "VARIANT" if sql_type.name == "VARIANT" else spark_type(sql_type)
+
+
 def spark_ddl(schema: Sequence[Column]) -> str:
-    """Return the DDL of a DataFrame with these columns."""
+    """Return the DDL of the passes' DataFrame with these columns."""
     return ", ".join(f"{backquoted(column.name)} {spark_type(column.type)}" for column in schema)
 
 

@@ -100,7 +100,7 @@ class Dialect:
             return kind.upper()
         if kind not in self.types:
             hint = (
-                "declare it as STRING, or convert it to text with to_json(...)"
+                "convert it to text with to_json(...), or declare it as STRING"
                 if kind.split("<")[0] in ("array", "map", "struct", "variant")
                 else "cast it first"
             )

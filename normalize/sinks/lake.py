@@ -56,6 +56,15 @@ _GONE = re.compile(
 )
 """A file that the table had when the statement began: `VACUUM` or ``expire_snapshots`` removed it,
 and nothing was written."""
+_VARIANT_IN_ICEBERG = "'format-version' = '3'"
+_FEATURES = {
+    "delta": {
+        "timestamp_ntz": "'delta.feature.timestampNtz' = 'supported'",
+        "variant": "'delta.feature.variantType' = 'supported'",
+    },
+    "iceberg": {"variant": _VARIANT_IN_ICEBERG},
+}
+"""The properties that a table requires for a column of a type, by provider."""
 _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
@@ -176,9 +185,13 @@ class LakeSink(Sink):
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
             _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
             columns = ", ".join(column_definition(field, table) for field in spec.fields)
-            return [
+            created = (
                 f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
-            ]
+            )
+            version_3 = table.provider == "iceberg" and any(
+                field.dataType.simpleString() == "variant" for field in spec.fields
+            )
+            return [f"{created} TBLPROPERTIES ({_VARIANT_IN_ICEBERG})" if version_3 else created]
         provider = provider_of(self.spark, table.sql_name)
         if provider != table.provider:
             raise TargetError(
@@ -200,16 +213,15 @@ class LakeSink(Sink):
             f"ALTER TABLE {table.sql_name} ADD COLUMNS "
             f"({', '.join(column_definition(field, table) for field in missing)})"
         )
-        # Delta requires this feature, which excludes older readers, before the first column of this
-        # type.
-        ntz = table.provider == "delta" and any(
-            field.dataType.simpleString() == "timestamp_ntz" for field in missing
-        )
-        feature = (
-            f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = "
-            "'supported')"
-        )
-        return [feature, added] if ntz else [added]
+        # The table requires these features, which exclude older readers, before the first column
+        # of the type.
+        kinds = {field.dataType.simpleString() for field in missing}
+        features = [
+            f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({feature})"
+            for kind, feature in _FEATURES[table.provider].items()
+            if kind in kinds
+        ]
+        return [*features, added]
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool = False) -> list[str]:
         table, kind = self.table, new.dataType.simpleString()

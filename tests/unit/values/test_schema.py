@@ -160,7 +160,7 @@ def test_columns_pass_through() -> None:
 
 names = st.text(st.characters() | st.sampled_from("`.-<>:,;'"), max_size=6)
 plain = st.sampled_from(
-    [name for name in TYPE_NAMES if name not in ("DECIMAL", "ARRAY", "MAP", "STRUCT")]
+    [name for name in TYPE_NAMES if name not in ("DECIMAL", "ARRAY", "MAP", "STRUCT", "VARIANT")]
 ).map(SqlType)
 sized = st.builds(
     lambda name, size: SqlType(name, size),
@@ -183,7 +183,7 @@ def nested(inner: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
     return arrays | maps | fields.map(lambda found: SqlType("STRUCT", fields=tuple(found)))
 
 
-types = st.recursive(plain | sized | decimals, nested, max_leaves=6)
+types = st.recursive(plain | sized | decimals, nested, max_leaves=6) | st.just(SqlType("VARIANT"))
 tables = st.lists(
     st.builds(Column, names, types, st.booleans()),
     min_size=1,
