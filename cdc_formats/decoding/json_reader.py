@@ -245,7 +245,8 @@ def raw_json(text: str) -> msgspec.Raw:
 # the text of a VARIANT
 
 _MOST_VARIANT_BYTES = 4 * 2**20
-_MOST_VARIANT_DEPTH = 500
+# Spark's parser recurses: at 999 levels, the overflow of its stack ends the executor.
+_MOST_VARIANT_DEPTH = 200
 _MOST_NUMBER_LENGTH = 1000
 _read_variant = msgspec.json.Decoder(Any, float_hook=_spelled).decode
 _LARGE_NUMBER = re.compile(r"[0-9]{300}|[eE]\+?[0-9]{3}")

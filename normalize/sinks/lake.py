@@ -184,14 +184,7 @@ class LakeSink(Sink):
             if not spec.create:
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
             _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
-            columns = ", ".join(column_definition(field, table) for field in spec.fields)
-            created = (
-                f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
-            )
-            version_3 = table.provider == "iceberg" and any(
-                field.dataType.simpleString() == "variant" for field in spec.fields
-            )
-            return [f"{created} TBLPROPERTIES ({_VARIANT_IN_ICEBERG})" if version_3 else created]
+            return [create_statement(table, spec.fields)]
         provider = provider_of(self.spark, table.sql_name)
         if provider != table.provider:
             raise TargetError(
@@ -215,7 +208,7 @@ class LakeSink(Sink):
         )
         # The table requires these features, which exclude older readers, before the first column
         # of the type.
-        kinds = {field.dataType.simpleString() for field in missing}
+        kinds = _kinds(missing)
         features = [
             f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({feature})"
             for kind, feature in _FEATURES[table.provider].items()
@@ -614,6 +607,29 @@ def _reason(error: Any) -> str:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error).split("\n\nJVM stacktrace:")[0]
     return " ".join(text.split())[:300]
+
+
+def create_statement(table: LakeTarget, fields: Sequence[StructField]) -> str:
+    """Return the statement that creates a table.
+
+    Examples
+    --------
+    >>> from pyspark.sql.types import IntegerType, StructField, VariantType
+    >>> from normalize.sinks.lake import IcebergTarget
+    >>> fields = [StructField("id", IntegerType()), StructField("doc", VariantType())]
+    >>> print(create_statement(IcebergTarget("lake.db.orders"), fields))
+    CREATE TABLE IF NOT EXISTS `lake`.`db`.`orders` (`id` int, `doc` variant) USING iceberg TBLPROPERTIES ('format-version' = '3')
+    """
+    columns = ", ".join(column_definition(field, table) for field in fields)
+    created = f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
+    # Delta adds the feature itself.
+    if table.provider == "iceberg" and _kinds(fields) & _FEATURES["iceberg"].keys():
+        created += f" TBLPROPERTIES ({_VARIANT_IN_ICEBERG})"
+    return created
+
+
+def _kinds(fields: Iterable[StructField]) -> set[str]:
+    return {field.dataType.simpleString() for field in fields}
 
 
 def column_definition(field: StructField, table: LakeTarget) -> str:
