@@ -23,7 +23,7 @@ from normalize.dataframe import (
     require_changelog,
     require_distinct,
     table_columns,
-    with_json_text,
+    with_text,
 )
 from normalize.decode.check import check_records
 from normalize.decode.record_input import RecordInput, input_of
@@ -151,7 +151,8 @@ def from_kafka_changelog(
     DataFrame
         ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE
         mode, and ``_control_event`` if control events are requested; streaming unless `bounded`.
-        TIME columns are STRING. Two VARIANT columns are equal if their JSON texts are.
+        TIME columns are STRING unless declared as ``TIME(p) WITHOUT TIME ZONE``. Two VARIANT
+        columns are equal if their JSON texts are.
 
     Raises
     ------
@@ -392,8 +393,8 @@ def encode_changelog(
         the same rows.
     schema : str or StructType or None
         The columns to write, to leave out some (metadata), or to give types that Spark lacks: in a
-        DataFrame a TIME is a STRING, and a TIMESTAMP has no precision, which
-        ``time_precision_mode='adaptive'`` requires.
+        DataFrame a TIME can be a STRING, and a TIMESTAMP has no precision, which
+        ``time_precision_mode='adaptive'`` requires. A VARIANT is written as its JSON text.
     primary_key : str or sequence of str
         The columns of the record's key, so that a key's rows stay in one Kafka partition, in order.
     source : mapping or None
@@ -444,7 +445,7 @@ def encode_changelog(
         )
     names = [column.name for column in table]
     require_distinct(df, names)
-    rows = with_json_text(df, table)
+    rows = with_text(df, table)
     return rows.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
         partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)),
         "key BINARY, value BINARY",

@@ -26,7 +26,8 @@ from normalize.dataframe import (
     require_changelog,
     require_distinct,
     table_columns,
-    with_variants,
+    with_frame_types,
+    with_text,
 )
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import LastChanges, merged
@@ -202,7 +203,7 @@ class Request:
         if stage is None:
             rows = decoded(TypedRows, TypedRows.ddl(source.output))
             return with_changelog_mode(
-                with_variants(rows, source.columns), self.plan.changelog_mode
+                with_frame_types(rows, source.columns), self.plan.changelog_mode
             )
         changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(
             spark, stage
@@ -415,7 +416,7 @@ class _Query:
             changes = filtered(
                 changelog, where, self.output, update_before=options.changelog_mode == "all"
             )
-        changes = with_variants(changes, self.output.columns)
+        changes = with_frame_types(changes, self.output.columns)
         return with_changelog_mode(changes, options.changelog_mode)
 
     def normalized(self, stage: Stage) -> DataFrame:
@@ -557,7 +558,7 @@ class ChangelogNormalize(StageOptions):
         stage = make_stage(self, shape, key, streaming=df.isStreaming)
         names = [column.name for column in output.all]
         require_distinct(df, names)
-        rows = df.select(ROW_KIND, *positional(names))
+        rows = with_text(df, output.columns).select(ROW_KIND, *positional(names))
         if self.native is not None:
             check_session(df.sparkSession)
             if output.side_outputs:

@@ -247,7 +247,8 @@ def raw_json(text: str) -> msgspec.Raw:
 _MOST_VARIANT_BYTES = 4 * 2**20
 # Spark's parser recurses: at 999 levels, the overflow of its stack ends the executor.
 _MOST_VARIANT_DEPTH = 200
-_MOST_NUMBER_LENGTH = 1000
+# Limits of Spark's parser (Jackson's StreamReadConstraints).
+_MOST_NUMBER_LENGTH, _MOST_NAME_LENGTH = 1000, 50_000
 _read_variant = msgspec.json.Decoder(Any, float_hook=_spelled).decode
 _LARGE_NUMBER = re.compile(r"[0-9]{300}|[eE]\+?[0-9]{3}")
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -275,18 +276,22 @@ def require_variant(text: str) -> None:
         same = _encoder.encode(_read_variant(data)) == data
     except _FAILURES as error:
         raise _malformed(error) from None
-    # Compact text of the value that was read has no name twice.
-    if not same or _LARGE_NUMBER.search(text):
-        json.loads(text, object_pairs_hook=_distinct, parse_int=_finite, parse_float=_finite)
     if text.count("[") + text.count("{") > _MOST_VARIANT_DEPTH:
         _require_flat(text)
+    # Compact text of the value that was read has no name twice.
+    if not same or len(text) > _MOST_NAME_LENGTH or _LARGE_NUMBER.search(text):
+        json.loads(text, object_pairs_hook=_check_names, parse_int=_finite, parse_float=_finite)
 
 
-def _distinct(members: list[tuple[str, Any]]) -> None:
+def _check_names(members: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in members]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise MalformedMessageError(f"an object of the JSON has {ascii(twice)[:60]} twice")
+    if max(map(len, names), default=0) > _MOST_NAME_LENGTH:
+        raise MalformedMessageError(
+            f"JSON with a name of more than {_MOST_NAME_LENGTH:,} characters does not fit"
+        )
 
 
 def _finite(number: str) -> None:

@@ -90,7 +90,12 @@ def spark_type(sql_type: SqlType) -> str:
 
 
 def frame_type(sql_type: SqlType) -> str:
-    """Return the Spark DDL of a column in the user's DataFrame, where a VARIANT is not text."""
+    """Return the Spark DDL of a column in the user's DataFrame.
+
+    It is `spark_type`, but for a VARIANT and Spark's TIME, which are text in the passes.
+    """
+    if sql_type.is_spark_time:
+        return f"TIME({6 if sql_type.precision is None else sql_type.precision})"
     return "VARIANT" if sql_type.name == "VARIANT" else spark_type(sql_type)
 
 

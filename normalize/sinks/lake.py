@@ -637,7 +637,7 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
 
     def plain(kind: DataType) -> str:
         text = kind.simpleString()
-        if text.startswith("interval"):
+        if text.startswith(("interval", "time(")):
             raise SchemaError(
                 f"column {backquoted(field.name)} has the type {text}, which {table.provider} does "
                 "not support: cast it first"

@@ -37,7 +37,7 @@ from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import encode, pack, unpack
 from normalize.core.records import Records
 from normalize.core.stored_position import kafka_position, stored_position
-from normalize.dataframe import with_variants
+from normalize.dataframe import with_frame_types
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import ABSENT, POSITION, AllChanges, HeldChanges, merge_pass
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
@@ -610,7 +610,7 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
 
     columns = _written_columns(source.columns, options.shard_column)
     placed = [replace(column, name=f"c{index}") for index, column in enumerate(columns)]
-    changes = with_variants(changes, placed)
+    changes = with_frame_types(changes, placed)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
     if options.position_column is not None:
         named.append(F.col(POSITION).alias(options.position_column))

@@ -151,6 +151,14 @@ def test_invalid_ddl_is_refused_with_the_reason(ddl: str, reason: str) -> None:
         columns(ddl)
 
 
+def test_a_time_is_text_in_spark_unless_it_is_declared_without_time_zone() -> None:
+    text, time = columns("a TIME(3), b time(3) without time zone")
+    assert (str(text), str(time)) == ("a TIME(3)", "b TIME(3) WITHOUT TIME ZONE")
+    assert (text.type.is_spark_time, time.type.is_spark_time) == (False, True)
+    with pytest.raises(SchemaError, match="declare the part as STRING"):
+        columns("a ARRAY<TIME WITHOUT TIME ZONE>")
+
+
 def test_columns_pass_through() -> None:
     given_ = (Column("a", SqlType("INT")), Column("b", SqlType("STRING"), nullable=False))
     assert columns(given_) == columns(list(given_)) == given_

@@ -68,6 +68,7 @@ def test_json_text_is_kept_as_it_is(text: str) -> None:
         ("[" * (DEEP + 1) + "]" * (DEEP + 1), "nested more than 200 times"),
         ('{"a":' * (DEEP + 1) + "1" + "}" * (DEEP + 1), "nested more than 200 times"),
         ('"' + "x" * 2**22 + '"', "more than 4 MiB"),
+        ('{"' + "x" * 50_001 + '":1}', "a name of more than 50,000 characters"),
     ],
 )
 def test_text_that_spark_would_refuse_or_change_is_an_error(text: str, reason: str) -> None:
