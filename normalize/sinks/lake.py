@@ -180,6 +180,7 @@ class LakeSink(Sink):
         table, found = self.table, self._schema()
         spec = written_spec(table, spec, None if found is None else found.fieldNames())
         _require_plain_text(self.spark, table, spec.fields)
+        _require_merged_variants(self.spark, table, spec.fields)
         if found is None:
             if not spec.create:
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
@@ -654,6 +655,21 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
 
 # --------------------------------------------------------------------------------------------------
 # names
+
+
+def _require_merged_variants(
+    spark: SparkSession, table: LakeTarget, fields: Sequence[StructField]
+) -> None:
+    """Raise an error for a VARIANT where Iceberg's MERGE cannot read it back.
+
+    Source: https://github.com/apache/iceberg/issues/14707, of Iceberg 1.10.
+    """
+    iceberg_4_0 = table.provider == "iceberg" and spark.version.startswith("4.0")
+    if iceberg_4_0 and "variant" in _kinds(fields):
+        raise SchemaError(
+            f"{table} has a column of the type variant, which Iceberg for Spark 4.0 does not "
+            "merge: declare it as STRING, or use Spark 4.1"
+        )
 
 
 def _require_plain_text(
