@@ -16,9 +16,15 @@ from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
 from normalize.analyzed_plan import has_native_engine
 from normalize.arguments import as_format, names_of
-from normalize.core.arrow import spark_type
+from normalize.core.arrow import frame_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
-from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
+from normalize.dataframe import (
+    positional,
+    require_changelog,
+    require_distinct,
+    table_columns,
+    with_text,
+)
 from normalize.decode.check import check_records
 from normalize.decode.record_input import RecordInput, input_of
 from normalize.decode.source import needed_columns
@@ -145,7 +151,8 @@ def from_kafka_changelog(
     DataFrame
         ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE
         mode, and ``_control_event`` if control events are requested; streaming unless `bounded`.
-        TIME columns are STRING.
+        TIME columns are STRING unless declared as ``TIME(p) WITHOUT TIME ZONE``. Two VARIANT
+        columns are equal if their JSON texts are.
 
     Raises
     ------
@@ -386,8 +393,8 @@ def encode_changelog(
         the same rows.
     schema : str or StructType or None
         The columns to write, to leave out some (metadata), or to give types that Spark lacks: in a
-        DataFrame a TIME is a STRING, and a TIMESTAMP has no precision, which
-        ``time_precision_mode='adaptive'`` requires.
+        DataFrame a TIME can be a STRING, and a TIMESTAMP has no precision, which
+        ``time_precision_mode='adaptive'`` requires. A VARIANT is written as its JSON text.
     primary_key : str or sequence of str
         The columns of the record's key, so that a key's rows stay in one Kafka partition, in order.
     source : mapping or None
@@ -443,7 +450,8 @@ def encode_changelog(
         )
     names = [column.name for column in table]
     require_distinct(df, names)
-    return df.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
+    rows = with_text(df, table)
+    return rows.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
         partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)),
         "key BINARY, value BINARY",
     )
@@ -515,10 +523,10 @@ def _written_columns(
     of_frame = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *without))
     if schema is None:
         return of_frame
-    there = {column.name: spark_type(column.type) for column in of_frame}
+    there = {column.name: frame_type(column.type) for column in of_frame}
     table = table_columns(schema)
     for column in table:
-        if there.get(column.name) != spark_type(column.type):
+        if there.get(column.name) != frame_type(column.type):
             raise SchemaError(
                 f"schema has {column}, but the DataFrame has "
                 f"{there.get(column.name, 'no such column')}"

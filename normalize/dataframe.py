@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import Column, backquoted, columns as to_columns
 
+from .core.arrow import frame_type
 from .core.output import ROW_KIND
+from .spark_versions import require_time_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
@@ -64,6 +66,46 @@ def positional(columns: Sequence[str]) -> list[SparkColumn]:
     return [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
 
 
+def with_frame_types(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """Return a DataFrame whose VARIANT and TIME columns, which are text until here, have their type.
+
+    Python's side of Spark cannot build a VARIANT, and Spark does not compare two of them. The
+    passes, the state and the comparison of rows therefore use the text.
+
+    Raises
+    ------
+    MissingDependencyError
+        When this Spark has no TIME.
+    ArgumentError
+        When the session does not enable it.
+    """
+    from pyspark.sql import functions as F
+
+    typed: dict[str, SparkColumn] = {}
+    for column in columns:
+        text = F.col(backquoted(column.name))
+        if column.type.name == "VARIANT":
+            typed[column.name] = F.parse_json(text)
+        elif column.type.is_spark_time:
+            require_time_type(df.sparkSession, column)
+            typed[column.name] = text.cast(frame_type(column.type))
+    return df.withColumns(typed) if typed else df
+
+
+def with_text(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """Return a DataFrame with the text of VARIANT and TIME columns: see `with_frame_types`."""
+    from pyspark.sql import functions as F
+
+    texts: dict[str, SparkColumn] = {}
+    for column in columns:
+        typed = F.col(backquoted(column.name))
+        if column.type.name == "VARIANT":
+            texts[column.name] = F.to_json(typed)
+        elif column.type.is_spark_time:
+            texts[column.name] = typed.cast("string")
+    return df.withColumns(texts) if texts else df
+
+
 def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
     """Return the columns of a schema, which is DDL text or a Spark type.
 
@@ -84,11 +126,16 @@ def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tupl
     ddl = [
         (
             f"{backquoted(field.name)} "
-            f"{type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+            f"{type_ddl(field.dataType, _plain)}{'' if field.nullable else ' NOT NULL'}"
         )
         for field in fields
     ]
     return _without_nul(to_columns(", ".join(ddl)))
+
+
+def _plain(kind: DataType) -> str:
+    text = kind.simpleString()
+    return f"{text} WITHOUT TIME ZONE" if text.startswith("time(") else text
 
 
 def _without_nul(columns: tuple[Column, ...], within: str = "") -> tuple[Column, ...]:

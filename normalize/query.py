@@ -14,7 +14,7 @@ from cdc_formats.decoding.masking import result_columns
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import Column, quote
 from normalize.analyzed_plan import with_changelog_mode, with_default_stage
 from normalize.arguments import check_choice, metadata_columns, names_of
 from normalize.core.changes import Shape
@@ -22,7 +22,14 @@ from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import Expected
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode, Output
-from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
+from normalize.dataframe import (
+    positional,
+    require_changelog,
+    require_distinct,
+    table_columns,
+    with_frame_types,
+    with_text,
+)
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import LastChanges, merged
 from normalize.decode.pack_pass import pack_pass
@@ -202,8 +209,9 @@ class Request:
             return observe_counts(changes, DECODE_COUNTS, observation) if stage is None else changes
 
         if stage is None:
+            rows = decoded(TypedRows, TypedRows.ddl(source.output))
             return with_changelog_mode(
-                decoded(TypedRows, TypedRows.ddl(source.output)), self.plan.changelog_mode
+                with_frame_types(rows, source.columns), self.plan.changelog_mode
             )
         changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(
             spark, stage
@@ -430,6 +438,7 @@ class _Query:
             changes = filtered(
                 changelog, where, self.output, update_before=options.changelog_mode == "all"
             )
+        changes = with_frame_types(changes, self.output.columns)
         return with_changelog_mode(changes, options.changelog_mode)
 
     def normalized(self, stage: Stage) -> DataFrame:
@@ -514,7 +523,7 @@ class ChangelogNormalize(StageOptions):
         A Spark condition on the table's columns, which filters the result: a row that stops
         matching is deleted, and one that begins to match is inserted. The state has all rows, also
         those that do not match. The condition is fixed for the life of a checkpoint, and cannot
-        read `ignore_columns`.
+        read `ignore_columns`. In it, a VARIANT column is its JSON text.
     ignore_columns : sequence of str
         Columns that are ignored when rows are compared (``updated_at``): an update of these columns
         alone is dropped, and the row stays as it was last emitted.
@@ -544,6 +553,8 @@ class ChangelogNormalize(StageOptions):
         When an option has an invalid value, requires another option or excludes it. `df.transform`
         raises it for options that require a reader, for a DataFrame without ``row_kind``, and for
         `state_ttl` and ``engine="native"`` with a DataFrame that is not a stream.
+    SchemaError
+        `df.transform` raises it for a VARIANT column.
     MissingDependencyError
         `df.transform` raises it for ``engine="native"`` on Spark 4.1 and older.
 
@@ -569,7 +580,7 @@ class ChangelogNormalize(StageOptions):
         stage = make_stage(self, shape, key, streaming=df.isStreaming)
         names = [column.name for column in output.all]
         require_distinct(df, names)
-        rows = df.select(ROW_KIND, *positional(names))
+        rows = with_text(df, output.columns).select(ROW_KIND, *positional(names))
         if self.native is not None:
             check_session(df.sparkSession)
             if output.side_outputs:
@@ -596,6 +607,14 @@ class ChangelogNormalize(StageOptions):
     def _output(self, df: DataFrame) -> Output:
         names = names_of(self.metadata)
         table = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *names))
+        variants = [column.name for column in table if column.type.name == "VARIANT"]
+        if variants:
+            # The text of a VARIANT has no types other than those of JSON.
+            raise SchemaError(
+                f"column {quote(variants[0])} is a VARIANT, which Spark does not compare: convert "
+                "it with to_json(...) before ChangelogNormalize and with parse_json(...) after it, "
+                "or normalize in the call that reads the records"
+            )
         metadata = {
             column.name: column
             for column in table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS))

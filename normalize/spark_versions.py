@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from cdc_formats.values.schema import Column
 
 _log = logging.getLogger("normalize")
 
@@ -140,6 +143,32 @@ def check_version(spark: SparkSession) -> None:
             "Spark %s was not tested with this release, which supports Spark %s",
             spark.version,
             _SUPPORTED,
+        )
+
+
+_TIME_TYPE = "spark.sql.timeType.enabled"
+
+
+def require_time_type(spark: SparkSession, column: Column) -> None:
+    """Raise an error for a session that has no TIME, which a column is declared as.
+
+    Raises
+    ------
+    MissingDependencyError
+        When Spark is older than 4.1.
+    ArgumentError
+        When the session does not enable the type.
+    """
+    if _numbers(spark.version) < (4, 1):
+        raise MissingDependencyError(
+            f"column {column} requires Spark 4.1, and this is Spark {spark.version}: declare "
+            f"{replace(column.type, is_spark_time=False)}, which is text in the DataFrame"
+        )
+    if spark.conf.get(_TIME_TYPE, "true") != "true":
+        raise ArgumentError(
+            f"column {column} requires {_TIME_TYPE}=true, which is false in this session: set it, "
+            f"or declare {replace(column.type, is_spark_time=False)}, which is text in the "
+            "DataFrame"
         )
 
 

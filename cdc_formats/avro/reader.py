@@ -542,6 +542,8 @@ def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | Non
     form = canonical_placeholder(sql_type, handling.placeholder)
     if form is None:
         return to
+    if sql_type.name == "VARIANT":  # the placeholder is not JSON
+        return lambda value: ABSENT if value == form else to(value)
 
     def with_placeholder(value: Any) -> Any:
         canonical = to(value)

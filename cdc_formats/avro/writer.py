@@ -41,7 +41,7 @@ _PLAIN = {
     "BIGINT": "long",
     "FLOAT": "float",
     "DOUBLE": "double",
-    **dict.fromkeys(TEXT_TYPES, "string"),
+    **dict.fromkeys((*TEXT_TYPES, "VARIANT"), "string"),
     "BINARY": "bytes",
 }
 _LOGICAL: dict[tuple[str, str], str] = {

@@ -103,6 +103,8 @@ def _leaf(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, An
         return {"type": "bytes" if handling.binary == "bytes" else "string", "optional": optional}
     if sql_type.name in ("DATE", "TIMESTAMP", *_TIMES):
         return _time(sql_type, optional, handling)
+    if sql_type.name == "VARIANT":
+        return _named("string", optional, "io.debezium.data.Json")
     return {"type": _PLAIN.get(sql_type.name, "string"), "optional": optional}
 
 

@@ -10,6 +10,9 @@ here; a byte order mark is skipped by both. The frame of a schema registry is sk
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
@@ -231,3 +234,77 @@ def json_bytes(value: Any) -> bytes:
 def json_text(value: Any) -> str:
     """Return compact JSON text as a string, for a STRING column with an object or array value."""
     return _encoder.encode(value).decode()
+
+
+def raw_json(text: str) -> msgspec.Raw:
+    """Return JSON text as a value that `json_bytes` writes unchanged."""
+    return msgspec.Raw(text.encode())
+
+
+# --------------------------------------------------------------------------------------------------
+# the text of a VARIANT
+
+_MOST_VARIANT_BYTES = 4 * 2**20
+# Spark's parser recurses: at 999 levels, the overflow of its stack ends the executor.
+_MOST_VARIANT_DEPTH = 200
+# Limits of Spark's parser (Jackson's StreamReadConstraints).
+_MOST_NUMBER_LENGTH, _MOST_NAME_LENGTH = 1000, 50_000
+_read_variant = msgspec.json.Decoder(Any, float_hook=_spelled).decode
+_LARGE_NUMBER = re.compile(r"[0-9]{300}|[eE]\+?[0-9]{3}")
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def require_variant(text: str) -> None:
+    """Raise an error for text that Spark's ``parse_json`` refuses, or reads as another value.
+
+    Parameters
+    ----------
+    text : str
+
+    Raises
+    ------
+    MalformedMessageError
+        When it is not one JSON document, an object has two members of one name, a number is not
+        finite as a DOUBLE, or the document is larger or deeper than a VARIANT can be.
+    """
+    data = text.encode()
+    if len(data) > _MOST_VARIANT_BYTES:
+        raise MalformedMessageError(
+            f"JSON of more than {_MOST_VARIANT_BYTES // 2**20} MiB does not fit"
+        )
+    try:
+        same = _encoder.encode(_read_variant(data)) == data
+    except _FAILURES as error:
+        raise _malformed(error) from None
+    if text.count("[") + text.count("{") > _MOST_VARIANT_DEPTH:
+        _require_flat(text)
+    # Compact text of the value that was read has no name twice.
+    if not same or len(text) > _MOST_NAME_LENGTH or _LARGE_NUMBER.search(text):
+        json.loads(text, object_pairs_hook=_check_names, parse_int=_finite, parse_float=_finite)
+
+
+def _check_names(members: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in members]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise MalformedMessageError(f"an object of the JSON has {ascii(twice)[:60]} twice")
+    if max(map(len, names), default=0) > _MOST_NAME_LENGTH:
+        raise MalformedMessageError(
+            f"JSON with a name of more than {_MOST_NAME_LENGTH:,} characters does not fit"
+        )
+
+
+def _finite(number: str) -> None:
+    if len(number) > _MOST_NUMBER_LENGTH or not math.isfinite(float(number)):
+        shown = number if len(number) <= 20 else f"{number[:20]}..."
+        raise MalformedMessageError(f"the number {shown} of the JSON does not fit")
+
+
+def _require_flat(text: str) -> None:
+    depth = 0
+    for bracket in re.findall(r"[\[{\]}]", _JSON_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > _MOST_VARIANT_DEPTH:
+            raise MalformedMessageError(
+                f"JSON that is nested more than {_MOST_VARIANT_DEPTH} times does not fit"
+            )

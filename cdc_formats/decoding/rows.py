@@ -225,7 +225,9 @@ def _is_direct(may_be: bool, column: Column, handling: Handling) -> bool:
 
 
 def _has_text(sql_type: SqlType) -> bool:
-    return sql_type.name in TEXT_TYPES or any(_has_text(field.type) for field in sql_type.fields)
+    return sql_type.name in (*TEXT_TYPES, "VARIANT") or any(
+        _has_text(field.type) for field in sql_type.fields
+    )
 
 
 def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any:
@@ -312,7 +314,7 @@ def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, .
     Raises
     ------
     SchemaError
-        When a key column is not declared.
+        When a key column is not declared, or is a VARIANT.
     """
     positions = {column.name: index for index, column in enumerate(columns)}
     missing = [name for name in names if name not in positions]
@@ -321,7 +323,15 @@ def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, .
             f"primary key column {', '.join(missing)} is not declared; the columns are "
             f"{', '.join(positions)}"
         )
-    return tuple(positions[name] for name in names)
+    indices = tuple(positions[name] for name in names)
+    for index in indices:
+        if columns[index].type.name == "VARIANT":
+            # Equal values of JSON have several texts.
+            raise SchemaError(
+                f"primary key column {quote(columns[index].name)} is a VARIANT, which does not "
+                "identify rows: declare it as STRING"
+            )
+    return indices
 
 
 def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:

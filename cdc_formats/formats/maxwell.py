@@ -27,7 +27,8 @@ Other messages are read as whole rows. In an insert a missing column is NULL. Wi
 are the columns that the statement does not set, regardless of their defaults: declare them NOT NULL
 to reject such rows.
 
-Types: JSON numbers (decimals are read exactly), ISO text, base64. ``ts`` is in seconds.
+Types: JSON numbers (decimals are read exactly), ISO text, base64. JSON columns are nested values:
+text in a VARIANT column is a JSON string. ``ts`` is in seconds.
 
 Position: its history is the ``server_id``. `high` is the number of the binlog file, `low` is the
 offset in the file << 32 | ``xoffset``, or 2**32 - 1 for a transaction's last row. An offset is less
@@ -57,7 +58,7 @@ Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeseria
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -74,6 +75,7 @@ from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.position import Position, digits, file_number, integer, malformed
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
 # Member lookup on an Enum is slow up to Python 3.11.
@@ -142,6 +144,11 @@ class MaxwellJson(Format):
         "database": "database_include",
         "table": "table_include",
     }
+
+    @property
+    def encodings(self) -> Handling:
+        """Text and numbers, base64; JSON columns are JSON values of the message."""
+        return replace(super().encodings, json="value")
 
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False

@@ -9,6 +9,8 @@ NULL              NULL equals NULL
 FLOAT, DOUBLE     NaN equals NaN, for all bit patterns; -0.0 equals 0.0
 ARRAY, STRUCT     element by element
 MAP               the same entries, in any order (Spark compares no maps)
+VARIANT           the same JSON text, blanks and order of names included (Spark
+                  compares no variants)
 all others        when their canonical values (`types`) are
 ================  =======================================================
 

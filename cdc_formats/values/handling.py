@@ -54,6 +54,9 @@ class Handling:
         The zone of zone-less text in a TIMESTAMP column; ``None``: such text is an error.
     placeholder : str or None
         Debezium's unavailable-value placeholder; a value equal to it is `ABSENT`.
+    json : {"text", "value"}
+        How the values of JSON columns are written: as a string with their text, or as JSON values
+        of the message.
     native : bool
         Whether the producer writes booleans and integers as JSON types: only a hint for speed.
     rounding : {"error", "half_up"}
@@ -74,6 +77,7 @@ class Handling:
     bigint_unsigned: Literal["long", "precise"] | None = None
     time_zone: str | None = None
     placeholder: str | None = None
+    json: Literal["text", "value"] = "text"
     native: bool = True
     rounding: Rounding = "error"
     parts: Mapping[str, Handling] | None = None

@@ -84,6 +84,8 @@ def cuts(kind: SqlType, other: SqlType) -> bool:
             for each in other.fields
             if each.name.lower() in parts
         )
+    if kind.name != other.name and "VARIANT" in (kind.name, other.name):
+        return True  # text becomes a string of JSON, and a string of JSON bare text
     if kind.name == "BOOLEAN":
         return other.name in _EXACT or other.name in APPROXIMATE
     if kind.name in _EXACT:

@@ -47,7 +47,7 @@ def _object_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
 
 # The placeholder in the message by the column's type (Debezium's UnchangedToastedPlaceholder).
 _FORMS: dict[str, Callable[[Handling, SqlType], tuple[Any, ...]]] = {
-    **dict.fromkeys(TEXT_TYPES, _text_forms),
+    **dict.fromkeys((*TEXT_TYPES, "VARIANT"), _text_forms),
     "BINARY": lambda handling, _: (_encoded_placeholder(handling),),
     "ARRAY": _array_forms,
     "MAP": _object_forms,
@@ -66,7 +66,7 @@ def canonical_placeholder(sql_type: SqlType, placeholder: str | None) -> Any:
     """Return the canonical unavailable-value placeholder of a column, or None if it has none."""
     if placeholder is None:
         return None
-    if sql_type.name in TEXT_TYPES:
+    if sql_type.name in (*TEXT_TYPES, "VARIANT"):
         return placeholder
     if sql_type.name == "BINARY":
         return placeholder.encode()

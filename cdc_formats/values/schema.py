@@ -1,7 +1,8 @@
 """Declared columns: Spark's DDL text to `Column`, without Spark.
 
 ``columns("id BIGINT NOT NULL, weight DECIMAL(10,3)")`` accepts the syntax of ``StructType.fromDDL``
-and three extensions for changelogs: ``TIME(p)``, a precision on ``TIMESTAMP(p)`` and
+and three extensions for changelogs: ``TIME(p)``, which is text in a DataFrame unless it is declared
+as ``TIME(p) WITHOUT TIME ZONE``, a precision on ``TIMESTAMP(p)`` and
 ``TIMESTAMP_NTZ(p)`` (Debezium chooses the unit of an epoch number by the source column's
 precision), and ``BIGINT UNSIGNED``-sized numbers as ``DECIMAL(20,0)``.
 """
@@ -29,12 +30,15 @@ class SqlType:
     fields : tuple of Column
         The fields of a ``STRUCT``; the ``element`` of an ``ARRAY``; the ``key`` and ``value`` of a
         ``MAP``.
+    is_spark_time : bool
+        Whether a TIME is Spark's TIME in a DataFrame, and not text.
     """
 
     name: str
     precision: int | None = None
     scale: int | None = None
     fields: tuple[Column, ...] = ()
+    is_spark_time: bool = False
 
     def __str__(self) -> str:
         if self.name == "DECIMAL":
@@ -45,7 +49,8 @@ class SqlType:
             return f"MAP<{self.fields[0].type}, {self.fields[1].type}>"
         if self.name == "STRUCT":
             return f"STRUCT<{', '.join(f'{quote(field.name)}: {field.type}{_not_null(field)}' for field in self.fields)}>"
-        return self.name if self.precision is None else f"{self.name}({self.precision})"
+        text = self.name if self.precision is None else f"{self.name}({self.precision})"
+        return f"{text} {' '.join(_WITHOUT_ZONE)}" if self.is_spark_time else text
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ _PLAIN = (
     "STRING",
     "BINARY",
     "DATE",
+    "VARIANT",
 )
 _SIZED = {
     "CHAR": (1, 2**31 - 1),
@@ -104,6 +110,7 @@ _SIZED = {
     "TIMESTAMP_NTZ": (0, 9),
 }
 _TEXT = ("STRING", "CHAR", "VARCHAR")
+_WITHOUT_ZONE = ("WITHOUT", "TIME", "ZONE")
 TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "MAP", "STRUCT")
 """The names of all types."""
 
@@ -281,6 +288,9 @@ class _Parser:
         name = _SYNONYMS.get(word, word)
         if name in _PLAIN:
             return self._collated(SqlType(name))
+        if name == "TIME":
+            size = self._size(*_SIZED[name])
+            return SqlType(name, size, is_spark_time=self._accept(*_WITHOUT_ZONE))
         if name in _SIZED:
             return self._collated(SqlType(name, self._size(*_SIZED[name])))
         if name == "DECIMAL":
@@ -304,16 +314,26 @@ class _Parser:
         return sql_type
 
     def _nested(self, name: str) -> SqlType:
+        nested = SqlType(name, fields=self._parts(name))
+        for part in nested.fields:
+            if part.type.name == "VARIANT" or part.type.is_spark_time:
+                raise SchemaError(
+                    f"{nested} has a {part.type} inside, which is not supported: declare the part "
+                    "as STRING"
+                )
+        return nested
+
+    def _parts(self, name: str) -> tuple[Column, ...]:
         if name == "STRUCT":
-            return SqlType(name, fields=tuple(self._fields(end=">")))
+            return tuple(self._fields(end=">"))
         first = self._type()
         if name == "ARRAY":
             self._take(">")
-            return SqlType(name, fields=(Column("element", first),))
+            return (Column("element", first),)
         self._take(",")
         second = self._type()
         self._take(">")
-        return SqlType(name, fields=(Column("key", first, nullable=False), Column("value", second)))
+        return Column("key", first, nullable=False), Column("value", second)
 
     def _size(self, least: int, most: int) -> int | None:
         if not self._accept("("):

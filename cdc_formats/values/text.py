@@ -1,13 +1,15 @@
-"""STRING, CHAR and VARCHAR: reading and writing.
+"""STRING, CHAR, VARCHAR and VARIANT: reading and writing.
 
-The canonical value is ``str``; a STRING holds every JSON value as its text.
+The canonical value is ``str``; a STRING holds every JSON value as its text, a VARIANT only JSON.
+Two VARIANTs are equal if their texts are.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from cdc_formats.decoding.json_reader import json_text
+from cdc_formats.decoding.json_reader import json_text, raw_json, require_variant
+from cdc_formats.errors import MalformedMessageError
 
 from .handling import Converter, Handling, refuse
 from .schema import SqlType
@@ -39,6 +41,27 @@ def _writer(sql_type: SqlType, handling: Handling, iso: bool) -> None:
     return None
 
 
+def _variant_converter(sql_type: SqlType, handling: Handling) -> Converter:
+    as_text = handling.json == "text"
+
+    def convert(value: Any) -> str:
+        try:
+            text = value if as_text and type(value) is str else json_text(value)
+            require_variant(text)
+        except MalformedMessageError as error:
+            raise refuse(sql_type, value, f"{error.reason}: declare STRING") from None
+        except UnicodeEncodeError:
+            raise refuse(sql_type, value, "a lone surrogate is not a character") from None
+        return text
+
+    return convert
+
+
+def _variant_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
+    return None if handling.json == "text" else raw_json
+
+
 _TEXT = ValueType(canonical=lambda _: str, converter=_converter, writer=_writer)
-TYPES = {"STRING": _TEXT, "CHAR": _TEXT, "VARCHAR": _TEXT}
-TEXT_TYPES = tuple(TYPES)
+_VARIANT = ValueType(canonical=lambda _: str, converter=_variant_converter, writer=_variant_writer)
+TEXT_TYPES = ("STRING", "CHAR", "VARCHAR")
+TYPES = {**dict.fromkeys(TEXT_TYPES, _TEXT), "VARIANT": _VARIANT}

@@ -32,6 +32,9 @@ _UNDECLARED_TIME = (
     "its unit is unknown: set time_precision_mode to the connector's time.precision.mode"
 )
 _TEXT_ONLY = "this format writes dates and times as text"
+_EXPECTED_TIME = "expected HH:mm:ss[.fraction]"
+# MySQL's TIME is from -838:59:59 to 838:59:59.
+_DURATION_REMEDY = ": a TIME is within 24 hours, declare INTERVAL DAY TO SECOND or STRING"
 
 
 def _micros(fraction: str | None) -> int:
@@ -103,6 +106,7 @@ def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
 def _epoch(sql_type: SqlType, handling: Handling, least: int, most: int) -> Callable[[Any], int]:
     unit, reason = epoch_unit(sql_type, handling)
     times, by = MICROS_PER_UNIT.get(unit, (0, 1))
+    remedy = _DURATION_REMEDY if sql_type.name == "TIME" else ""
 
     def convert(value: Any) -> int:
         if type(value) is not int or not unit:
@@ -110,7 +114,7 @@ def _epoch(sql_type: SqlType, handling: Handling, least: int, most: int) -> Call
         micros = value * times // by
         if least <= micros <= most:
             return micros
-        raise refuse(sql_type, value, f"out of its range (in {unit})")
+        raise refuse(sql_type, value, f"out of its range (in {unit}){remedy}")
 
     return convert
 
@@ -202,10 +206,14 @@ def _time_converter(sql_type: SqlType, handling: Handling) -> Converter:
             return of_number(value)
         match = _TIME_TEXT.fullmatch(value)
         if match is None or (match[5] and handling.time == "text"):
-            raise refuse(sql_type, value, "expected HH:mm:ss[.fraction]")
+            is_duration = _INTERVAL_TEXT.fullmatch(value) is not None
+            reason = f"out of its range{_DURATION_REMEDY}" if is_duration else _EXPECTED_TIME
+            raise refuse(sql_type, value, reason)
         hours, minutes, seconds = int(match[1]), int(match[2]), int(match[3])
-        if hours > 23 or minutes > 59 or seconds > 59:
+        if minutes > 59 or seconds > 59:
             raise refuse(sql_type, value, "out of its range")
+        if hours > 23:
+            raise refuse(sql_type, value, f"out of its range{_DURATION_REMEDY}")
         return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + _micros(match[4])
 
     return convert

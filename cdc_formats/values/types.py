@@ -11,6 +11,7 @@ FLOAT, DOUBLE               ``float`` (a FLOAT rounded to 32 bits)
 DECIMAL(p,s)                ``str``: plain digits, exactly ``s`` of them after the point, no
                             exponent, no ``-0``
 STRING, CHAR, VARCHAR       ``str`` (lengths are not enforced, as in Flink)
+VARIANT                     ``str``: JSON text, as in the message or, of a nested value, compact
 BINARY                      ``bytes``
 DATE                        ``int``: days since 1970-01-01
 TIME                        ``int``: microseconds since midnight

@@ -73,7 +73,8 @@ def read_state(
     Returns
     -------
     DataFrame
-        The table's columns, with the changelog's types, and ``_key_group``. With a TTL also
+        The table's columns, with the changelog's types (but a VARIANT as its JSON text), and
+        ``_key_group``. With a TTL also
         ``_written``, the time of the last write (NULL if before the query had a TTL). With
         ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``. A row with a
         ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is

@@ -30,6 +30,8 @@ _TYPES = {
     "STRING": pa.string(),
     "CHAR": pa.string(),
     "VARCHAR": pa.string(),
+    # Python cannot build a VARIANT: Spark parses the text after the last pass (`spark_types`).
+    "VARIANT": pa.string(),
     "BINARY": pa.binary(),
     "DATE": pa.date32(),
     # Spark 4.0 has no TIME: the text is exact, sorts like the time, and can be cast.
@@ -87,8 +89,18 @@ def spark_type(sql_type: SqlType) -> str:
     return "STRING" if pa.types.is_string(_TYPES[sql_type.name]) else sql_type.name
 
 
+def frame_type(sql_type: SqlType) -> str:
+    """Return the Spark DDL of a column in the user's DataFrame.
+
+    It is `spark_type`, but for a VARIANT and Spark's TIME, which are text in the passes.
+    """
+    if sql_type.is_spark_time:
+        return f"TIME({6 if sql_type.precision is None else sql_type.precision})"
+    return "VARIANT" if sql_type.name == "VARIANT" else spark_type(sql_type)
+
+
 def spark_ddl(schema: Sequence[Column]) -> str:
-    """Return the DDL of a DataFrame with these columns."""
+    """Return the DDL of the passes' DataFrame with these columns."""
     return ", ".join(f"{backquoted(column.name)} {spark_type(column.type)}" for column in schema)
 
 

@@ -15,8 +15,9 @@ from cdc_formats.errors import ArgumentError, EncodeError
 from cdc_formats.events import KeyValue
 from cdc_formats.format import Encoder, Format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
-from cdc_formats.values.handling import ConversionError
+from cdc_formats.values.handling import ConversionError, Handling, null_or
 from cdc_formats.values.schema import Column, quote
+from cdc_formats.values.types import converter
 from normalize.core.arrow import from_arrow
 from normalize.core.output import ROW_KIND
 from normalize.worker import worker
@@ -85,7 +86,12 @@ def _kind(text: str | None) -> RowKind:
 
 def _values(column: Column, array: pa.Array) -> list[Any]:
     try:
-        return from_arrow(column.type, array)
+        values = from_arrow(column.type, array)
+        # Spark's text of a VARIANT can be what JSON does not have, such as an infinite number.
+        if column.type.name == "VARIANT":
+            check = null_or(converter(column.type, Handling()))
+            return list(map(check, values))
+        return values
     except ConversionError as error:
         raise EncodeError(f"{error} - in column {quote(column.name)}") from None
 

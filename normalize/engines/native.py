@@ -34,11 +34,11 @@ from cdc_formats.errors import (
     StateVersionError,
     TopicReplacedError,
 )
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, SqlType, backquoted
 from normalize.analyzed_plan import NATIVE
 from normalize.connect import is_connect
 from normalize.core.added_partitions import FIRST, INVERT, OLDER, PARTITION, WIDTH
-from normalize.core.arrow import spark_ddl
+from normalize.core.arrow import frame_type
 from normalize.core.counts import NATIVE_COUNTS
 from normalize.core.guard import Identity
 from normalize.core.key_group import Stage
@@ -93,7 +93,10 @@ def facts_of(stage: Stage) -> dict[str, str]:
     # another order.
     columns = {
         PRIMARY_KEY: ", ".join(stage.layout.unique_key),
-        COLUMNS: spark_ddl(stage.layout.columns),
+        COLUMNS: ", ".join(
+            f"{backquoted(column.name)} {frame_type(column.type)}"
+            for column in stage.layout.columns
+        ),
     }
     expected = stage.expected
     return {**columns, CONDITION: condition_fact(expected.condition, expected.masks), **topics}

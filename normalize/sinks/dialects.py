@@ -100,8 +100,8 @@ class Dialect:
             return kind.upper()
         if kind not in self.types:
             hint = (
-                "convert it to text with to_json(...)"
-                if kind.split("<")[0] in ("array", "map", "struct")
+                "convert it to text with to_json(...), or declare it as STRING"
+                if kind.split("<")[0] in ("array", "map", "struct", "variant")
                 else "cast it first"
             )
             raise SchemaError(

@@ -56,6 +56,15 @@ _GONE = re.compile(
 )
 """A file that the table had when the statement began: `VACUUM` or ``expire_snapshots`` removed it,
 and nothing was written."""
+_VARIANT_IN_ICEBERG = "'format-version' = '3'"
+_FEATURES = {
+    "delta": {
+        "timestamp_ntz": "'delta.feature.timestampNtz' = 'supported'",
+        "variant": "'delta.feature.variantType' = 'supported'",
+    },
+    "iceberg": {"variant": _VARIANT_IN_ICEBERG},
+}
+"""The properties that a table requires for a column of a type, by provider."""
 _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
@@ -171,14 +180,12 @@ class LakeSink(Sink):
         table, found = self.table, self._schema()
         spec = written_spec(table, spec, None if found is None else found.fieldNames())
         _require_plain_text(self.spark, table, spec.fields)
+        _require_merged_variants(self.spark, table, spec.fields)
         if found is None:
             if not spec.create:
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
             _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
-            columns = ", ".join(column_definition(field, table) for field in spec.fields)
-            return [
-                f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
-            ]
+            return [create_statement(table, spec.fields)]
         provider = provider_of(self.spark, table.sql_name)
         if provider != table.provider:
             raise TargetError(
@@ -200,16 +207,15 @@ class LakeSink(Sink):
             f"ALTER TABLE {table.sql_name} ADD COLUMNS "
             f"({', '.join(column_definition(field, table) for field in missing)})"
         )
-        # Delta requires this feature, which excludes older readers, before the first column of this
-        # type.
-        ntz = table.provider == "delta" and any(
-            field.dataType.simpleString() == "timestamp_ntz" for field in missing
-        )
-        feature = (
-            f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = "
-            "'supported')"
-        )
-        return [feature, added] if ntz else [added]
+        # The table requires these features, which exclude older readers, before the first column
+        # of the type.
+        kinds = _kinds(missing)
+        features = [
+            f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({feature})"
+            for kind, feature in _FEATURES[table.provider].items()
+            if kind in kinds
+        ]
+        return [*features, added]
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool = False) -> list[str]:
         table, kind = self.table, new.dataType.simpleString()
@@ -604,12 +610,35 @@ def _reason(error: Any) -> str:
     return " ".join(text.split())[:300]
 
 
+def create_statement(table: LakeTarget, fields: Sequence[StructField]) -> str:
+    """Return the statement that creates a table.
+
+    Examples
+    --------
+    >>> from pyspark.sql.types import IntegerType, StructField, VariantType
+    >>> from normalize.sinks.lake import IcebergTarget
+    >>> fields = [StructField("id", IntegerType()), StructField("doc", VariantType())]
+    >>> print(create_statement(IcebergTarget("lake.db.orders"), fields))
+    CREATE TABLE IF NOT EXISTS `lake`.`db`.`orders` (`id` int, `doc` variant) USING iceberg TBLPROPERTIES ('format-version' = '3')
+    """
+    columns = ", ".join(column_definition(field, table) for field in fields)
+    created = f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
+    # Delta adds the feature itself.
+    if table.provider == "iceberg" and _kinds(fields) & _FEATURES["iceberg"].keys():
+        created += f" TBLPROPERTIES ({_VARIANT_IN_ICEBERG})"
+    return created
+
+
+def _kinds(fields: Iterable[StructField]) -> set[str]:
+    return {field.dataType.simpleString() for field in fields}
+
+
 def column_definition(field: StructField, table: LakeTarget) -> str:
     """Return a column as ``CREATE TABLE`` declares it."""
 
     def plain(kind: DataType) -> str:
         text = kind.simpleString()
-        if text.startswith("interval"):
+        if text.startswith(("interval", "time(")):
             raise SchemaError(
                 f"column {backquoted(field.name)} has the type {text}, which {table.provider} does "
                 "not support: cast it first"
@@ -626,6 +655,21 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
 
 # --------------------------------------------------------------------------------------------------
 # names
+
+
+def _require_merged_variants(
+    spark: SparkSession, table: LakeTarget, fields: Sequence[StructField]
+) -> None:
+    """Raise an error for a VARIANT where Iceberg's MERGE cannot read it back.
+
+    Source: https://github.com/apache/iceberg/issues/14707, of Iceberg 1.10.
+    """
+    iceberg_4_0 = table.provider == "iceberg" and spark.version.startswith("4.0")
+    if iceberg_4_0 and "variant" in _kinds(fields):
+        raise SchemaError(
+            f"{table} has a column of the type variant, which Iceberg for Spark 4.0 does not "
+            "merge: declare it as STRING, or use Spark 4.1"
+        )
 
 
 def _require_plain_text(

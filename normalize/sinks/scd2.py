@@ -374,10 +374,11 @@ def _equal(left: SparkColumn, right: SparkColumn, kinds: dict[str, DataType]) ->
     from pyspark.sql import functions as F
 
     def comparable(column: SparkColumn, kind: DataType) -> SparkColumn:
-        # Spark does not compare maps.
+        # Spark compares neither maps nor variants.
+        text = kind.simpleString()
         return (
             F.to_json(F.struct(column), {"ignoreNullFields": "false"})
-            if "map<" in kind.simpleString()
+            if "map<" in text or "variant" in text
             else column
         )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,7 @@ from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import encode, pack, unpack
 from normalize.core.records import Records
 from normalize.core.stored_position import kafka_position, stored_position
+from normalize.dataframe import with_frame_types
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import ABSENT, POSITION, AllChanges, HeldChanges, merge_pass
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
@@ -608,6 +610,8 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
     from pyspark.sql import functions as F
 
     columns = _written_columns(source.result_columns, options.shard_column)
+    placed = [replace(column, name=f"c{index}") for index, column in enumerate(columns)]
+    changes = with_frame_types(changes, placed)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
     if options.position_column is not None:
         named.append(F.col(POSITION).alias(options.position_column))

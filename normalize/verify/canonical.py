@@ -19,6 +19,7 @@ a column with the mask ``hmac``          the mask of the source's value, and the
 JSON of the source and STRING           JSON without insignificant blanks, the names of objects
                                         sorted, and numbers by their exact value (`json_values`);
                                         text that is no JSON as it is
+VARIANT, and VARIANT or JSON            the same of its text
 STRING, BINARY, DATE                    as they are: blanks, upper and lower case count
 ======================================  ==========================================================
 
@@ -106,21 +107,25 @@ def compared_column(
     SchemaError
         When the two types have no exact common type.
     """
-    values = _values(
-        backquoted(name), source.simpleString(), backquoted(target_name), target.simpleString()
+    kinds = source.simpleString(), target.simpleString()
+    texts = is_json and kinds == ("string", "string")
+    variants = kinds == ("variant", "variant") or (is_json and kinds == ("string", "variant"))
+    values = (
+        (_json(backquoted(name), kinds[0]), _json(backquoted(target_name), kinds[1]))
+        if variants
+        else _values(backquoted(name), kinds[0], backquoted(target_name), kinds[1])
     )
     if values is None:
-        types = [kind.simpleString().upper() for kind in (source, target)]
+        types = [kind.upper() for kind in kinds]
         raise SchemaError(
             f"column {backquoted(name)} is {types[0]} in the source and {types[1]} in the target, "
             "which cannot be compared exactly: exclude the column"
         )
-    return ComparedColumn(
-        name,
-        target_name,
-        *values,
-        is_json=is_json and source.simpleString() == target.simpleString() == "string",
-    )
+    return ComparedColumn(name, target_name, *values, is_json=texts or variants)
+
+
+def _json(column: str, kind: str) -> str:
+    return f"to_json({column})" if kind == "variant" else column
 
 
 def masked_column(
@@ -195,6 +200,8 @@ def converted(column: str, kind: str, copied: str) -> str:
     >>> converted("`at`", "timestamp_ntz", "timestamp"), converted("`price`", "decimal(10,2)", "decimal(12,2)")
     ("CAST(CONCAT(CAST(`at` AS STRING), 'Z') AS timestamp)", 'CAST(`price` AS decimal(12,2))')
     """
+    if (kind, copied) == ("string", "variant"):
+        return f"parse_json({column})"  # a cast makes a string of JSON
     if (kind, copied) == ("timestamp_ntz", "timestamp"):
         return f"CAST(CONCAT(CAST({column} AS STRING), 'Z') AS timestamp)"
     return _in_utc(column, kind) if copied == "timestamp_ntz" else f"CAST({column} AS {copied})"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import strategies as st
 
 from cdc_formats.values.numbers import decimal_text
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
+_JSON = st.dictionaries(_TEXT, st.integers() | _TEXT, max_size=2).map(json.dumps)
 
 
 def values_of(sql_type) -> st.SearchStrategy:
@@ -42,6 +45,7 @@ def values_of(sql_type) -> st.SearchStrategy:
             "FLOAT": st.floats(width=32, allow_nan=False),
             "DOUBLE": st.floats(allow_nan=False),
             "STRING": _TEXT,
+            "VARIANT": _JSON,
             "BINARY": st.binary(max_size=5),
             "DATE": st.integers(-719162, 2932896),
         }[sql_type.name]
@@ -51,5 +55,5 @@ def values_of(sql_type) -> st.SearchStrategy:
 TYPES = [
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "DATE", "TIMESTAMP(3)", "TIMESTAMP_NTZ",
     "INTERVAL DAY TO SECOND", "DECIMAL(38,18)", "DECIMAL(20,0)", "ARRAY<DECIMAL(5,2)>", "ARRAY<ARRAY<DATE>>", "MAP<STRING, TIMESTAMP>",
-    "STRUCT<a: INT, b: ARRAY<STRING>>", "MAP<STRING, STRUCT<a: DECIMAL(9,3)>>",
+    "STRUCT<a: INT, b: ARRAY<STRING>>", "MAP<STRING, STRUCT<a: DECIMAL(9,3)>>", "VARIANT",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ numbers, BOOLEAN           JSON's own, ``$numberInt``, ``$numberLong``, ``$numbe
 TIMESTAMP, TIMESTAMP_NTZ   ``$date`` (of TIMESTAMP_NTZ in UTC), ``$timestamp`` (its seconds), text
 DATE                       ``$date`` of a midnight in UTC, text
 BINARY                     ``$binary``, ``$uuid``
+VARIANT                    every value, as its Extended JSON
 ARRAY, MAP, STRUCT         arrays and documents, their values likewise
 =========================  =========================================================================
 
@@ -30,6 +31,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -200,6 +202,7 @@ def _nested(sql_type: SqlType, handling: Handling) -> Converter:
 _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
     **dict.fromkeys(TEXT_TYPES, _string),
     "BINARY": _binary,
+    "VARIANT": lambda sql_type, handling: converter(sql_type, replace(handling, json="value")),
     "DATE": _date,
     **dict.fromkeys(TIMESTAMP_TYPES, _timestamp),
     **dict.fromkeys(NESTED_TYPES, _nested),

@@ -467,8 +467,8 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
 
     Examples
     --------
-    >>> mysql_type("BIGINT(20) UNSIGNED", zoned=False)[0]
-    SqlType(name='DECIMAL', precision=20, scale=0, fields=())
+    >>> str(mysql_type("BIGINT(20) UNSIGNED", zoned=False)[0])
+    'DECIMAL(20,0)'
     """
     match = _MYSQL_TYPE.fullmatch(text.strip().lower())
     if match is None:

@@ -212,3 +212,17 @@ def test_changes_of_a_table_of_the_catalog(spark: SparkSession) -> None:
         )
         changes.remove({"q": 1})
     spark.sql(f"DROP TABLE {changes.table.sql_name}")
+
+
+def test_variants_wait_for_the_merge(merged: Merged) -> None:
+    merged.start(schema="id INT, doc VARIANT")
+    merged.apply([maxwell("orders", "insert", {"id": 1, "doc": {"b": [1], "a": "x"}})])
+    shown = "id", "to_json(doc)"
+    expected = [(1, '{"a":"x","b":[1]}')]
+    assert (
+        list(map(tuple, fresh_rows(merged.spark, merged.target).selectExpr(*shown).collect()))
+        == expected
+    )
+    merge_changes(merged.spark, merged.target)
+    table = merged.spark.table(merged.target.sql_name)
+    assert list(map(tuple, table.selectExpr(*shown).collect())) == expected

@@ -373,6 +373,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     ),
     "DECIMAL(3,0)": st.integers(-999, 999).map(str),
     "STRING": st.text(),
+    "VARIANT": st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers()).map(
+        json.dumps
+    ),
     "BINARY": st.binary(),
     "DATE": st.integers(-719_162, 2_932_896),
     "TIME": st.integers(0, 86_399_999_999),

@@ -180,7 +180,7 @@ MAY_IMPORT = {
     "normalize.checkpoint": "analyzed_plan connect core dataframe decode engines monitoring worker",
     "normalize.connect": "core",
     "normalize.core": "",
-    "normalize.dataframe": "core",
+    "normalize.dataframe": "core spark_versions",
     "normalize.decode": "core dataframe kafka monitoring worker",
     "normalize.encode": "core worker",
     "normalize.engines": "analyzed_plan connect core dataframe kafka monitoring worker",

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from capture.columns import ARROW_TYPES
 from cdc_formats import columns
 from cdc_formats.values.schema import TYPE_NAMES
-from normalize.core.arrow import arrow_type, from_arrow, spark_ddl, to_arrow
+from normalize.core.arrow import arrow_type, frame_type, from_arrow, spark_ddl, to_arrow
 from tests.support.canonical_values import TYPES, values_of
 
 
@@ -56,3 +56,14 @@ def test_sparks_ddl_has_sparks_types():
     ) == (
         "`a` TIMESTAMP, `b c` STRING, `d` STRING, `e` STRUCT<`f`: TIMESTAMP_NTZ>, `g` DECIMAL(3,1)"
     )
+
+
+def test_a_users_dataframe_has_variants_and_times_that_are_text_in_the_passes():
+    declared = columns("a VARIANT, b TIME(3) WITHOUT TIME ZONE, c TIME WITHOUT TIME ZONE, d TIME")
+    assert [frame_type(column.type) for column in declared] == [
+        "VARIANT",
+        "TIME(3)",
+        "TIME(6)",
+        "STRING",
+    ]
+    assert spark_ddl(declared) == "`a` STRING, `b` STRING, `c` STRING, `d` STRING"

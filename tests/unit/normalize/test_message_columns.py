@@ -51,7 +51,7 @@ HANDLINGS = [
     Handling(decimal="string", rounding="half_up", placeholder="gone"),
     Handling(decimal="precise", bigint_unsigned="precise", time="adaptive", binary="hex"),
     Handling(decimal="double", bigint_unsigned="long", time="connect", time_zone="Europe/Berlin"),
-    Handling(decimal=None, time=None, binary=None, epoch_unit="us"),
+    Handling(decimal=None, time=None, binary=None, epoch_unit="us", json="value"),
 ]
 TYPES = {
     "BOOLEAN": st.booleans() | st.sampled_from([0, 1]),
@@ -63,6 +63,7 @@ TYPES = {
     "DECIMAL(20,0)": DIGITS | UNSIGNED | st.integers(-3, 2**66),
     "DECIMAL(38,18)": MANY_DIGITS | NUMBERS,
     "STRING": TEXTS,
+    "VARIANT": TEXTS | st.sampled_from(['{"a": 1}', "null", '{"a":1,"a":2}', "1e999"]),
     "BINARY": TEXTS,
     "DATE": DAYS,
     "TIME": st.times().map(str),

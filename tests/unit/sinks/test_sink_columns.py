@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import SchemaError
+from normalize.sinks.lake import DeltaTarget, IcebergTarget, LakeTarget, column_definition
 from normalize.sinks.narrowing import is_narrower, require_no_narrowing, wider
 from normalize.sinks.table_spec import TableSpec, missing_columns, written_spec
 
@@ -283,3 +284,22 @@ def test_the_error_names_the_column_as_the_table_spells_it() -> None:
     with pytest.raises(SchemaError, match="which cuts values of DOUBLE: convert the column to INT"):
         require_no_narrowing("t", spec, table, lambda old, new: [])
     require_no_narrowing("t", spec, {"id": None, "val": DoubleType()}, widen)
+
+
+@pytest.mark.parametrize("table", [DeltaTarget("/lake/t"), IcebergTarget("lake.db.t")])
+def test_a_time_is_a_type_of_no_lake_and_a_variant_of_both(table: LakeTarget) -> None:
+    from pyspark.sql.types import StructField, TimeType, VariantType
+
+    with pytest.raises(SchemaError, match=r"`at` has the type time\(3\), which .* cast it first"):
+        column_definition(StructField("at", TimeType(3)), table)
+    assert column_definition(StructField("doc", VariantType()), table) == "`doc` variant"
+
+
+def test_a_table_with_text_is_no_table_of_variants() -> None:
+    from pyspark.sql.types import IntegerType, StringType, VariantType
+
+    assert is_narrower(VariantType(), StringType())
+    assert is_narrower(StringType(), VariantType())
+    assert is_narrower(VariantType(), IntegerType())
+    assert not is_narrower(VariantType(), VariantType())
+    assert wider(VariantType(), StringType()) is None

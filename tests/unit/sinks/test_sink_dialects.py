@@ -171,6 +171,7 @@ def test_a_type_of_the_database() -> None:
         StringType,
         StructField,
         TimestampType,
+        VariantType,
     )
 
     text, time = StructField("s", StringType()), StructField("at", TimestampType())
@@ -191,3 +192,7 @@ def test_a_type_of_the_database() -> None:
         ),
     ):
         POSTGRESQL.type(StructField("a", ArrayType(IntegerType())), in_key=False)
+    with pytest.raises(
+        SchemaError, match=r"`v` is variant, which has no type .* declare it as STRING"
+    ):
+        MYSQL.type(StructField("v", VariantType()), in_key=False)

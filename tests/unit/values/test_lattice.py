@@ -32,6 +32,7 @@ TYPES = (
     "TIMESTAMP_NTZ",
     "ARRAY<INT>",
     "MAP<STRING, INT>",
+    "VARIANT",
 )
 
 

@@ -151,6 +151,14 @@ def test_invalid_ddl_is_refused_with_the_reason(ddl: str, reason: str) -> None:
         columns(ddl)
 
 
+def test_a_time_is_text_in_spark_unless_it_is_declared_without_time_zone() -> None:
+    text, time = columns("a TIME(3), b time(3) without time zone")
+    assert (str(text), str(time)) == ("a TIME(3)", "b TIME(3) WITHOUT TIME ZONE")
+    assert (text.type.is_spark_time, time.type.is_spark_time) == (False, True)
+    with pytest.raises(SchemaError, match="declare the part as STRING"):
+        columns("a ARRAY<TIME WITHOUT TIME ZONE>")
+
+
 def test_columns_pass_through() -> None:
     given_ = (Column("a", SqlType("INT")), Column("b", SqlType("STRING"), nullable=False))
     assert columns(given_) == columns(list(given_)) == given_
@@ -160,7 +168,7 @@ def test_columns_pass_through() -> None:
 
 names = st.text(st.characters() | st.sampled_from("`.-<>:,;'"), max_size=6)
 plain = st.sampled_from(
-    [name for name in TYPE_NAMES if name not in ("DECIMAL", "ARRAY", "MAP", "STRUCT")]
+    [name for name in TYPE_NAMES if name not in ("DECIMAL", "ARRAY", "MAP", "STRUCT", "VARIANT")]
 ).map(SqlType)
 sized = st.builds(
     lambda name, size: SqlType(name, size),
@@ -183,7 +191,7 @@ def nested(inner: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
     return arrays | maps | fields.map(lambda found: SqlType("STRUCT", fields=tuple(found)))
 
 
-types = st.recursive(plain | sized | decimals, nested, max_leaves=6)
+types = st.recursive(plain | sized | decimals, nested, max_leaves=6) | st.just(SqlType("VARIANT"))
 tables = st.lists(
     st.builds(Column, names, types, st.booleans()),
     min_size=1,

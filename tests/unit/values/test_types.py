@@ -393,6 +393,17 @@ def test_refuses_with_the_expected_type(sql_type: str, handling: Handling, value
     assert len(str(caught.value)) < 350
 
 
+@pytest.mark.parametrize(
+    ("handling", "value"),
+    [(DEFAULT, "25:00:00"), (DEFAULT, "-00:00:01"), (DEFAULT, "838:59:59"), (US, -1), (US, DAY)],
+)
+def test_a_time_beyond_a_day_is_an_error_with_a_solution(handling: Handling, value: Any) -> None:
+    with pytest.raises(ConversionError, match=r"declare INTERVAL DAY TO SECOND or STRING$"):
+        of("TIME(6)", handling)(value)
+    assert of("INTERVAL DAY TO SECOND", handling)(value) is not None
+    assert of("STRING", handling)(value) == str(value)
+
+
 @pytest.mark.parametrize("value", ["9.999", D("9.999"), "1e-3"])
 def test_a_decimal_with_too_many_digits_is_an_error_with_a_solution(value: Any) -> None:
     with pytest.raises(ConversionError) as caught:

@@ -8,12 +8,13 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, VariantType
 
 from cdc_formats import columns
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.masks import NO_MASKS
 from normalize.core.arrow import arrow_type
-from normalize.verify.canonical import compared_column, json_values, masked_column
+from normalize.verify.canonical import compared_column, converted, json_values, masked_column
 
 
 def values(source: str, target: str, *, is_json: bool = False) -> tuple[str, str]:
@@ -108,6 +109,22 @@ def test_json_is_equal_exactly_to_itself_in_another_layout(value: object) -> Non
     assert json_values(texts[0]) == json_values(texts[1])
     read = json.loads(str(json_values(texts[0])), parse_float=Decimal)
     assert read == value
+
+
+def test_a_variant_is_compared_with_json_as_json() -> None:
+    variant, text = VariantType(), StringType()
+    column = compared_column("a", text, "b", variant, is_json=True)
+    assert (column.source_value, column.target_value, column.is_json) == (
+        "`a`",
+        "to_json(`b`)",
+        True,
+    )
+    assert compared_column("a", variant, "b", variant).is_json
+    for source, target in ((text, variant), (variant, text)):
+        with pytest.raises(SchemaError, match="which cannot be compared exactly"):
+            compared_column("a", source, "b", target)
+    # A cast would make a string of JSON.
+    assert converted("`a`", "string", "variant") == "parse_json(`a`)"
 
 
 @pytest.mark.parametrize(
