@@ -193,8 +193,10 @@ MAY_IMPORT = {
     "normalize.run": "kafka monitoring session sinks sync",
     "normalize.session": "local_kafka spark_versions",
     "normalize.session_check": "connect spark_versions",
-    "normalize.sinks": "analyzed_plan arguments connect core dataframe decode monitoring spark_versions",
-    "normalize.spark_versions": "",
+    "normalize.sinks": (
+        "analyzed_plan arguments connect core dataframe decode monitoring spark_versions worker"
+    ),
+    "normalize.spark_versions": "connect",
     "normalize.stage_options": "arguments core",
     "normalize.sync": (
         "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check "
