@@ -50,7 +50,7 @@ def test_the_pipeline_of_the_page_keeps_the_table(kafka: Any, tmp_path: Path) ->
         "spark.ui.enabled": False,
     }
     home = Path(pyspark.__file__).parent
-    command = [home / "bin" / "spark-pipelines", "run", "--master", "local[2]"]
+    command = [home / "bin" / "spark-pipelines", "run", "--remote", "local[2]"]
     options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     done = subprocess.run(
         [*command, *options],
