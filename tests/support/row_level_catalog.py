@@ -1,6 +1,6 @@
 """A catalog whose tables support row-level operations, which AUTO CDC requires of its target.
 
-It is the catalog of Spark's own tests, whose tables are in memory. On Spark 4.2, no package of a
+It is the catalog of Spark's own tests, whose tables are in the memory of the server. On Spark 4.2, no package of a
 kind of table has one: Delta implements MERGE in another way, and Iceberg has no package.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from normalize.local_kafka import fetch_jars
 
-CLASS = "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog"
+CLASS = "org.apache.spark.sql.connector.catalog.SharedTablesInMemoryRowLevelOperationTableCatalog"
 _VERSION = "4.2.0"
 _IVY_MODULE = f"""\
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.change_feed import from_change_feed, to_change_feed
-from tests.support.sinking import STORY, Sink, changelog
+from tests.support.sinking import STORY, changelog
 from tests.support.streams import run_stream
 
 if TYPE_CHECKING:
@@ -106,12 +105,9 @@ def test_icebergs_feed_is_normalized_in_the_order_of_its_commits(spark: SparkSes
     assert "are both additions or both removals" in explain_error(failed.value)
 
 
-def test_a_stream_of_deltas_feed_is_normalized(
-    spark: SparkSession, new_sink: Callable[[str], Sink], tmp_path: Path
-) -> None:
+def test_a_stream_of_deltas_feed_is_normalized(spark: SparkSession, tmp_path: Path) -> None:
     """All commits are in one micro-batch, whose rows Delta returns in the order of its files."""
-    table = new_sink("delta")
-    name = table.sql_name
+    name = f"delta.`{tmp_path}/feed`"
     for statement in (
         f"CREATE TABLE {name} (id INT, name STRING) USING delta "
         "TBLPROPERTIES (delta.enableChangeDataFeed = true)",
@@ -121,10 +117,9 @@ def test_a_stream_of_deltas_feed_is_normalized(
         f"INSERT INTO {name} VALUES (2, 'd')",
         f"UPDATE {name} SET name = 'e' WHERE id = 2",
     ):
-        table.execute(statement)
-    feed = (
-        spark.readStream.option("readChangeFeed", "true").option("startingVersion", 0).table(name)
-    )
+        spark.sql(statement)
+    options = {"readChangeFeed": "true", "startingVersion": "0"}
+    feed = spark.readStream.format("delta").options(**options).load(str(tmp_path / "feed"))
     changes = from_change_feed(feed, primary_key="id")
     assert changes.columns == ["row_kind", "id", "name", *COMMIT]
     clean = changes.transform(ChangelogNormalize("id", metadata=COMMIT)).drop(*COMMIT)

@@ -71,7 +71,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
             "its column __start_at has the name of a column of a history: pass "
             "tables={'shop.started': TableOptions(excl"
         ),
-        "shop.tracked": "track_history has 'note', which is not one of its columns: id, name",
+        "shop.tracked": "[ARGUMENT] track_history has 'note', which is not one of its columns: id, name",
         "shop.sharded": (
             "its shards shop_1.sharded and shop_2.sharded have the column name as STRING and as "
             "BIGINT: pass its type"
