@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from cdc_formats.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -45,29 +44,14 @@ def require_jvm(spark: SparkSession, function: str, instead: str) -> None:
 def analyze(df: DataFrame) -> DataFrame:
     """Return a DataFrame that the server has analyzed.
 
-    With Spark Connect, a wrong query would otherwise fail at its first action. In a query function
-    of a declarative pipeline, the pipeline analyzes the query later, before it runs.
+    With Spark Connect, a wrong query would otherwise fail at its first action.
 
     Raises
     ------
     AnalysisException
     """
-    from pyspark.errors import PySparkException
-
-    try:
-        _ = df.schema
-    except PySparkException as error:
-        if not is_refused_in_pipeline(error):
-            raise
+    _ = df.schema
     return df
-
-
-def is_refused_in_pipeline(error: PySparkException) -> bool:
-    """Return whether Spark refused to analyze in a query function of a declarative pipeline.
-
-    There it refuses every request that analyzes or executes, also one for its version.
-    """
-    return error.getCondition() == "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 
 def is_of_server(df: DataFrame) -> bool:

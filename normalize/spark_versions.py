@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from importlib.metadata import PackageNotFoundError, version as version_of_package
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-
-from .connect import is_refused_in_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +117,7 @@ def installed_version() -> str:
     """Return the installed PySpark's version; the newest supported one if it is not a package."""
     for name in ("pyspark", "pyspark-client"):
         try:
-            return version_of_package(name)
+            return version(name)
         except PackageNotFoundError:
             continue
     try:
@@ -136,11 +134,11 @@ def check_version(spark: SparkSession) -> None:
     ------
     MissingDependencyError
     """
-    version = _version_of(spark)
-    if _numbers(version) != _nearest(version):
+    tested = _nearest(spark.version)
+    if _numbers(spark.version) != tested:
         _log.warning(
             "Spark %s was not tested with this release, which supports Spark %s",
-            version,
+            spark.version,
             _SUPPORTED,
         )
 
@@ -155,25 +153,13 @@ def check_kafka_source(spark: SparkSession) -> None:
     ------
     MissingDependencyError
     """
-    jar, version = _JAR.search(kafka_source(spark)), _version_of(spark)
-    if jar and _numbers(jar[1]) not in (_nearest(version), _numbers(version)):
+    jar = _JAR.search(kafka_source(spark))
+    if jar and _numbers(jar[1]) not in (_nearest(spark.version), _numbers(spark.version)):
         raise MissingDependencyError(
-            f"this session runs Spark {version}, but its Kafka source is of Spark {jar[1]}: "
-            f"start it with spark.jars.packages={spark_packages(spark_version=version)}, or "
+            f"this session runs Spark {spark.version}, but its Kafka source is of Spark {jar[1]}: "
+            f"start it with spark.jars.packages={spark_packages(spark_version=spark.version)}, or "
             "with normalize.local_session()"
         )
-
-
-def _version_of(spark: SparkSession) -> str:
-    """Return a session's version of Spark, in a declarative pipeline that of its client."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return spark.version
-    except PySparkException as error:
-        if not is_refused_in_pipeline(error):
-            raise
-        return installed_version()
 
 
 def _nearest(spark_version: str) -> tuple[int, int]:

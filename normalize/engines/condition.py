@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column
-from normalize.connect import analyze, is_refused_in_pipeline
+from normalize.connect import analyze
 from normalize.core.arrow import spark_ddl
 from normalize.core.changes import concatenated
 from normalize.core.output import ROW_KIND, Output
@@ -69,8 +69,6 @@ def require_condition(
     try:
         text: str = analyzed(columns).columns[0]
     except AnalysisException as error:
-        if is_refused_in_pipeline(error):
-            raise
         raise ArgumentError(
             f"where is not a condition on the table's columns: {str(error).splitlines()[0]}"
         ) from None
