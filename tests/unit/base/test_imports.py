@@ -196,7 +196,7 @@ MAY_IMPORT = {
     "normalize.sinks": (
         "analyzed_plan arguments connect core dataframe decode monitoring spark_versions worker"
     ),
-    "normalize.spark_versions": "connect",
+    "normalize.spark_versions": "",
     "normalize.stage_options": "arguments core",
     "normalize.sync": (
         "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check "
