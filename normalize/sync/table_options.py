@@ -97,13 +97,13 @@ class TableOptions:
             )
         for text in (self.declared, self.typed):  # raises for a type that does not exist
             _ = text
-        for names, role in (
-            (self.primary_key, "part of the primary key"),
-            (self.track_history, "one of track_history"),
-        ):
-            lost = [name for name in names_of(names) if not self.writes(name)]
-            if lost:
-                raise ArgumentError(f"TableOptions leaves out {lost[0]!r}, which is {role}")
+        self._require_written(self.primary_key, "part of the primary key")
+        self._require_written(self.track_history, "one of track_history")
+
+    def _require_written(self, names: str | Sequence[str], role: str) -> None:
+        lost = [name for name in names_of(names) if not self.writes(name)]
+        if lost:
+            raise ArgumentError(f"TableOptions leaves out {lost[0]!r}, which is {role}")
 
     @property
     def declared(self) -> tuple[Column, ...]:
