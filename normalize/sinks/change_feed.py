@@ -1,28 +1,33 @@
-"""Changelog conversion to and from Delta's change-feed names: `to_change_feed`, `from_change_feed`.
+"""Changelog conversion to and from change feeds: `to_change_feed`, `from_change_feed`.
 
-=============  ====================
-``row_kind``   ``_change_type``
-=============  ====================
-``+I``         ``insert``
-``-U``         ``update_preimage``
-``+U``         ``update_postimage``
-``-D``         ``delete``
-=============  ====================
+=============  ====================  ================
+``row_kind``   ``_change_type``      Iceberg's
+=============  ====================  ================
+``+I``         ``insert``            ``INSERT``
+``-U``         ``update_preimage``   ``UPDATE_BEFORE``
+``+U``         ``update_postimage``  ``UPDATE_AFTER``
+``-D``         ``delete``            ``DELETE``
+=============  ====================  ================
 
-Delta's ``readChangeFeed``, Iceberg's ``create_changelog_view`` (in upper case) and the
-``changes()`` of Spark 4.2 use them.
+The names are those of Delta's ``readChangeFeed``, and of ``changes()`` and the SQL clause
+``CHANGES`` of Spark 4.2. Iceberg's are those of its ``changes`` table and of
+``create_changelog_view``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
+from normalize.arguments import names_of
 from normalize.core.output import ROW_KIND
-from normalize.dataframe import require_changelog
+from normalize.dataframe import positional, require_changelog, require_distinct
 
-from .table_spec import CHANGE_TYPE
+from .feed_order import order_pass
+from .table_spec import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,45 +35,109 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
 
 CHANGE_TYPES = {"+I": "insert", "-U": "update_preimage", "+U": "update_postimage", "-D": "delete"}
+_ROW_KINDS = {
+    **{change_type: kind for kind, change_type in CHANGE_TYPES.items()},
+    "update_before": "-U",
+    "update_after": "+U",
+}
+CHANGE_ORDINAL = "_change_ordinal"
+"""The column that orders the commits of Iceberg's feed."""
 
 
 def to_change_feed(df: DataFrame) -> DataFrame:
-    """Return a changelog with ``_change_type`` as its last column, in place of ``row_kind``.
+    """Return a changelog with ``_change_type`` in place of ``row_kind``, as Delta's change feed.
 
     Parameters
     ----------
     df : DataFrame
         A changelog with ``row_kind``, streaming or not. A row whose ``row_kind`` is NULL fails the
-        query.
+        query. A changelog has no commits: rename the columns that a reader of the feed is to find
+        as ``_commit_version`` and ``_commit_timestamp``.
+
+    Returns
+    -------
+    DataFrame
+        The other columns, then ``_change_type``, then ``_commit_version`` and
+        ``_commit_timestamp``, if there are any.
 
     Raises
     ------
     ArgumentError
         When `df` has no ``row_kind``, or already has a ``_change_type``.
+
+    Examples
+    --------
+    ::
+
+        stamped = changes.withColumnsRenamed({"offset": "_commit_version", "timestamp": "_commit_timestamp"})
+        to_change_feed(stamped).writeStream.toTable("orders_changes")
     """
     require_changelog(df)
     if CHANGE_TYPE in df.columns:
         raise ArgumentError(f"the DataFrame already has a column {CHANGE_TYPE}: drop or rename it")
-    others = [backquoted(name) for name in df.columns if name != ROW_KIND]
-    return df.select(*others, _translated(ROW_KIND, CHANGE_TYPES).alias(CHANGE_TYPE))
+    commit = [name for name in (COMMIT_VERSION, COMMIT_TIMESTAMP) if name in df.columns]
+    others = [name for name in df.columns if name not in (ROW_KIND, *commit)]
+    change_type = _translated(ROW_KIND, CHANGE_TYPES).alias(CHANGE_TYPE)
+    return df.select(*map(backquoted, others), change_type, *commit)
 
 
-def from_change_feed(df: DataFrame) -> DataFrame:
+def from_change_feed(
+    df: DataFrame, *, primary_key: str | Sequence[str] = (), order_by: str | Sequence[str] = ()
+) -> DataFrame:
     """Return a change feed as a changelog: ``row_kind``, then the other columns.
 
     Parameters
     ----------
     df : DataFrame
-        The result of Delta's ``readChangeFeed``, a change feed that `apply_changes` wrote, or
-        another DataFrame with ``_change_type``. Its rows have no order: to apply them, pass
-        ``order_by="_commit_version"`` (for one of `apply_changes`, add a column that orders the
-        changes of a micro-batch, such as ``offset``). Delta's feed has preimages: to aggregate it,
-        pass ``changelog_mode="all"``.
+        A change feed with ``_change_type``, streaming or not: Delta's ``readChangeFeed``,
+        ``changes()`` of Spark 4.2, Iceberg's ``changes`` table or changelog view, or one that
+        `apply_changes` wrote.
+    primary_key : str or sequence of str
+        The columns that identify a row. With them, the rows of each key are in the order of the
+        commits, the old row of an update before the new one: by a shuffle, and a sort in each task,
+        which holds its rows in memory. Without them, the rows have no order, which sums do not
+        need; `apply_changes` then requires ``order_by="_commit_version"``.
+    order_by : str or sequence of str
+        Columns that increase with each commit, if `primary_key` is passed. By default
+        ``_commit_version``, or Iceberg's ``_change_ordinal``. A micro-batch of a feed of
+        `apply_changes` is one commit with several changes of a key: add a column that orders them,
+        as in ``["_commit_version", "offset"]``.
+
+    Returns
+    -------
+    DataFrame
+        Streaming if `df` is. The columns of the commit are columns like others: pass them to
+        ``ChangelogNormalize(metadata=...)``, and leave them out with ``column_list`` of
+        `apply_changes`.
 
     Raises
     ------
-    ArgumentError
-        When `df` has no ``_change_type``, or already has a ``row_kind``.
+    ArgumentError, SchemaError
+        When `df` has no ``_change_type``, or already has a ``row_kind``; when a column of
+        `primary_key` or `order_by` is missing or nested.
+    ChangeOrderError, MissingFieldError
+        While the query runs, with `primary_key`: when the order of two changes of a key is unknown,
+        or a key is NULL.
+
+    Notes
+    -----
+    Delta's feed has both rows of an update: to aggregate it, pass ``changelog_mode="all"``. A feed
+    whose updates are a ``delete`` and an ``insert`` (Iceberg's without ``identifier_columns``, and
+    that of Spark 4.2 without ``computeUpdates``) becomes ``-D`` and ``+I``.
+
+    Within a commit, nothing tells the order of different keys, or which row became which when an
+    update changes the key: it is a ``-U`` of the old key and a ``+U`` of the new one.
+
+    Source: `Delta, Change data feed <https://docs.delta.io/latest/delta-change-data-feed.html>`_;
+    Spark's ``org.apache.spark.sql.connector.catalog.Changelog``; `Iceberg, Spark procedures
+    <https://iceberg.apache.org/docs/latest/spark-procedures/#change-data-capture>`_.
+
+    Examples
+    --------
+    ::
+
+        feed = spark.readStream.option("readChangeFeed", "true").table("orders")
+        changes = from_change_feed(feed, primary_key="id")
     """
     if CHANGE_TYPE not in df.columns:
         raise ArgumentError(
@@ -77,9 +146,60 @@ def from_change_feed(df: DataFrame) -> DataFrame:
         )
     if ROW_KIND in df.columns:
         raise ArgumentError(f"the DataFrame already has a column {ROW_KIND}: drop or rename it")
-    others = [backquoted(name) for name in df.columns if name != CHANGE_TYPE]
-    kinds = {change_type: kind for kind, change_type in CHANGE_TYPES.items()}
-    return df.select(_translated(CHANGE_TYPE, kinds, lower=True).alias(ROW_KIND), *others)
+    others = [name for name in df.columns if name != CHANGE_TYPE]
+    row_kind = _translated(CHANGE_TYPE, _ROW_KINDS, lower=True).alias(ROW_KIND)
+    keys, order = names_of(primary_key), names_of(order_by)
+    if not keys:
+        if order:
+            raise ArgumentError(
+                "order_by requires primary_key, the columns that identify a row: pass it too, or "
+                "remove order_by"
+            )
+        return df.select(row_kind, *map(backquoted, others))
+    order = order or _order_of(others)
+    _check_columns(df, keys, order)
+    return _ordered(df.select(row_kind, *positional(others)), others, keys, order)
+
+
+def _order_of(names: Sequence[str]) -> tuple[str, ...]:
+    for name in (COMMIT_VERSION, CHANGE_ORDINAL):
+        if name in names:
+            return (name,)
+    raise ArgumentError(
+        f"the DataFrame has neither {COMMIT_VERSION} nor {CHANGE_ORDINAL}, which order a change "
+        "feed: pass order_by=[...], columns that increase with each commit"
+    )
+
+
+def _check_columns(df: DataFrame, keys: Sequence[str], order: Sequence[str]) -> None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    require_distinct(df, df.columns)
+    types = {field.name: field.dataType for field in df.schema.fields}
+    for argument, names in {"primary_key": keys, "order_by": order}.items():
+        for name in names:
+            if name not in types:
+                raise ArgumentError(
+                    f"{argument} has {name!r}, and the DataFrame has no such column; it has "
+                    f"{', '.join(types)}"
+                )
+            if isinstance(types[name], (ArrayType, MapType, StructType)):
+                raise ArgumentError(
+                    f"{argument} has {name!r}, which is {types[name].simpleString()}: pass columns "
+                    "that are not nested, such as its fields"
+                )
+
+
+def _ordered(
+    changes: DataFrame, names: Sequence[str], keys: Sequence[str], order: Sequence[str]
+) -> DataFrame:
+    """Return changes, whose columns are named by position, in order and with their names."""
+    from pyspark.sql import functions as F
+
+    by_key = changes.repartition(*(f"c{names.index(name)}" for name in keys))
+    in_order = partial(order_pass, keys=keys, order_by=order, names=names)
+    columns = [F.col(f"c{index}").alias(name) for index, name in enumerate(names)]
+    return by_key.mapInArrow(in_order, changes.schema).select(ROW_KIND, *columns)
 
 
 def _translated(name: str, words: Mapping[str, str], *, lower: bool = False) -> SparkColumn:

@@ -88,8 +88,8 @@ def sync_table(
     format_options : mapping or None
         Options of the format.
     table : TableOptions or None
-        ``TableOptions(where=..., deletes=..., deleted_column=..., scd_type=..., position_column=...)``,
-        as in `sync_database`. Its other options are refused.
+        Its ``where``, ``deletes``, ``deleted_column``, ``scd_type``, ``track_history`` and
+        ``position_column``, as in `sync_database`. Its other options are refused.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of the source table fails the query. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
@@ -173,7 +173,9 @@ def sync_table(
     )
 
 
-_OPTIONS = frozenset({"where", "deletes", "deleted_column", "scd_type", "position_column"})
+_OPTIONS = frozenset(
+    {"where", "deletes", "deleted_column", "scd_type", "track_history", "position_column"}
+)
 
 
 def _options(table: TableOptions, target: TableTarget, key: tuple[str, ...]) -> TableOptions:

@@ -58,6 +58,9 @@ class TableOptions:
         The column of soft deletes; None: as of the database.
     scd_type : {1, 2} or None
         2 keeps every version of a row, as of `apply_changes`; None: as of the database.
+    track_history : str or sequence of str
+        The columns of which a change makes a version of a history, as of `apply_changes`; by
+        default all.
     position_column : str or None
         A BINARY column for the position of each row's last change, also of its delete (`deletes`
         must be ``soft``). A change that was delivered before it never replaces the row, in any
@@ -78,6 +81,7 @@ class TableOptions:
     deletes: Literal["hard", "soft"] | None = None
     deleted_column: str | None = None
     scd_type: Literal[1, 2] | None = None
+    track_history: str | Sequence[str] = ()
     position_column: str | None = None
 
     def __post_init__(self) -> None:
@@ -93,11 +97,13 @@ class TableOptions:
             )
         for text in (self.declared, self.typed):  # raises for a type that does not exist
             _ = text
-        lost = [name for name in names_of(self.primary_key) if not self.writes(name)]
+        self._require_written(self.primary_key, "part of the primary key")
+        self._require_written(self.track_history, "one of track_history")
+
+    def _require_written(self, names: str | Sequence[str], role: str) -> None:
+        lost = [name for name in names_of(names) if not self.writes(name)]
         if lost:
-            raise ArgumentError(
-                f"TableOptions leaves out {lost[0]!r}, which is part of the primary key"
-            )
+            raise ArgumentError(f"TableOptions leaves out {lost[0]!r}, which is {role}")
 
     @property
     def declared(self) -> tuple[Column, ...]:

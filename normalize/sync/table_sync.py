@@ -117,6 +117,7 @@ class Rules:
             try:
                 self.deleted_column(table)
                 self.scd_type(table)
+                self.track_history(table)
                 self.position_column(table)
             except ArgumentError as error:
                 name = argument.format(repr(table))
@@ -146,6 +147,21 @@ class Rules:
                 f"scd_type=2 is not supported for {of}: write the history to Delta or Iceberg"
             )
         return kind
+
+    def track_history(self, table: str) -> tuple[str, ...]:
+        """Return the columns of which a change makes a version of a history; empty for all.
+
+        Raises
+        ------
+        ArgumentError
+            When the table is not a history.
+        """
+        names = names_of(self.options(table).track_history)
+        if names and self.scd_type(table) != 2:
+            raise ArgumentError(
+                "track_history requires scd_type=2: pass it too, or remove track_history"
+            )
+        return names
 
     def deleted_column(self, table: str) -> str | None:
         """Return the column of a table's soft deletes, or None for hard deletes.
@@ -731,6 +747,14 @@ class TableSync:
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
+        tracked = self.rules.track_history(self.table)
+        names = [column.name for column in schema.columns]
+        unknown = [name for name in tracked if name not in names]
+        if unknown:
+            raise ArgumentError(
+                f"track_history has {unknown[0]!r}, which is not one of its columns: "
+                f"{', '.join(names)}"
+            )
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
         spec = TableSpec(
             (*fields, *version_fields(changes, (PLACE,))),
@@ -739,7 +763,7 @@ class TableSync:
             on_new_column="add",
             versions=True,
         )
-        ApplyVersions(target, spec, (PLACE,), one_partition=True)(changes, 0)
+        ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
 
     def _key(self, schema: TableSchema) -> tuple[str, ...]:
         shard = self._shard_column(schema)

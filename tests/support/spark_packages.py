@@ -20,7 +20,7 @@ from demo import recordings
 from normalize import LocalKafka
 from normalize.session import package_jars
 from normalize.spark_versions import KINDS, has_package, installed_version, spark_packages
-from tests.support import quick_java
+from tests.support import quick_java, row_level_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +119,8 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     for kinds in ((), ("delta",), tuple(filter(has_package, KINDS))):
         package_jars(kinds)
+    if installed_version() >= "4.2":
+        row_level_catalog.jars()
     if not all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):
         archive_classes()
 

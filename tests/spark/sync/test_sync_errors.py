@@ -31,6 +31,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "shop.rows": TableOptions(scd_type=2),
         "shop.softly": TableOptions(deletes="soft"),
         "shop.started": TableOptions(scd_type=2),
+        "shop.tracked": TableOptions(scd_type=2, track_history="note"),
         "shop.sharded": TableOptions(**shards),  # type: ignore[arg-type]
     }
     write(
@@ -42,6 +43,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
             "softly": [("insert", ORDER | {"Deleted_At": "-"})],
             **{table: [("insert", {"id": 1, name: "x"})] for table, name in names.items()},
             "started": [("insert", {"id": 1, "__start_at": 1})],
+            "tracked": [("insert", ORDER)],
             "sharded": [
                 ("insert", {"id": 1, "name": "a"}, None, "shop_1"),
                 ("insert", {"id": 2, "name": 5}, None, "shop_2"),
@@ -69,6 +71,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
             "its column __start_at has the name of a column of a history: pass "
             "tables={'shop.started': TableOptions(excl"
         ),
+        "shop.tracked": "[ARGUMENT] track_history has 'note', which is not one of its columns: id, name",
         "shop.sharded": (
             "its shards shop_1.sharded and shop_2.sharded have the column name as STRING and as "
             "BIGINT: pass its type"
@@ -100,6 +103,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "shop.softly": TableOptions(deletes="soft", deleted_column="gone_at"),
         **{f"shop.{table}": TableOptions(exclude_columns=name) for table, name in names.items()},
         "shop.started": TableOptions(scd_type=2, exclude_columns="__start_at"),
+        "shop.tracked": TableOptions(scd_type=2, track_history="name"),
         "shop.sharded": TableOptions(**shards, types={"name": "STRING"}),  # type: ignore[arg-type]
         "a.twice": TableOptions(name="once"),
         "shop.lost": TableOptions(schema="id BIGINT", primary_key="id"),
@@ -118,6 +122,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "lost": [],
     }
     assert [row["id"] for row in sync.rows("started")] == [1]
+    assert [row["name"] for row in sync.rows("tracked")] == ["a"]
 
 
 def test_stopped_table_stays_stopped_and_the_others_go_on(

@@ -20,6 +20,7 @@ def test_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
     tables = {
         "shop.tags": TableOptions(scd_type=1),
         "shop.users": TableOptions(where="name <> 'hidden'"),
+        "shop.notes": TableOptions(track_history="name"),
     }
     options = {
         "target": replace(sync.tables.database, scd_type=2),
@@ -44,8 +45,16 @@ def test_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
         ("delete", {"id": 1, "name": "b"}),
         ("insert", {"id": 1, "name": "c"}),
     ]
-    write(sync, {"orders": changes, "tags": [("insert", ORDER)], "users": [("insert", ORDER)]})
+    noted = [
+        ("insert", ORDER | {"note": "x"}),
+        ("update", ORDER | {"note": "y"}, {"note": "x"}),
+        ("update", {"id": 1, "name": "b", "note": "y"}, {"name": "a"}),
+    ]
+    tagged = [("insert", ORDER)]
+    write(sync, {"orders": changes, "tags": tagged, "users": tagged, "notes": noted})
     sync.run(**options)
+    # The update of another column changes its version, and is a row that is valid at no time.
+    assert versions("notes") == [(1, "a", 0, 2), (1, "a", 1, 1), (1, "b", 2, None)]
     first = [(1, "a", 0, 1), (1, "b", 1, 2), (1, "c", 3, None)]
     assert versions("orders") == first
     assert versions("tags") == [(1, "a", None, None)]

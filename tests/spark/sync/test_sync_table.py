@@ -237,4 +237,6 @@ def test_arguments_that_cannot_be_used(sync: BoundedSync) -> None:
         sync.table_job(schema="id INT", primary_key="no")
     with pytest.raises(ArgumentError, match="mode is 'PERMISSIVE'"):
         sync.table_job(**TABLE, mode="PERMISSIVE")
+    with pytest.raises(ArgumentError, match="track_history requires scd_type=2: pass it too"):
+        sync.table_job(**TABLE, table=TableOptions(track_history="name"))
     assert sync_table.__doc__ is not None

@@ -193,7 +193,9 @@ MAY_IMPORT = {
     "normalize.run": "kafka monitoring session sinks sync",
     "normalize.session": "local_kafka spark_versions",
     "normalize.session_check": "connect spark_versions",
-    "normalize.sinks": "analyzed_plan arguments connect core dataframe decode monitoring spark_versions",
+    "normalize.sinks": (
+        "analyzed_plan arguments connect core dataframe decode monitoring spark_versions worker"
+    ),
     "normalize.spark_versions": "",
     "normalize.stage_options": "arguments core",
     "normalize.sync": (

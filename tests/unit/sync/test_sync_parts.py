@@ -413,6 +413,10 @@ def test_password_is_not_shown() -> None:
             {"primary_key": "id", "exclude_columns": "id"},
             "leaves out 'id', which is part of the primary key",
         ),
+        (
+            {"track_history": "name", "columns": "id"},
+            "leaves out 'name', which is one of track_history",
+        ),
     ],
 )
 def test_options_that_contradict_each_other(options: dict[str, object], text: str) -> None:
