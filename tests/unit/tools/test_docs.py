@@ -23,7 +23,14 @@ from tests.support.pages import NOT_PROVIDED, PAGES, PROVIDED, blocks
 from tests.support.paths import REPOSITORY
 from tests.support.public_names import PUBLIC
 from tools.docs_docstrings import to_markdown
-from tools.docs_hooks import PROJECT, format_pages, on_page_markdown, project_pages
+from tools.docs_hooks import (
+    PROJECT,
+    format_pages,
+    on_page_markdown,
+    project_pages,
+    whole_names,
+    whole_tables,
+)
 
 PACKAGES = ("capture", "cdc_formats", "normalize")
 SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
@@ -254,4 +261,23 @@ mode : {"a", "b"} or None
         "| op | rows |", "| --- | --- |", "| ``a|b`` | ``+I`` |", "| ``d`` | ``-D``, or nothing |", "", "",
         "All of io.debezium.\\* here, ``a.*`` and `` b.`c` `` there.",
         "", "Parameters", "----------", 'mode : "a" | "b" or None', "**options",
+    ]  # fmt: skip
+
+
+def test_the_site_breaks_no_short_name_and_no_printed_table():
+    name, long_name = "debezium-json", "spark.sql.streaming.maxBatchesToRetainInMemory"
+    page = f"<p><code>{name}</code></p><td><code>+I -D</code> <code>{long_name}</code></td>"
+    broken = long_name.replace(".", ".<wbr>")
+    assert whole_names(page) == (
+        f'<p><code class="name">{name}</code></p>'
+        f'<td><code class="name">+I -D</code> <code>{broken}</code></td>'
+    )
+    blocks_of_page = [
+        "<pre><span></span><code>+--------+---+\n|row_kind| id|</code></pre>",
+        "<pre><span></span><code>  table  rows\n  -----  ----\n  a      1</code></pre>",
+        "<pre><span></span><code>Parameters\n----------\nid : int</code></pre>",
+        "<pre><span></span><code>cdc run job.yaml --color never</code></pre>",
+    ]
+    assert ['class="printed"' in whole_tables(block) for block in blocks_of_page] == [
+        True, True, False, False,
     ]  # fmt: skip
