@@ -129,7 +129,7 @@ def whole_names(html: str) -> str:
 
 
 def _in_table(code: re.Match[str]) -> str:
-    places = re.sub(r"([._/=(,])", r"\1<wbr>", code[1])
+    places = re.sub(r"([(,=])" if "(" in code[1] else r"([._/=])", r"\1<wbr>", code[1])
     return _whole(code[1], MOST_UNBROKEN_IN_TABLE) or f"<code>{places}</code>"
 
 

@@ -31,6 +31,7 @@ from tools.docs_hooks import (
     whole_names,
     whole_tables,
 )
+from tools.pictures import MOST_BYTES
 
 PACKAGES = ("capture", "cdc_formats", "normalize")
 SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
@@ -281,3 +282,17 @@ def test_the_site_breaks_no_short_name_and_no_printed_table():
     assert ['class="printed"' in whole_tables(block) for block in blocks_of_page] == [
         True, True, False, False,
     ]  # fmt: skip
+
+
+def test_pictures_have_a_description_and_are_small_and_complete():
+    pictures = [text for page in PAGES.values() for text in re.findall(r"!\[.*?\]\(\S+\)", page)]
+    assert [text for text in pictures if len(text.split("]")[0].split()) < 8] == []
+    files = sorted((REPOSITORY / "docs").rglob("*.svg"))
+    assert {path.name for path in files} == {
+        text.split("/")[-1][:-1].split("(")[-1] for text in pictures
+    }
+    for path in files:
+        picture = path.read_text()
+        assert len(picture.encode()) <= MOST_BYTES
+        # They would be fetched from the network.
+        assert not re.search(r"@font-face|href=\"http|url\(.?http", picture)
