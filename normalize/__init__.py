@@ -1,6 +1,7 @@
-"""Changelogs on Spark: the README's functions; importing this package imports no Spark or Arrow.
+"""Changelogs on Spark: the functions of the README's table.
 
-Other functions are in their rooms, as in `normalize.checkpoint.read_state`.
+Importing the package imports neither Spark nor Arrow. Import other functions and classes from their
+module: ``from normalize.checkpoint.read_state import read_state``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Hooks of `mkdocs build`: a page for each built-in format, and the repository's own pages."""
+"""Hooks of `mkdocs build`.
+
+They add a page for each built-in format and the repository's own pages, and keep names and printed
+tables readable on narrow screens.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,16 @@ PROJECT = {
     "Security policy": "SECURITY.md",
     "Changes": "CHANGELOG.md",
 }
+
+MOST_UNBROKEN = 40
+"""A name with more characters may be broken: it would be wider than a telephone."""
+MOST_UNBROKEN_IN_TABLE = 24
+MOST_UNBROKEN_WORDS = 12
+
+_CODE = re.compile(r"<code>([^<>\n]+)</code>")
+_CELL = re.compile(r"<t([dh])\b.*?</t\1>", re.DOTALL)
+_BLOCK = re.compile(r"<pre><span></span><code>(.*?)</code></pre>", re.DOTALL)
+_RULE = re.compile(r"^[ +]*--+[ +]+-[-+ ]*$", re.MULTILINE)
 
 _FORMAT = """\
 # {identifier}
@@ -89,3 +103,37 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             markdown,
         )
     return markdown
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Keep names and printed tables whole."""
+    return whole_names(whole_tables(html))
+
+
+def whole_tables(html: str) -> str:
+    """Mark the blocks that are printed tables: lines of them are not wrapped."""
+    return _BLOCK.sub(
+        lambda match: (
+            match[0].replace("<pre>", '<pre class="printed">', 1)
+            if _RULE.search(match[1])
+            else match[0]
+        ),
+        html,
+    )
+
+
+def whole_names(html: str) -> str:
+    """Mark short code, which is not broken, and say where a table breaks long names."""
+    html = _CELL.sub(lambda cell: _CODE.sub(_in_table, cell[0]), html)
+    return _CODE.sub(lambda code: _whole(code[1], MOST_UNBROKEN) or code[0], html)
+
+
+def _in_table(code: re.Match[str]) -> str:
+    places = re.sub(r"([(,=])" if "(" in code[1] else r"([._/=])", r"\1<wbr>", code[1])
+    return _whole(code[1], MOST_UNBROKEN_IN_TABLE) or f"<code>{places}</code>"
+
+
+def _whole(code: str, most: int) -> str:
+    """Return code that is not broken; empty for longer code."""
+    is_short = len(code) <= (most if " " not in code else MOST_UNBROKEN_WORDS)
+    return f'<code class="name">{code}</code>' if is_short else ""

@@ -25,7 +25,7 @@ from tools.check_prerequisites import PYTHONS, find_program, output_of
 REPOSITORY = Path(__file__).parents[1]
 DIST, SBOM = REPOSITORY / "dist", REPOSITORY / "build" / "sbom.json"
 PACKAGES = ("capture", "cdc_cli", "cdc_formats", "normalize")
-EXTRAS = "avro,capture,cli,kafka,metrics,run,spark,validate"
+EXTRAS = "avro,capture,cli,glue,kafka,metrics,run,spark,validate"
 PAGES = {
     "Source": "",
     "Documentation": "/tree/main/docs",

@@ -11,7 +11,7 @@ from cdc_formats.events import Headers
 from cdc_formats.values.handling import Converter, null_or
 
 from .reader import AvroSchema, plain
-from .schema_registry import Registry, schema_id
+from .schema_registry import Registry, unframed
 
 
 def plain_value(registry: Registry, part: str, data: bytes, headers: Headers = ()) -> Any:
@@ -31,9 +31,9 @@ def plain_value(registry: Registry, part: str, data: bytes, headers: Headers = (
     SchemaRegistryError
         When the registry does not answer.
     """
-    name, at = schema_id(part, data, headers)
+    name, content = unframed(part, data, headers)
     schema, to_plain = _compiled(registry, name)
-    return to_plain(schema.read(data, at))
+    return to_plain(schema.read(content))
 
 
 def key_record(registry: Registry, key: bytes | None, headers: Headers = ()) -> dict[str, Any]:

@@ -146,8 +146,8 @@ class AvroSchema:
                 f"{str(error)[:200]}"
             ) from None
 
-    def read(self, data: bytes, at: int = 0) -> Any:
-        """Return the value encoded from an offset to the end: a number, text, bytes, list or dict.
+    def read(self, data: bytes) -> Any:
+        """Return the value that data encodes: a number, text, bytes, list or dict.
 
         Raises
         ------
@@ -155,7 +155,6 @@ class AvroSchema:
             When the bytes do not match the schema, end too early, or are too many.
         """
         stream = BytesIO(data)
-        stream.seek(at)
         try:
             alone: Any = fastavro.schemaless_reader(stream, self._raw, None)
         except _FAILURES as error:

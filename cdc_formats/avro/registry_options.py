@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from cdc_formats.errors import FormatOptionError
+
+GLUE = "glue://"
+"""The beginning of the URL of AWS Glue's registries; a region follows."""
+_GLUE_URL = re.compile(GLUE + "[a-z0-9-]*")
+_GLUE_OPTIONS = ("url", "retry_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +22,9 @@ class RegistryOptions:
     Parameters
     ----------
     url : str
-        ``http://...`` or ``https://...``, several separated by commas; ``mock://...`` is an
-        in-process registry for tests.
+        ``http://...`` or ``https://...``, several separated by commas; ``glue://`` and a region
+        are AWS Glue's registries, whose login is only that of AWS's own chain (the environment, a
+        profile or a role); ``mock://...`` is an in-process registry for tests.
     basic_auth_user_info : str or None
         ``user:password``; also taken out of the URL.
     bearer_auth_token : str or None
@@ -46,10 +53,10 @@ class RegistryOptions:
     def __post_init__(self) -> None:
         urls = [part.strip() for part in self.url.split(",")] if self.url else []
         for url in urls:
-            if not url.startswith(("http://", "https://", "mock://")):
+            if not url.startswith(("http://", "https://", "mock://", GLUE)):
                 raise FormatOptionError(
                     f"url {_without_user(url)!r} is not a registry's URL: it must begin with "
-                    "http:// or https://"
+                    "http://, https:// or glue://"
                 )
         users = {user for url in urls if (user := _user_of(url))} | (
             {self.basic_auth_user_info} if self.basic_auth_user_info else set()
@@ -68,6 +75,30 @@ class RegistryOptions:
         object.__setattr__(self, "basic_auth_user_info", next(iter(users), None))
         object.__setattr__(self, "properties", _pairs(self.properties))
         object.__setattr__(self, "retry_seconds", _seconds(self.retry_seconds))
+        if self.is_glue:
+            self._check_glue()
+
+    @property
+    def is_glue(self) -> bool:
+        """Whether it is AWS Glue's registry."""
+        return GLUE in self.url
+
+    def _check_glue(self) -> None:
+        if not _GLUE_URL.fullmatch(self.url):
+            raise FormatOptionError(
+                f"url {self.url!r} is not AWS Glue's: it must be glue:// and one region, such as "
+                "'glue://eu-central-1'"
+            )
+        unused = [
+            option.name
+            for option in fields(RegistryOptions)
+            if option.name not in _GLUE_OPTIONS and getattr(self, option.name) != option.default
+        ]
+        if unused:
+            raise FormatOptionError(
+                f"{', '.join(unused)} cannot be combined with glue://, whose login is that of "
+                "AWS's own chain (the environment, a profile or a role): remove them"
+            )
 
 
 def _user_of(url: str) -> str:

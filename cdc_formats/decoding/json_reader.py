@@ -28,7 +28,7 @@ BatchReader = Callable[[Sequence[Any]], tuple[list[Any], list[int]]]
 """From many messages to the values of those that it reads, and the indexes of all others."""
 MOST_DIGITS = 4_300
 """The most digits of an integer: as many as Python reads by default."""
-_FRAMES = (b"\0", b"\1")
+_FRAMES = (b"\0", b"\1", b"\3")
 """The first bytes of frames."""
 _BOM = b"\xef\xbb\xbf"
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -136,12 +136,20 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
                 if not framed and (texts[index] or b"")[:1] in _FRAMES:
                     # The messages that follow probably are in frames, too.
                     framed = True
-                    rest = [text and without_frame(text) for text in texts[index:]]
+                    rest = [text and _behind_frame(text) for text in texts[index:]]
                     decoded = map(decode, rest)  # type: ignore[arg-type]
                 else:
                     unread.append(index)
 
     return read
+
+
+def _behind_frame(text: bytes) -> bytes:
+    """Return the content of text; text that cannot be decompressed as it is: it is not JSON."""
+    try:
+        return without_frame(text)
+    except MalformedMessageError:
+        return text
 
 
 def _malformed(error: Exception) -> MalformedMessageError:

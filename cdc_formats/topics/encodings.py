@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from cdc_formats.decoding.frames import read_id
+from cdc_formats.decoding.frames import GlueVersion, read_frame
 from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import MalformedMessageError
@@ -20,6 +21,10 @@ JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = (
 )
 JSON_PAYLOAD = "JSON with a payload and no schema block"
 CONFLUENT, CONFLUENT_JSON = "Confluent framing (Avro or Protobuf)", "Confluent framing, then JSON"
+GLUE, GLUE_JSON = "AWS Glue framing (Avro or Protobuf)", "AWS Glue framing, then JSON"
+FRAMED, FRAMED_JSON = (CONFLUENT, GLUE), (CONFLUENT_JSON, GLUE_JSON)
+"""The encodings in a registry's frame."""
+_CONFLUENT = (CONFLUENT, CONFLUENT_JSON)
 TEXT, BYTES = "text", "bytes"
 
 
@@ -113,17 +118,18 @@ def inspect_part(part: str, data: bytes | None, headers: Headers = ()) -> Encode
 
 
 def _framed(data: bytes) -> Encoded | None:
-    """Return data that begins with a schema id: 0x00 and a number from 1, or 0x01 and 16 bytes."""
-    identified = read_id(data)
-    if identified is None or not identified[0] or len(data) == identified[1]:
+    """Return data in a registry's frame with content, and with a number from 1 if it has one."""
+    frame = read_frame(data)
+    if frame is None or not frame.schema or len(data) == frame.size:
         return None
-    number, content = identified[0], data[identified[1] :]
-    name = str(number) if isinstance(number, int) else number.hex
-    if content[:1] in (b"{", b"["):
-        with suppress(MalformedMessageError, RecursionError):
-            return Encoded(CONFLUENT_JSON, read_json(content), name)
-    # Text may begin with 0x01.
-    return None if data[0] == 1 and _is_text(data) else Encoded(CONFLUENT, schema_id=name)
+    name = frame.schema.hex if isinstance(frame.schema, UUID) else str(frame.schema)
+    binary, json = (GLUE, GLUE_JSON) if isinstance(frame.schema, GlueVersion) else _CONFLUENT
+    with suppress(MalformedMessageError, RecursionError):
+        content = frame.content(data)
+        if content[:1] in (b"{", b"["):
+            return Encoded(json, read_json(content), name)
+    # Text may begin with 0x01 or 0x03.
+    return None if data[0] and _is_text(data) else Encoded(binary, schema_id=name)
 
 
 def _of_json(value: Any) -> Encoded:

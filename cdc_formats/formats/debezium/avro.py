@@ -66,10 +66,10 @@ import msgspec
 from cdc_formats.avro.plain_values import plain_value
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, schema_id
+from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, unframed
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.frames import FRAME_SIZE, SchemaId, number_of
+from cdc_formats.decoding.frames import SchemaId, id_of
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
@@ -195,7 +195,7 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
             strict=_FieldsWithSource if whole_source else fields,
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
-            frame=FRAME_SIZE,
+            frame=self.registry.frame_size,
             frame_header=VALUE_HEADER,
             by_block=schemas.rows_of,
             writer_schema=schemas.schema_of,
@@ -295,9 +295,9 @@ class _Reader(ScalarReader):
     ) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         data = bytes(value)
-        name, at = schema_id("value", data, headers)
+        name, content = unframed("value", data, headers)
         written = self.schemas.of(name)
-        message = written.schema.read(data, at)
+        message = written.schema.read(content)
         if message is None:
             raise MissingFieldError("the envelope is null", "$")
         if written.rows is None:
@@ -314,15 +314,15 @@ class _Schemas:
 
     def rows_of(self, frame: bytes) -> RowConverter | None:
         """Return the row converter of messages with a frame; None to decode them alone."""
-        number = number_of(frame)
-        written = None if number is None else self.of(number)
+        name = id_of(frame)
+        written = None if name is None else self.of(name)
         return None if written is None or written.partial else written.rows
 
     def schema_of(self, frame: bytes) -> AvroSchema:
         """Return the writer's schema of messages with a frame."""
-        number = number_of(frame)
-        assert number is not None
-        return self.of(number).schema
+        name = id_of(frame)
+        assert name is not None
+        return self.of(name).schema
 
     def _of(self, name: SchemaId) -> _Envelope:
         """Return a schema and the converter of its rows."""
@@ -411,6 +411,7 @@ class _Encoder(Encoder):
             raise FormatOptionError(
                 f"{format.identifier} cannot be written without subject, for example 'orders-value'"
             )
+        format.registry.require_writable()
         refuse_filters(format)
         self.images = ImageWriter(
             format.envelope(RowConverter(columns, format.handling, unique_key))

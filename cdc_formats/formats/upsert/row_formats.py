@@ -487,28 +487,28 @@ class Avro(RowFormat):
         self.schema = avro_writer.record_schema(self.columns)
         self.avro_rows = avro_writer.AvroRows(self.columns, excerpt=self.options.error_excerpt)
         self.to_bytes = avro_writer.avro_bytes(self.schema)
-        self.of_schema: Callable[[bytes, int], Row] | None = None
+        self.of_schema: Callable[[bytes], Row] | None = None
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record."""
         if self.of_schema is None:
-            self.of_schema = self.reader(self.schema_of(data, headers)[0])
-        return self.of_schema(bytes(data), 0)
+            self.of_schema = self.reader(self.schema_of(data, headers))
+        return self.of_schema(bytes(data))
 
     def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
         """Return the names of the writer's schema."""
-        schema = self.schema_of(bytes(data), headers)[0]
+        schema = self.schema_of(bytes(data), headers)
         record = schema.record_of(schema.top)
         return self.names if record is None else schema.fields(record)
 
-    def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
-        """Return the writer's schema and the offset of the data's Avro."""
+    def schema_of(self, data: bytes, headers: Headers) -> AvroSchema:
+        """Return the writer's schema."""
         from cdc_formats.avro.reader import AvroSchema
 
-        return AvroSchema(self.schema), 0
+        return AvroSchema(self.schema)
 
-    def reader(self, schema: AvroSchema) -> Callable[[bytes, int], Row]:
-        """Return the function from data and the offset of its Avro to the columns."""
+    def reader(self, schema: AvroSchema) -> Callable[[bytes], Row]:
+        """Return the function from Avro to the columns."""
         from cdc_formats.avro.reader import row_converter
 
         record = schema.record_of(schema.top)
@@ -519,8 +519,8 @@ class Avro(RowFormat):
         fields = schema.fields(record) if record is not None else {self.names[0]: schema.top}
         rows = row_converter(schema, fields, self.columns, self.options.handling)
 
-        def read(data: bytes, at: int) -> Row:
-            value = schema.read(data, at)
+        def read(data: bytes) -> Row:
+            value = schema.read(data)
             image = {self.names[0]: value} if alone else value
             if image is None:
                 raise MissingFieldError("the record is null", "$")
@@ -547,7 +547,7 @@ class AvroConfluent(Avro):
         options = self.options
         self.registry: Registry = options.registry
         self.registry.require_url("avro_confluent_url")
-        self.readers: dict[SchemaId, Callable[[bytes, int], Row]] = {}
+        self.readers: dict[SchemaId, Callable[[bytes], Row]] = {}
         self.number: int | None = None
 
     def check_written(self) -> None:
@@ -559,24 +559,23 @@ class AvroConfluent(Avro):
                 f"upsert-kafka cannot be written without {option}, for example 'orders-{self.part}'"
             )
         self.subject: str = subject
+        self.registry.require_writable()
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record with the schema of its id."""
-        from cdc_formats.avro.schema_registry import schema_id
+        from cdc_formats.avro.schema_registry import unframed
 
-        data = bytes(data)
-        name, at = schema_id(self.part, data, headers)
+        name, content = unframed(self.part, bytes(data), headers)
         read = self.readers.get(name)
         if read is None:
             read = self.readers[name] = self.reader(self.registry.client.schema(name))
-        return read(data, at)
+        return read(content)
 
-    def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
+    def schema_of(self, data: bytes, headers: Headers) -> AvroSchema:
         """Return the schema of the record's id."""
-        from cdc_formats.avro.schema_registry import schema_id
+        from cdc_formats.avro.schema_registry import unframed
 
-        name, at = schema_id(self.part, data, headers)
-        return self.registry.client.schema(name), at
+        return self.registry.client.schema(unframed(self.part, data, headers)[0])
 
     def write(self, row: Row) -> bytes:
         """Write a record; the first one registers the schema."""

@@ -26,7 +26,7 @@ from cdc_formats.errors import FormatOptionError, MissingDependencyError, Schema
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format, nearest_options, option_name
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
-from cdc_formats.topics.encodings import CONFLUENT, Encoded, InspectedRecord
+from cdc_formats.topics.encodings import FRAMED, GLUE, Encoded, InspectedRecord
 from cdc_formats.topics.inference.reading import AnyColumns
 from cdc_formats.topics.sampler import Evidence, Sampler, sampler_class, sampler_of
 
@@ -265,7 +265,7 @@ def _tried(
         # Of the built-in formats, those in Avro have requirements: they are listed if the bytes may
         # be Avro.
         is_avro = identifier in BUILT_IN and isinstance(default, MissingDependencyError)
-        may_be_its = not is_avro or any(each.value.encoding == CONFLUENT for each in records)
+        may_be_its = not is_avro or any(each.value.encoding in FRAMED for each in records)
         return Candidate(
             identifier,
             values=len(records),
@@ -301,9 +301,10 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
     registry = sampler_of(format).registry
     if registry is None or registry.url:
         return ""
+    is_glue = any(each.value.encoding == GLUE for each in records)
     return (
         f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass "
-        "url='https://...'"
+        f"url={'glue://eu-central-1' if is_glue else 'https://...'!r}"
     )
 
 
@@ -365,7 +366,7 @@ def _sentence(
 
 def _schema_ids(values: Iterable[Encoded]) -> list[str]:
     """Return the ids of values in Avro with a schema of a registry."""
-    return [value.schema_id for value in values if value.encoding == CONFLUENT]
+    return [value.schema_id for value in values if value.encoding in FRAMED]
 
 
 def _marked(marks_of_format: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cdc_formats.avro.schema_registry import Registry, schema_id
+from cdc_formats.avro.schema_registry import Registry, unframed
 from cdc_formats.decoding.frames import SchemaId
 from cdc_formats.errors import MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
@@ -33,7 +33,7 @@ def record_columns(
     WriterSchemaError
         When the schema does not describe a table.
     """
-    return _columns(registry, schema_id(part, data, headers)[0])
+    return _columns(registry, unframed(part, data, headers)[0])
 
 
 def json_columns(
@@ -55,7 +55,7 @@ def json_columns(
         When the schema does not describe a table.
     """
     try:
-        name = schema_id("value", value, headers)[0]
+        name = unframed("value", value, headers)[0]
     except MalformedMessageError:
         return ()
     return _of_json_schema(registry, name, connector)

@@ -13,8 +13,8 @@ from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
 from cdc_formats.topics.encodings import (
-    CONFLUENT,
-    CONFLUENT_JSON,
+    FRAMED,
+    FRAMED_JSON,
     JSON_BLOCK,
     JSON_NULL,
     JSON_OBJECT,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
 
 _REGISTRY = {option.name for option in fields(RegistryOptions)}
-_OF_REGISTRY = {CONFLUENT, CONFLUENT_JSON}
+_OF_REGISTRY = {*FRAMED, *FRAMED_JSON}
 _URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
 _KEY_FORMATS = {
@@ -43,8 +43,8 @@ _KEY_FORMATS = {
     JSON_OBJECT: "json",
     JSON_BLOCK: "json",
     JSON_PAYLOAD: "json",
-    CONFLUENT_JSON: "json",
-    CONFLUENT: "avro-confluent",
+    **dict.fromkeys(FRAMED_JSON, "json"),
+    **dict.fromkeys(FRAMED, "avro-confluent"),
 }
 
 
@@ -113,7 +113,7 @@ class UpsertKafkaSampler(Sampler):
         detected = {
             **{f"avro_confluent_{name}": options[name] for name in named},
             "key_format": _KEY_FORMATS.get(key) or _plain_key(records),
-            "value_format": "avro-confluent" if value == CONFLUENT else "json",
+            "value_format": "avro-confluent" if value in FRAMED else "json",
             "value_fields_include": "EXCEPT_KEY" if _key_apart(records) else "ALL",
             "json_null": "delete" if JSON_NULL in values else "fail",
         }

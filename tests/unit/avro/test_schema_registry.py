@@ -7,13 +7,16 @@ import pickle
 import re
 import socket
 import uuid
+import zlib
 from pathlib import Path
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from cdc_formats import Change, Decoder, RowKind, get_format
-from cdc_formats.avro.schema_registry import MOST_ANSWER_BYTES, Registry, framed, schema_id
+from cdc_formats.avro.confluent_client import MOST_ANSWER_BYTES, configuration
+from cdc_formats.avro.schema_registry import Registry, framed, unframed
+from cdc_formats.decoding.frames import MOST_CONTENT_BYTES, GlueVersion
 from cdc_formats.errors import (
     ArgumentError,
     FormatOptionError,
@@ -36,34 +39,48 @@ GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
 @pytest.mark.parametrize(
     ("data", "headers", "expected"),
     [
-        pytest.param(b"\0\0\0\1\2avro", (), (258, 5), id="before the value"),
-        pytest.param(framed(2**31 - 1, b"x"), (), (2**31 - 1, 5), id="as written"),
-        pytest.param(b"\1" + GUID.bytes + b"avro", (), (GUID, 17), id="a GUID before the value"),
+        pytest.param(b"\0\0\0\1\2avro", (), (258, b"avro"), id="before the value"),
+        pytest.param(framed(2**31 - 1, b"x"), (), (2**31 - 1, b"x"), id="as written"),
         pytest.param(
-            b"avro", [("__value_schema_id", b"\1" + GUID.bytes)], (GUID, 0), id="in a header"
+            b"\1" + GUID.bytes + b"avro", (), (GUID, b"avro"), id="a GUID before the value"
         ),
         pytest.param(
-            b"avro", [("__value_schema_id", b"\0\0\0\1\2")], (258, 0), id="a number in a header"
+            b"\3\0" + GUID.bytes + b"avro", (), (GlueVersion(GUID), b"avro"), id="in AWS Glue"
+        ),
+        pytest.param(
+            b"\3\5" + GUID.bytes + zlib.compress(b"avro"),
+            (),
+            (GlueVersion(GUID), b"avro"),
+            id="in AWS Glue, compressed",
+        ),
+        pytest.param(
+            b"avro", [("__value_schema_id", b"\1" + GUID.bytes)], (GUID, b"avro"), id="in a header"
+        ),
+        pytest.param(
+            b"avro",
+            [("__value_schema_id", b"\0\0\0\1\2")],
+            (258, b"avro"),
+            id="a number in a header",
         ),
         pytest.param(
             b"\0\0\0\0\1",
             [("__value_schema_id", b"\0\0\0\0\2")],
-            (2, 0),
+            (2, b"\0\0\0\0\1"),
             id="an id in a header takes precedence over one before the value",
         ),
         pytest.param(
             b"\0\0\0\0\1",
             [("__key_schema_id", b"\0\0\0\0\2"), ("a", b"b")],
-            (1, 5),
+            (1, b""),
             id="another header",
         ),
         pytest.param(
-            b"\0\0\0\0\1", [("__value_schema_id", None)], (1, 5), id="a header without a value"
+            b"\0\0\0\0\1", [("__value_schema_id", None)], (1, b""), id="a header without a value"
         ),
         pytest.param(
             b"",
             [("__value_schema_id", b"\0\0\0\0\3"), ("__value_schema_id", b"\0\0\0\0\4")],
-            (3, 0),
+            (3, b""),
             id="the first of two headers",
         ),
     ],
@@ -71,15 +88,25 @@ GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
 def test_schema_ids_are_read_from_headers_and_values(
     data: bytes, headers: list, expected: tuple
 ) -> None:
-    assert schema_id("value", data, headers) == expected
+    assert unframed("value", data, headers) == expected
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\0", b"\0\0\0\1", b"\1" + GUID.bytes[:15], b"\2\0\0\0\1avro", b'{"op": "c"}']
+    "data",
+    [
+        b"",
+        b"\0",
+        b"\0\0\0\1",
+        b"\1" + GUID.bytes[:15],
+        b"\2\0\0\0\1avro",
+        b"\3\0" + GUID.bytes[:15],
+        b"\3\1" + GUID.bytes + b"avro",
+        b'{"op": "c"}',
+    ],
 )
 def test_bytes_without_a_schema_id_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="not in a schema registry's framing"):
-        schema_id("value", data)
+        unframed("value", data)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +116,26 @@ def test_a_header_without_a_schema_id_is_malformed(value: bytes) -> None:
     with pytest.raises(
         MalformedMessageError, match="the header __key_schema_id is not a schema id"
     ):
-        schema_id("key", b"\0\0\0\0\1", [("__key_schema_id", value)])
+        unframed("key", b"\0\0\0\0\1", [("__key_schema_id", value)])
+
+
+COMPRESSED = zlib.compress(b"avro")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the bytes end before it does"),
+        (b"avro", "incorrect header check"),
+        (COMPRESSED[:-1], "the bytes end before it does"),
+        (COMPRESSED[:-1] + b"\0", "incorrect data check"),
+        (COMPRESSED + b"avro", "4 bytes are left over after it"),
+        (zlib.compress(bytes(MOST_CONTENT_BYTES + 1), 1), "it has more than 64 MiB"),
+    ],
+)
+def test_content_that_cannot_be_decompressed_is_malformed(content: bytes, reason: str) -> None:
+    with pytest.raises(MalformedMessageError, match=f"cannot be decompressed: .*{reason}"):
+        unframed("value", b"\3\5" + GUID.bytes + content)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -106,7 +152,7 @@ def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
     )
     assert first == second == pickle.loads(pickle.dumps(first))
     assert first.url == "http://registry/a,http://b"
-    assert first.registry.configuration()["basic.auth.user.info"] == "u@x:p:w"
+    assert configuration(first)["basic.auth.user.info"] == "u@x:p:w"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +182,20 @@ def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
             {"basic-auth.credentials-source": "USER_INFO"},
             "basic_auth_user_info, or a user in the url, is enough",
         ),
+        (
+            {"url": f"glue://a:{SECRET}@eu-central-1"},
+            "basic_auth_user_info cannot be combined with glue://",
+        ),
+        (
+            {"url": "glue://eu-central-1", "bearer_auth_token": SECRET, "ssl_ca_location": "a.pem"},
+            "bearer_auth_token, ssl_ca_location cannot be combined with glue://",
+        ),
+        (
+            {"url": "glue://", "properties": {"aws_secret_access_key": SECRET}},
+            "properties cannot be combined with glue://",
+        ),
+        ({"url": "glue://eu-central-1,http://r"}, "it must be glue:// and one region"),
+        ({"url": "glue://eu-central-1/shop"}, "it must be glue:// and one region"),
     ],
 )
 def test_an_invalid_option_is_an_error_without_secrets(options: dict, text: str) -> None:

@@ -18,7 +18,7 @@ from tests.support.imports import imported
 
 PACKAGE = Path(cdc_formats.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "rich"}
+HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "boto3", "confluent_kafka", "rich"}
 FORBIDDEN = {
     *HEAVY,
     "normalize",
@@ -35,7 +35,9 @@ FORBIDDEN = {
 EXTRAS = {
     "avro/reader.py": {"fastavro"},
     "avro/registry_options.py": {"urllib"},
-    "avro/schema_registry.py": {"confluent_kafka", "time"},
+    "avro/confluent_client.py": {"confluent_kafka"},
+    "avro/glue_client.py": {"boto3", "botocore"},
+    "avro/registry_client.py": {"time"},
     "avro/writer.py": {"fastavro"},
     "decoding/validation.py": {"jsonschema", "referencing"},
     "topics/client.py": {"confluent_kafka", "time"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -25,16 +26,28 @@ IN_JSON = [
     for scenario, name in CASES
     if scenario.name == "product" and "avro" not in name
 ]
-FRAMES = [b"\0\0\0\0\7", b"\0\xff\xff\xff\xff", b"\1" + bytes(range(16))]
+NUMBER = b"\0\0\0\0\7"
+GLUE, GLUE_COMPRESSED = b"\3\0" + bytes(range(16)), b"\3\5" + bytes(range(16))
+FRAMES = {
+    "an id": NUMBER,
+    "the last id": b"\0\xff\xff\xff\xff",
+    "a GUID": b"\1" + bytes(range(16)),
+    "AWS Glue": GLUE,
+    "AWS Glue, compressed": GLUE_COMPRESSED,
+}
 PROTOBUF = b"\x08\x01\x12\x04bike\x1a\x02\x08\x05"
 """A number, text and a message."""
 
 
 def framed(records: list[KeyValue], frame: bytes) -> list[KeyValue]:
-    return [tuple(part and frame + part for part in record) for record in records]  # type: ignore[misc]
+    return [tuple(part and behind(frame, part) for part in record) for record in records]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("frame", FRAMES, ids=["an id", "the last id", "a GUID"])
+def behind(frame: bytes, part: bytes) -> bytes:
+    return frame + (zlib.compress(part) if frame == GLUE_COMPRESSED else part)
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 @pytest.mark.parametrize(("scenario", "identifier"), IN_JSON, ids=[name for _, name in IN_JSON])
 def test_json_in_a_frame_is_read_as_without_it(
     scenario: Scenario, identifier: str, frame: bytes
@@ -61,7 +74,7 @@ def test_json_in_a_frame_is_read_as_without_it(
     assert odd_places(source, records) == odd_places(source, plain)
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 def test_a_profile_reads_json_in_frames(frame: bytes) -> None:
     values = [
         b'{"before":null,"after":{"id":%d,"name":"a"},"op":"c","source":{}}' % number
@@ -71,7 +84,7 @@ def test_a_profile_reads_json_in_frames(frame: bytes) -> None:
     profile = profile_records(records)
     assert (profile.format, profile.values) == (
         "debezium-json",
-        {"Confluent framing, then JSON": 3},
+        {f"{'AWS Glue' if frame[0] == 3 else 'Confluent'} framing, then JSON": 3},
     )
     assert (profile.tables[0].ddl, profile.tables[0].primary_key) == (
         "id BIGINT NOT NULL, name STRING",
@@ -91,6 +104,15 @@ def test_a_profile_reads_json_in_frames(frame: bytes) -> None:
         b"\1" * 17,
         b"\0\0\0\0\7{",
         b"\0\0\0\0\7\xef\xbb\xbf[]",
+        GLUE[:-1],
+        GLUE,
+        GLUE + b"{",
+        GLUE + GLUE + b"{}",
+        b"\3\1" + GLUE[2:] + b"{}",
+        GLUE_COMPRESSED,
+        GLUE_COMPRESSED + b"{}",
+        GLUE_COMPRESSED + zlib.compress(b"{}")[:-1],
+        GLUE_COMPRESSED + zlib.compress(b"{}") + b"{}",
     ],
 )
 @pytest.mark.parametrize(
@@ -109,7 +131,7 @@ def test_a_frame_around_other_data_is_an_error(identifier: str, value: bytes) ->
 # Protobuf
 
 
-@pytest.mark.parametrize("frame", [*FRAMES[:2], b""])
+@pytest.mark.parametrize("frame", [NUMBER, FRAMES["the last id"], b""])
 def test_a_profile_names_protobuf(frame: bytes) -> None:
     value = frame + (b"\0" if frame else b"") + PROTOBUF
     profile = profile_records(sample(*[(b"1", value)] * 3))

@@ -23,7 +23,15 @@ from tests.support.pages import NOT_PROVIDED, PAGES, PROVIDED, blocks
 from tests.support.paths import REPOSITORY
 from tests.support.public_names import PUBLIC
 from tools.docs_docstrings import to_markdown
-from tools.docs_hooks import PROJECT, format_pages, on_page_markdown, project_pages
+from tools.docs_hooks import (
+    PROJECT,
+    format_pages,
+    on_page_markdown,
+    project_pages,
+    whole_names,
+    whole_tables,
+)
+from tools.pictures import MOST_BYTES
 
 PACKAGES = ("capture", "cdc_formats", "normalize")
 SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
@@ -255,3 +263,36 @@ mode : {"a", "b"} or None
         "All of io.debezium.\\* here, ``a.*`` and `` b.`c` `` there.",
         "", "Parameters", "----------", 'mode : "a" | "b" or None', "**options",
     ]  # fmt: skip
+
+
+def test_the_site_breaks_no_short_name_and_no_printed_table():
+    name, long_name = "debezium-json", "spark.sql.streaming.maxBatchesToRetainInMemory"
+    page = f"<p><code>{name}</code></p><td><code>+I -D</code> <code>{long_name}</code></td>"
+    broken = long_name.replace(".", ".<wbr>")
+    assert whole_names(page) == (
+        f'<p><code class="name">{name}</code></p>'
+        f'<td><code class="name">+I -D</code> <code>{broken}</code></td>'
+    )
+    blocks_of_page = [
+        "<pre><span></span><code>+--------+---+\n|row_kind| id|</code></pre>",
+        "<pre><span></span><code>  table  rows\n  -----  ----\n  a      1</code></pre>",
+        "<pre><span></span><code>Parameters\n----------\nid : int</code></pre>",
+        "<pre><span></span><code>cdc run job.yaml --color never</code></pre>",
+    ]
+    assert ['class="printed"' in whole_tables(block) for block in blocks_of_page] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_pictures_have_a_description_and_are_small_and_complete():
+    pictures = [text for page in PAGES.values() for text in re.findall(r"!\[.*?\]\(\S+\)", page)]
+    assert [text for text in pictures if len(text.split("]")[0].split()) < 8] == []
+    files = sorted((REPOSITORY / "docs").rglob("*.svg"))
+    assert {path.name for path in files} == {
+        text.split("/")[-1][:-1].split("(")[-1] for text in pictures
+    }
+    for path in files:
+        picture = path.read_text()
+        assert len(picture.encode()) <= MOST_BYTES
+        # They would be fetched from the network.
+        assert not re.search(r"@font-face|href=\"http|url\(.?http", picture)

@@ -1,0 +1,197 @@
+"""What the clients of all schema registries share: the cache, the retries and Avro's parser.
+
+Requests to a registry that does not answer are repeated for `RegistryOptions.retry_seconds`, and
+then raise `SchemaRegistryError`. This is never a bad record, so no mode drops records because of
+it. A schema that the registry does not have is an error of the record, `WriterSchemaError`. A
+schema is fetched and parsed once, since its id never changes its meaning.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from cdc_formats.decoding.frames import SchemaId
+from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF
+from cdc_formats.errors import SchemaRegistryError, WriterSchemaError
+
+from .reader import AvroSchema
+from .registry_options import RegistryOptions
+
+T = TypeVar("T")
+Answer = TypeVar("Answer")
+
+REQUEST_SECONDS = 10
+BUSY = (408, 425, 429, 500, 502, 503, 504)
+"""The statuses of answers after which a request is repeated."""
+MOST_TEXT = 200
+"""The most characters of a registry's own text in an error."""
+_FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two requests
+
+
+class SchemaText(NamedTuple):
+    """A schema as a registry has it.
+
+    Attributes
+    ----------
+    type : str
+        ``AVRO``, ``JSON`` or ``PROTOBUF``.
+    text : str
+    """
+
+    type: str
+    text: str
+
+
+class RegistryClient(ABC, Generic[Answer]):
+    """A caching client of one registry.
+
+    Parameters
+    ----------
+    options : RegistryOptions
+    """
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self.options = options
+        self._schemas: dict[SchemaId, AvroSchema] = {}
+
+    @abstractmethod
+    def number(self, subject: str, schema: Mapping[str, Any] | list[Any], *, register: bool) -> int:
+        """Return the id of a schema under a subject; register a missing schema.
+
+        Raises
+        ------
+        SchemaRegistryError
+            When the request fails, the registry rejects the schema (it is incompatible with those
+            of the subject), or it does not have it and `register` is False.
+        """
+
+    @abstractmethod
+    def newest(self, subject: str) -> AvroSchema | None:
+        """Return the newest schema of a subject, or None if the registry does not have the subject.
+
+        Raises
+        ------
+        WriterSchemaError, SchemaRegistryError
+            As `schema`.
+        """
+
+    @abstractmethod
+    def get(self, name: SchemaId) -> Answer:
+        """Request the schema with an id."""
+
+    @abstractmethod
+    def text_of(self, answer: Answer) -> SchemaText:
+        """Return the schema in an answer."""
+
+    @abstractmethod
+    def once(self, what: str, question: Callable[[], T]) -> tuple[T | None, str]:
+        """Send one request; return the answer, or the reason to repeat it.
+
+        The answer is None if the registry does not have the object.
+
+        Raises
+        ------
+        SchemaRegistryError
+            When the request need not be repeated.
+        """
+
+    def refuse_id(self, name: SchemaId) -> None:
+        """Raise if an id is not one of this kind of registry.
+
+        Raises
+        ------
+        WriterSchemaError
+        """
+
+    def references(self, answer: Answer) -> Sequence[str]:
+        """Return the texts of all schemas that a schema references, each after its references."""
+        return ()
+
+    def schema(self, name: SchemaId) -> AvroSchema:
+        """Return the schema with an id.
+
+        Raises
+        ------
+        WriterSchemaError
+            When the registry does not have it, or it is not a readable Avro schema.
+        SchemaRegistryError
+            When the registry cannot be asked.
+        """
+        schema = self._schemas.get(name)
+        if schema is None:
+            self.refuse_id(name)
+            answer = self.ask(f"schema {name}", lambda: self.get(name))
+            if answer is None:
+                raise WriterSchemaError(
+                    f"the schema registry at {self.options.url} has no schema {name}"
+                )
+            try:
+                schema = self._schemas[name] = self.parsed(answer)
+            except WriterSchemaError as error:
+                raise WriterSchemaError(f"schema {name}: {error.reason}") from None
+        return schema
+
+    def json_schema(self, name: SchemaId) -> Any:
+        """Return the parsed JSON Schema with an id.
+
+        It is None if it is a schema of another type, or if the registry does not have it.
+
+        Raises
+        ------
+        WriterSchemaError, SchemaRegistryError
+            As `schema`.
+        """
+        self.refuse_id(name)
+        answer = self.ask(f"schema {name}", lambda: self.get(name))
+        schema = None if answer is None else self.text_of(answer)
+        try:
+            return json.loads(schema.text) if schema and schema.type == "JSON" else None
+        except (ValueError, TypeError, RecursionError):
+            return None
+
+    def parsed(self, answer: Answer) -> AvroSchema:
+        """Return the Avro schema in an answer.
+
+        Raises
+        ------
+        WriterSchemaError
+            When it is not a readable Avro schema.
+        """
+        written = self.text_of(answer)
+        if written.type == "PROTOBUF":
+            raise WriterSchemaError(PROTOBUF)
+        if written.type != "AVRO":
+            raise WriterSchemaError(f"it is a {written.type} schema, not an Avro schema")
+        texts = [written.text, *self.references(answer)]
+        try:
+            schema, *references = map(json.loads, texts)
+        except (ValueError, TypeError, RecursionError):
+            raise WriterSchemaError("its writer's schema is not JSON") from None
+        return AvroSchema(schema, references)
+
+    def ask(self, what: str, question: Callable[[], T]) -> T | None:
+        """Return the registry's answer, or None if it does not have the object.
+
+        Raises
+        ------
+        SchemaRegistryError
+            When the registry cannot be asked.
+        """
+        waited, wait = 0.0, _FIRST_WAIT
+        while True:
+            answer, problem = self.once(what, question)
+            if not problem:
+                return answer
+            if waited >= self.options.retry_seconds:
+                raise SchemaRegistryError(
+                    f"the schema registry at {self.options.url} does not answer ({what}) after "
+                    f"{waited:.0f} s of retries: {problem}. No record was skipped: restart the "
+                    "query when it answers"
+                )
+            pause = min(wait, self.options.retry_seconds - waited)
+            time.sleep(pause)
+            waited, wait = waited + pause, min(2 * wait, _MOST_WAIT)
