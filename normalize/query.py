@@ -211,7 +211,7 @@ class Request:
         if stage is None:
             rows = decoded(TypedRows, TypedRows.ddl(source.output))
             return with_changelog_mode(
-                with_frame_types(rows, source.columns), self.plan.changelog_mode
+                with_frame_types(rows, source.output.columns), self.plan.changelog_mode
             )
         changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(
             spark, stage
