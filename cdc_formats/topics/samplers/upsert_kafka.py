@@ -38,7 +38,7 @@ _REGISTRY = {option.name for option in fields(RegistryOptions)}
 _OF_REGISTRY = {*FRAMED, *FRAMED_JSON}
 _URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
-_KEY_FORMATS = {
+_KEY_FORMATS: dict[str | None, str] = {
     None: "json",
     JSON_OBJECT: "json",
     JSON_BLOCK: "json",
