@@ -318,19 +318,24 @@ class _PlainWithWholeSource(_Message, gc=False):
 class PositionSource(Source, gc=False):
     """The fields of ``source`` for positions, and those that are metadata."""
 
-    connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
     schema: str | None = None
     table: str | None = None
 
 
-NO_SOURCE = PositionSource()
+class _RowPositionSource(PositionSource, gc=False):
+    """`PositionSource` of a connector that writes whole rows."""
+
+    connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
+
+
+NO_SOURCE = _RowPositionSource()
 """The ``source`` of a message without one."""
 
 
 class _PlainWithPosition(_Envelope, gc=False):
     op: str | None = None
     ts_ms: int | None = None
-    source: PositionSource = msgspec.field(default_factory=lambda: NO_SOURCE)
+    source: _RowPositionSource = msgspec.field(default_factory=lambda: NO_SOURCE)
 
 
 def position_of_struct(message: Any) -> Position | None:
