@@ -83,7 +83,7 @@ from cdc_formats.message_format import MetadataColumn, RowNames, choice
 from cdc_formats.position import Position, digits, integer, malformed
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 
-_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind
+_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _ = RowKind
 _MEANINGS: dict[str, RowKind | Ignored] = {
     **{each: RowKind.from_short_string(each) for each in SHORT_STRINGS},
     **{each.name: each for each in Ignored if each is not Ignored.OTHER_TABLE},

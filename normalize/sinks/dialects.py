@@ -196,7 +196,7 @@ class Dialect:
     def completed(self, columns: Mapping[str, str]) -> dict[str, str]:
         """Return the value of each column of the staging table: the target's if it is absent."""
         return {
-            staged: f"CASE WHEN {is_absent(index, 's')} THEN t.{self.name(name)} ELSE s.{staged} END"
+            staged: f"CASE WHEN {is_absent(index)} THEN t.{self.name(name)} ELSE s.{staged} END"
             for index, (name, staged) in enumerate(columns.items())
         }
 

@@ -324,7 +324,7 @@ class LakeSink(Sink):
             kept = F.when(lost, F.expr(_RAISED).cast(kind)).otherwise(
                 F.col(f"t.{backquoted(name)}").cast(kind)
             )
-            values.append(F.when(F.expr(is_absent(index, "s")), kept).otherwise(own).alias(name))
+            values.append(F.when(F.expr(is_absent(index)), kept).otherwise(own).alias(name))
         others = [
             F.col(f"s.{backquoted(name)}")
             for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))
@@ -539,7 +539,7 @@ def _written_values(spec: TableSpec) -> tuple[list[str], list[str]]:
     if not spec.partial_rows:
         return inserted, inserted
     updated = [
-        f"CASE WHEN {is_absent(index, 's')} THEN t.{name} ELSE s.{name} END"
+        f"CASE WHEN {is_absent(index)} THEN t.{name} ELSE s.{name} END"
         for index, name in enumerate(names)
     ]
     # In a value, since Spark evaluates it only for rows that are written: a row that is deleted

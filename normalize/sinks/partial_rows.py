@@ -40,15 +40,12 @@ def missing_row(where: str = "") -> PartialImageError:
     )
 
 
-def is_absent(index: int, of: str) -> str:
-    """Return the SQL condition that a change lacks the column with this index.
+def is_absent(index: int) -> str:
+    """Return the SQL condition that a change, ``s``, lacks the column with this index.
 
     Examples
     --------
-    >>> is_absent(1, "s")
+    >>> is_absent(1)
     "s.__absent IS NOT NULL AND substring(s.__absent, 2, 1) = '1'"
     """
-    return (
-        f"{of}.{ABSENT_COLUMN} IS NOT NULL AND substring({of}.{ABSENT_COLUMN}, {index + 1}, 1) = "
-        "'1'"
-    )
+    return f"s.{ABSENT_COLUMN} IS NOT NULL AND substring(s.{ABSENT_COLUMN}, {index + 1}, 1) = '1'"

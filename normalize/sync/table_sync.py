@@ -815,10 +815,7 @@ def _require_columns_of(where: str, changes: DataFrame) -> None:
     names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN)]
     for index, name in enumerate(names):
         lost = (
-            changes.alias("s")
-            .where(F.col(ROW_KIND).isin(*ADDS))
-            .where(is_absent(index, "s"))
-            .first()
+            changes.alias("s").where(F.col(ROW_KIND).isin(*ADDS)).where(is_absent(index)).first()
             if name in read
             else None
         )
