@@ -113,7 +113,8 @@ class Topic:
     """
 
     def __init__(self, connection: Connection, name: str, partitions: Sequence[int] = ()) -> None:
-        self.connection, self.name, self._lost = connection, name, False
+        self.connection, self.name = connection, name
+        self._lost = self._waits = False
         seconds = connection.timeout_seconds
         config = {**connection.client_config(self._hear), "auto.offset.reset": "error"}
         self._reader = TopicReader(connection.servers, config, remedy=_REMEDY)
@@ -172,11 +173,12 @@ class Topic:
         left = _Left(begins, ends)
         progress = ReadProgress(self.name, left.total)
         for batch in self._reader.batches(self.name, begins, None if follow else ends):
-            if batch:
+            is_late = time.monotonic() - waited_since > self.connection.timeout_seconds
+            if batch or (follow and is_late):
                 waited_since = time.monotonic()
-            elif follow:
-                self._say_that_it_waits()
-            elif time.monotonic() - waited_since > self.connection.timeout_seconds:
+            if follow:
+                self._say_that_it_waits(is_answered=bool(batch), is_late=is_late)
+            elif is_late and not batch:
                 raise KafkaUnavailableError(
                     f"no record of {self.name} arrived for {self.connection.timeout_seconds:g} s, "
                     "although there are more: check the brokers, or raise --timeout"
@@ -187,10 +189,26 @@ class Topic:
             else:  # the last offsets of a compacted topic may have no record
                 progress.remove()
 
-    def _say_that_it_waits(self) -> None:
-        if self._lost:
+    def _say_that_it_waits(self, *, is_answered: bool, is_late: bool) -> None:
+        """Print once that no broker answers, until one does.
+
+        The client reports a lost broker, but not always: after a time without records, one is asked.
+        """
+        if is_late and not is_answered:
+            is_answered = self._is_answered()
+            self._lost = not is_answered
+        if self._lost and not self._waits and not is_answered:
             print_message("no Kafka broker answers: waiting for one", "yellow")
-            self._lost = False
+        self._waits = (self._waits or self._lost) and not is_answered
+        self._lost = False
+
+    def _is_answered(self) -> bool:
+        try:
+            # Ctrl-C waits for this call.
+            self._reader.partitions(self.name, min(2.0, self.connection.timeout_seconds))
+        except KafkaUnavailableError:
+            return False
+        return True
 
     def _begins(self, start: Start) -> dict[int, int]:
         if start.timestamp_ms is None:
