@@ -523,12 +523,12 @@ def _written_columns(
     of_frame = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *without))
     if schema is None:
         return of_frame
-    there = {column.name: frame_type(column.type) for column in of_frame}
+    frame_types = {column.name: frame_type(column.type) for column in of_frame}
     table = table_columns(schema)
     for column in table:
-        if there.get(column.name) != frame_type(column.type):
+        if frame_types.get(column.name) != frame_type(column.type):
             raise SchemaError(
                 f"schema has {column}, but the DataFrame has "
-                f"{there.get(column.name, 'no such column')}"
+                f"{frame_types.get(column.name, 'no such column')}"
             )
     return table

@@ -153,15 +153,16 @@ class ConfluentClient(RegistryClient[Any]):
         text = json.dumps(schema)
         number = self._numbers.get((subject, text, register))
         if number is None:
-            asked = Schema(text, "AVRO")
+            written = Schema(text, "AVRO")
             if register:
                 answer = self.ask(
                     f"registering a schema under {subject}",
-                    lambda: self.confluent.register_schema(subject, asked),
+                    lambda: self.confluent.register_schema(subject, written),
                 )
             else:
                 registered = self.ask(
-                    f"the schema of {subject}", lambda: self.confluent.lookup_schema(subject, asked)
+                    f"the schema of {subject}",
+                    lambda: self.confluent.lookup_schema(subject, written),
                 )
                 answer = None if registered is None else registered.schema_id
             if answer is None:

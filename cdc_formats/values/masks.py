@@ -128,14 +128,14 @@ def masks_of(option: Any, *, env: str | None, file: str | None) -> Masks:
     FormatOptionError
         When the options are not valid, or the key is missing, too short or unreadable.
     """
-    known = isinstance(option, Masks)
-    if known and (option.key.env, option.key.file) == (env, file):
+    is_read = isinstance(option, Masks)
+    if is_read and (option.key.env, option.key.file) == (env, file):
         masks: Masks = option
         return masks
-    pairs = option.pairs if known else _pairs(option)
+    pairs = option.pairs if is_read else _pairs(option)
     hashed = [name for name, kind in pairs if kind == HMAC]
     if not hashed:
-        _require_unused_key(env, file, known)
+        _require_unused_key(env, file, is_read)
         return Masks(pairs)
     return Masks(pairs, _key(hashed[0], env, file))
 
@@ -157,9 +157,9 @@ def _pairs(option: Any) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
-def _require_unused_key(env: str | None, file: str | None, known: bool) -> None:
+def _require_unused_key(env: str | None, file: str | None, is_read: bool) -> None:
     # The masks of one table of a database may need no key.
-    if not known and (env is not None or file is not None):
+    if not is_read and (env is not None or file is not None):
         option = "mask_key_file" if env is None else "mask_key_env"
         raise FormatOptionError(
             f"{option} has no effect, since mask has no column with 'hmac': remove it"

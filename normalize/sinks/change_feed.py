@@ -76,9 +76,9 @@ def to_change_feed(df: DataFrame) -> DataFrame:
     if CHANGE_TYPE in df.columns:
         raise ArgumentError(f"the DataFrame already has a column {CHANGE_TYPE}: drop or rename it")
     commit = [name for name in (COMMIT_VERSION, COMMIT_TIMESTAMP) if name in df.columns]
-    others = [name for name in df.columns if name not in (ROW_KIND, *commit)]
+    columns = [name for name in df.columns if name not in (ROW_KIND, *commit)]
     change_type = _translated(ROW_KIND, CHANGE_TYPES).alias(CHANGE_TYPE)
-    return df.select(*map(backquoted, others), change_type, *commit)
+    return df.select(*map(backquoted, columns), change_type, *commit)
 
 
 def from_change_feed(
@@ -146,7 +146,7 @@ def from_change_feed(
         )
     if ROW_KIND in df.columns:
         raise ArgumentError(f"the DataFrame already has a column {ROW_KIND}: drop or rename it")
-    others = [name for name in df.columns if name != CHANGE_TYPE]
+    columns = [name for name in df.columns if name != CHANGE_TYPE]
     row_kind = _translated(CHANGE_TYPE, _ROW_KINDS, lower=True).alias(ROW_KIND)
     keys, order = names_of(primary_key), names_of(order_by)
     if not keys:
@@ -155,10 +155,10 @@ def from_change_feed(
                 "order_by requires primary_key, the columns that identify a row: pass it too, or "
                 "remove order_by"
             )
-        return df.select(row_kind, *map(backquoted, others))
-    order = order or _order_of(others)
+        return df.select(row_kind, *map(backquoted, columns))
+    order = order or _order_of(columns)
     _check_columns(df, keys, order)
-    return _ordered(df.select(row_kind, *positional(others)), others, keys, order)
+    return _ordered(df.select(row_kind, *positional(columns)), columns, keys, order)
 
 
 def _order_of(names: Sequence[str]) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from normalize.core.output import ROW_KIND
 from normalize.worker import worker
 
 from .arrival import ChangeOrderError
+from .latest import ADDS
 
-_ADDS = pa.array(["+I", "+U"])
 _ADDED = "added"
 
 
@@ -81,7 +81,7 @@ def in_order(changes: pa.Table, keys: Sequence[str], order_by: Sequence[str]) ->
                 f"{name}, which orders the changes, is NULL in a row: pass columns without NULL as "
                 "order_by"
             )
-    added = pc.is_in(changes[ROW_KIND], _ADDS)
+    added = pc.is_in(changes[ROW_KIND], pa.array(ADDS))
     places = changes.select([*order_by, *keys]).rename_columns(
         [str(place) for place in range(len(order_by) + len(keys))]
     )
