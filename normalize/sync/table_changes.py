@@ -559,8 +559,9 @@ def changes_on_spark(
         merge: Any = partial(merge_pass, row_order="log")
         keyed = keyed.repartition(tasks, "key").mapInArrow(merge, _ddl(layout))
     partial_columns = {ABSENT_COLUMN: ABSENT, BASE_COLUMN: f"{_BASES}0"}
-    unused = {name: of for name, of in partial_columns.items() if of in keyed.columns}
-    numbers = [F.count(of).alias(name) for name, of in unused.items()]
+    numbers = [
+        F.count(of).alias(name) for name, of in partial_columns.items() if of in keyed.columns
+    ]
     rows = _named(keyed.observe(changes, F.count("key").alias("rows"), *numbers), source, options)
 
     def found(stored: DataFrame) -> tuple[DataFrame, Found]:
@@ -576,7 +577,7 @@ def changes_on_spark(
             facts,
         )
         # All rows are whole, and no row has a base: a MERGE needs no columns for them.
-        empty = [name for name in unused if not changes.get[name]]
+        empty = [name for name in partial_columns if not changes.get.get(name)]
         return rows_of(stored).where(f"{FACT} IS NULL").drop(FACT, *empty), result
 
     return Changes(rows, found)
