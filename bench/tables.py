@@ -1,7 +1,7 @@
 """``python -m bench.tables``: the cost of one `sync_database` query for a database of many tables.
 
-python -m bench.tables                                  # 50 Delta tables of 1,000 rows, then 20
-updates a second for a minute python -m bench.tables --tables 10 --rate 5 --parallel 2
+python -m bench.tables                                  # 50 tables of 1,000 rows, 20 updates/s
+python -m bench.tables --tables 10 --rate 5 --parallel 2
 
 One topic has Maxwell's messages of all tables: first the rows of each table, then updates of random
 rows of random tables, at a steady rate. The figures are the time from the start of the query until
@@ -106,9 +106,8 @@ def main() -> None:
         kafka.create_topic(TOPIC)
         kafka.produce(TOPIC, source.inserts())
         spark = start_session(delta=True)
-        spark.conf.set(
-            "spark.databricks.delta.snapshotPartitions", "2"
-        )  # 50 are for tables of many files
+        # 50, the default, are for tables of many files.
+        spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
         database = DeltaDatabase(f"{folder}/lake")
         writer = sync_database(
             spark,
