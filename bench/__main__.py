@@ -1,12 +1,13 @@
 """``python -m bench``: speed of decoding, first pass, stage, and whole query (Kafka to consumer).
 
-python -m bench                                          # a local broker and topic: 1,000,000
-messages over 100,000 keys python -m bench --messages 200000 --state rocksdb python -m bench
---servers localhost:9092 --topic orders  # an existing topic with the same columns python -m bench
---only whole --flink --state both --format debezium-json,canal-json   # also Apache Flink on the
-same topics python -m bench --only whole --settings plain,metadata+validate+source                #
-also with the settings of a production job python -m bench --only costs
-# where a message's CPU time goes
+python -m bench                       # a local broker; 1,000,000 messages over 100,000 keys
+python -m bench --messages 200000 --state rocksdb
+python -m bench --servers localhost:9092 --topic orders      # a topic with the same columns
+# also Apache Flink, on the same topics:
+python -m bench --only whole --flink --state both --format debezium-json,canal-json
+# also with the settings of a production job:
+python -m bench --only whole --settings plain,metadata+validate+source
+python -m bench --only costs          # where a message's CPU time goes
 """
 
 from __future__ import annotations

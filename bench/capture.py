@@ -2,10 +2,10 @@
 
 They are compared with those of Flink CDC's connector.
 
-python -m bench.capture                                                  # starts a MariaDB,
-1,000,000 rows python -m bench.capture --rows 10000000 --parallelism 1,2 --runs 3 python -m
-bench.capture --server localhost:3306 --user cdc --password cdc --no-flink    # uses an existing
-server
+python -m bench.capture               # starts a MariaDB; 1,000,000 rows
+python -m bench.capture --rows 10000000 --parallelism 1,2 --runs 3
+# an existing server:
+python -m bench.capture --server localhost:3306 --user cdc --password cdc --no-flink
 
 Each side starts a new process for each parallelism. It first reads a small table, which is not
 measured. Spark and Flink both have 2 cores at every parallelism. Both count rows and sum ids and

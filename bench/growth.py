@@ -1,10 +1,9 @@
 """``python -m bench.growth``: the stage's cost by keys, key groups, batch events, Kafka partitions.
 
-python -m bench.growth                                              # 10,000 to 1,000,000 keys, both
-state stores python -m bench.growth --keys 1000000 --store rocksdb               # one size, one
-store python -m bench.growth --keys 10000000 --key-groups 4096 --store rocksdb python -m
-bench.growth --keys 1000000 --store rocksdb --key-groups 256 --engine key_groups --engine native
---changes 1000,10000 --flink
+python -m bench.growth                # 10,000 to 1,000,000 keys, both state stores
+python -m bench.growth --keys 1000000 --store rocksdb                     # one size, one store
+python -m bench.growth --keys 10000000 --key-groups 4096 --store rocksdb
+python -m bench.growth --keys 1000000 --engine key_groups --engine native --flink
 
 Each line is a new checkpoint, which a real query from Kafka creates: one insert for each key, in
 micro-batches of ``--batch``. Then another process continues from it with small micro-batches of

@@ -1,6 +1,6 @@
 """``python -m bench.merge``: a MERGE's cost in Delta or Iceberg, by layout, order and changed keys.
 
-python -m bench.merge                                           # 1,000,000 rows, 10,000 updates
+python -m bench.merge                 # 1,000,000 rows, 10,000 updates
 python -m bench.merge --rows 10000000 --files 100 --runs 3 --layouts delta iceberg-v3
 
 A table is clustered (each file has a range of keys) or shuffled (each file has keys of the whole

@@ -2,8 +2,8 @@
 
 It is what the option costs `sync_table` into a Delta table.
 
-python -m bench.positions                       # 1,000,000 debezium-json messages over 100,000
-keys, 250,000 in a micro-batch python -m bench.positions --messages 500000 --runs 3
+python -m bench.positions             # 1,000,000 debezium-json messages over 100,000 keys
+python -m bench.positions --messages 500000 --runs 3
 
 Three ways, in turns: hard deletes, soft deletes, and soft deletes with positions. A twentieth of
 the messages are redeliveries. In the end, each table is compared with the expected rows: with

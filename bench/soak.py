@@ -1,9 +1,9 @@
 """``python -m bench.soak``: a long catch-up with a repeatedly killed job and a check of its table.
 
-python -m bench.soak                                                          # 10,000,000 messages
-over 1,000,000 keys python -m bench.soak --messages 200000 --keys 20000 --batch 10000 --kill-every 5
-# a short one python -m bench.soak --engine native --kill-every 60 python -m bench.soak --minutes 60
---batch 10000                               # without a kill: is the memory flat?
+python -m bench.soak                  # 10,000,000 messages over 1,000,000 keys
+python -m bench.soak --messages 200000 --keys 20000 --batch 10000 --kill-every 5    # a short one
+python -m bench.soak --engine native --kill-every 60
+python -m bench.soak --minutes 60 --batch 10000       # without a kill: is the memory flat?
 
 The topic is the benchmark's history in Debezium's messages; each Kafka partition has its own keys.
 The expected table is computed while the topic is written. The job is a process with its state in

@@ -1,6 +1,6 @@
 """``python -m bench.tables``: the cost of one `sync_database` query for a database of many tables.
 
-python -m bench.tables                                  # 50 tables of 1,000 rows, 20 updates/s
+python -m bench.tables                # 50 tables of 1,000 rows; 20 updates a second
 python -m bench.tables --tables 10 --rate 5 --parallel 2
 
 One topic has Maxwell's messages of all tables: first the rows of each table, then updates of random

@@ -1,9 +1,8 @@
 """Feed damaged real messages to the formats; only changes, `Ignored` and `DecodeError` are allowed.
 
-    python -m tools.fuzz                                      # 1,000,000 messages for every
-    registered format python -m tools.fuzz --format canal-json --messages 50000 --seed 7
-    CDC_TOPICS=/path/to/topics python -m tools.fuzz           # with the recorded topics of another
-    folder than demo/topics
+    python -m tools.fuzz              # 1,000,000 messages for every registered format
+    python -m tools.fuzz --format canal-json --messages 50000 --seed 7
+    CDC_TOPICS=/path/to/topics python -m tools.fuzz         # recorded topics of another folder
 
 The messages are the tests' vectors and recorded topics. They are decoded with several sets of
 options, as a changelog and for a keyed stage, with all metadata, control events, and

@@ -1,9 +1,8 @@
 """Decode damaged messages among sound ones together and one by one; both ways must give the same.
 
-    python -m tools.fuzz_together                                 # 100,000 messages for every
-    format in JSON python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
-    CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # with the recorded topics of
-    another folder than demo/topics
+    python -m tools.fuzz_together     # 100,000 messages for every format in JSON
+    python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
+    CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # topics of another folder
 
 The recorded topics are compared whole. Then messages are drawn: they and their damages are those of
 `tools.fuzz`, and one in a hundred is damaged, in every kind of plan. A difference is printed with

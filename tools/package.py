@@ -1,8 +1,9 @@
 """The wheel and the sdist in ``dist/``, checked as a user gets them.
 
-    python -m tools.package check      build both; run the README's examples with the wheel, on the
-    oldest and the newest Python python -m tools.package audit      report known vulnerabilities of
-    what the wheel requires, and write build/sbom.json
+    python -m tools.package check     # build both; run the README's examples with the wheel,
+                                      # on the oldest and the newest Python
+    python -m tools.package audit     # report known vulnerabilities of what the wheel requires,
+                                      # and write build/sbom.json
 
 Uses the standard library only. Each step runs in an environment of its own, in a temporary folder.
 """

@@ -1,8 +1,8 @@
 """A release: its version, its date, and whether a tag may be published.
 
-    python -m tools.release prepare 0.2.0      set the version, and date the section "Unreleased" of
-    the changelog python -m tools.release check v0.2.0       print what the changelog says about the
-    version, or why the tag is not a release
+    python -m tools.release prepare 0.2.0     # set the version, and date the changelog
+    python -m tools.release check v0.2.0      # print what the changelog says about the version,
+                                              # or why the tag is not a release
 
 `prepare` makes the commit's content; commit it, and tag the commit.
 """
