@@ -56,11 +56,15 @@ cross-section: fetch ## run a selection of the Spark tests, on 4.1 with all of I
 	$(BIN)/python -m pytest tests/spark tests/e2e -m '$(SELECTED)' $(PARALLEL) --quiet
 
 matrix: ## run the selection, and those on Spark Connect, on each other version of PySpark
+	$(MAKE) --jobs 2 install-4.1 install-4.0
 	$(MAKE) fetch SPARK=4.1
 	$(MAKE) fetch SPARK=4.0
 	$(MAKE) --jobs 2 connect-4.1 connect-4.0
 	$(MAKE) cross-section SPARK=4.1
 	$(MAKE) cross-section SPARK=4.0
+
+install-%:
+	$(MAKE) .venv-$*/installed SPARK=$*
 
 connect-%:
 	$(MAKE) connect SPARK=$*
