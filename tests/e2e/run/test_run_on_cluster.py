@@ -46,7 +46,7 @@ def test_a_job_file_runs_on_a_standalone_cluster(
         packages=[],
         check=True,
     )
-    with StandaloneCluster(tmp_path) as cluster:
+    with StandaloneCluster(tmp_path, workers=1) as cluster:
         submitted = cluster.submit(tmp_path, Path(run.__file__).with_name("__main__.py"), str(job))
         output = submitted.communicate(timeout=300)[0]
     assert submitted.returncode == 0, (

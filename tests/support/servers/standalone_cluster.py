@@ -18,16 +18,17 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class StandaloneCluster:
-    """A Master and two Workers of one core each.
+    """A Master and Workers of one core each.
 
     Parameters
     ----------
     folder : Path
         For Spark's home and the logs of the Workers.
+    workers : int
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, folder / "spark"
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder, self.home, self.workers = folder, folder / "spark", workers
         self.port = processes.free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -52,7 +53,7 @@ class StandaloneCluster:
             self._processes["master"],
             self.folder / "master.log",
         )
-        for number in range(2):
+        for number in range(self.workers):
             self.start_worker(number)
         return self
 
@@ -87,7 +88,7 @@ class StandaloneCluster:
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.log.level": "ERROR",
-            # both executors run the first tasks
+            # all executors run the first tasks
             "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.task.maxFailures": "8",
         }
