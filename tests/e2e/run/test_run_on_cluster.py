@@ -1,4 +1,4 @@
-"""A job file on a standalone cluster, as docs/tasks/job-file.md submits it.
+"""A job file on a cluster, as docs/tasks/job-file.md submits it.
 
 The package comes as a zip.
 """
@@ -14,7 +14,7 @@ from normalize import run
 from tests.support.databases import maxwell
 from tests.support.job_file import job_file
 from tests.support.pages import PAGES
-from tests.support.servers.standalone_cluster import StandaloneCluster
+from tests.support.servers.standalone_cluster import OneExecutor
 from tests.support.streams import new_topic
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from normalize import LocalKafka
 
 
-@pytest.mark.slow
-def test_a_job_file_runs_on_a_standalone_cluster(
+@pytest.mark.slow(25)
+def test_a_job_file_runs_on_a_cluster(
     spark: SparkSession, kafka: LocalKafka, tmp_path: Path
 ) -> None:
     page = PAGES["docs/tasks/job-file.md"]
@@ -46,7 +46,7 @@ def test_a_job_file_runs_on_a_standalone_cluster(
         packages=[],
         check=True,
     )
-    with StandaloneCluster(tmp_path, workers=1) as cluster:
+    with OneExecutor(tmp_path) as cluster:
         submitted = cluster.submit(tmp_path, Path(run.__file__).with_name("__main__.py"), str(job))
         output = submitted.communicate(timeout=300)[0]
     assert submitted.returncode == 0, (

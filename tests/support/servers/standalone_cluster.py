@@ -18,26 +18,22 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class StandaloneCluster:
-    """A Master and Workers of one core each.
+    """A Master and two Workers of one core each.
 
     Parameters
     ----------
     folder : Path
         For Spark's home and the logs of the Workers.
-    workers : int
     """
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
-        self.folder, self.home, self.workers = folder, folder / "spark", workers
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home = folder, folder / "spark"
         self.port = processes.free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> StandaloneCluster:
-        # Workers write the logs of executors to Spark's home; this home has only Spark.
-        self.home.mkdir()
-        for part in Path(pyspark.__file__).parent.iterdir():
-            (self.home / part.name).symlink_to(part)
+        self._make_home()
         self._start(
             "master",
             "master.Master",
@@ -53,13 +49,19 @@ class StandaloneCluster:
             self._processes["master"],
             self.folder / "master.log",
         )
-        for number in range(self.workers):
+        for number in range(2):
             self.start_worker(number)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for process in reversed(self._processes.values()):  # the Master last
             processes.end(process)
+
+    def _make_home(self) -> None:
+        # Workers write the logs of executors to Spark's home; this home has only Spark.
+        self.home.mkdir()
+        for part in Path(pyspark.__file__).parent.iterdir():
+            (self.home / part.name).symlink_to(part)
 
     def start_worker(self, number: int) -> None:
         """Start a Worker, or start it again."""
@@ -88,7 +90,7 @@ class StandaloneCluster:
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.log.level": "ERROR",
-            # all executors run the first tasks
+            # both executors run the first tasks
             "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.task.maxFailures": "8",
         }
@@ -167,3 +169,12 @@ class StandaloneCluster:
         self._processes[name] = processes.start(
             command, scratch, self.folder / f"{name}.log", env=environment, cwd=self.folder
         )
+
+
+class OneExecutor(StandaloneCluster):
+    """A cluster of one executor, whose Master and Worker are threads of the driver."""
+
+    def __enter__(self) -> OneExecutor:
+        self._make_home()
+        self.url = "local-cluster[1,1,1024]"
+        return self
