@@ -60,7 +60,7 @@ PRINTED = {
 
 @pytest.mark.spark
 @pytest.mark.kafka
-@pytest.mark.slow(12)
+@pytest.mark.slow(20)
 def test_the_readme_runs_as_pasted_and_prints_its_table(tmp_path: Path) -> None:
     script = tmp_path / "pasted.py"
     script.write_text("\n".join(block.source for block in RUN[FIRST]))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from normalize import LocalKafka
 
 
-@pytest.mark.slow(25)
+@pytest.mark.slow(40)
 def test_a_job_file_runs_on_a_cluster(
     spark: SparkSession, kafka: LocalKafka, tmp_path: Path
 ) -> None:

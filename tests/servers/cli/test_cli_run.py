@@ -17,7 +17,7 @@ from tests.support.streams import new_topic
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.slow(15)
 def test_sigterm_ends_the_command(kafka: LocalKafka, tmp_path: Path) -> None:
     # No row: the first MERGE of a JVM takes half of the time that its start takes.
     event = {"database": "shop", "table": "orders", "type": "bootstrap-start", "ts": 1, "data": {}}
