@@ -110,50 +110,11 @@ def test_a_stream_makes_the_table(
         on_new_column="add",
     )
     assert sink.rows() == [(1, "new", 3)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_history_has_every_version(
-    connect: SparkSession,
-    story: dict[str, str],
-    new_sink: Callable[[str], Sink],
-    kind: str,
-    tmp_path: Path,
-) -> None:
-    sink, changes = (
-        new_sink(kind),
-        streamed(connect, story, metadata=["offset"]).where("row_kind <> '-U'"),
-    )
-    options = {"keys": "id", "sequence_by": "offset", "scd_type": 2, "column_list": ["id", "name"]}
-    apply_stream(changes, sink.table, tmp_path / "c", **options)
-    history = [(1, "a", 0, 3), (1, "c", 3, None), (2, "b", 1, 4), (2, "d", 5, 7), (2, "e", 7, None)]
-    assert sink.rows() == history
-    repeat_last_batch(changes, sink, tmp_path / "c", **options)
-    assert sink.rows() == history
-    late = changelog(
-        connect,
-        [("+U", 1, "late", 2, None), ("-D", 2, None, 9, None)],
-        "id INT, name STRING, offset BIGINT, at TIMESTAMP",
-    )
-    apply_batch(late, sink.table, **options)
-    assert sink.rows() == [
-        (1, "a", 0, 2),
-        (1, "c", 3, None),
-        (1, "late", 2, 3),
-        *history[2:4],
-        (2, "e", 7, 9),
-    ]
-
-
-def test_a_soft_delete_keeps_the_row(
-    connect: SparkSession, new_sink: Callable[[str], Sink]
-) -> None:
-    sink = new_sink("delta")
-    for row in [("+I", 1, "a"), ("-D", 1, "a")]:
-        apply_batch(
-            changelog(connect, [row]), sink.table, keys="id", order_by="name", deletes="soft"
-        )
-    assert sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect() == [(1, "a")]
+    soft = changelog(connect, [("-D", 1, "new")])
+    more: dict[str, Any] = {"deletes": "soft", "on_new_column": "add"}
+    apply_batch(soft, sink.table, keys="id", order_by="name", **more)
+    deleted = sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect()
+    assert deleted == [(1, "new")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,7 +168,7 @@ def stored_ids(sink: Sink, kind: str) -> set[str]:
 def test_concurrent_writers_all_finish(
     connect: SparkSession, new_sink: Callable[[str], Sink], kind: str
 ) -> None:
-    sink, writers = new_sink(kind), 3
+    sink, writers = new_sink(kind), 2
 
     def write(writer: int) -> None:
         apply_batch(
@@ -225,51 +186,66 @@ def test_concurrent_writers_all_finish(
 
 
 def test_results_of_a_group_by_are_applied(
-    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], tmp_path: Path
+    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink]
 ) -> None:
-    sink = new_sink("delta")
-    names = aggregate_changes(
-        streamed(connect, story), "name", signed_count("*").alias("n"), changelog_mode="all"
-    )
-    writer = (
-        apply_changes(names, sink.table, keys="name", order_by="n")
-        .outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "c"))
-    )
-    writer.trigger(availableNow=True).start().awaitTermination()
+    sink, changes = new_sink("delta"), streamed(connect, story, bounded=True)
+    names = aggregate_changes(changes, "name", signed_count("*").alias("n"), changelog_mode="all")
+    apply_batch(names, sink.table, keys="name", order_by="n")
     assert sink.rows() == [("c", 1), ("e", 1)]
 
 
-def test_your_own_foreach_batch(
-    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], tmp_path: Path
+@pytest.mark.parametrize("kind", KINDS)
+def test_your_own_foreach_batch_makes_a_table_and_a_history(
+    connect: SparkSession,
+    story: dict[str, str],
+    new_sink: Callable[[str], Sink],
+    kind: str,
+    tmp_path: Path,
 ) -> None:
-    table, errors = new_sink("delta"), tmp_path / "errors"
-    target = table.table
+    table, history, errors = new_sink(kind), new_sink(kind), tmp_path / "errors"
+    target, versions = table.table, history.table
+    options: dict[str, Any] = {
+        "keys": "id",
+        "sequence_by": "offset",
+        "scd_type": 2,
+        "column_list": ["id", "name"],
+    }
 
     def apply(batch: DataFrame, number: int) -> None:
         refused: list[dict[str, Any]] = [{"keys": "id"}, {"change_feed": True}]
-        for options in refused:
+        for each in refused:
             try:
-                apply_batch(batch, target, **options)
+                apply_batch(batch, target, **each)
             except ValueError as error:
                 with errors.open("a") as file:
                     file.write(f"{error}\n")
         apply_batch(batch, target, keys="id", order_by="offset")
+        apply_batch(batch.where("row_kind <> '-U'"), versions, **options)
 
     writer = streamed(connect, story, metadata=["offset"]).writeStream.foreachBatch(apply)
     writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
         availableNow=True
     ).start().awaitTermination()
     assert table.rows("id", "name") == [(1, "c"), (2, "e")]
-    unordered, history, *_ = errors.read_text().splitlines()
+    unordered, feed, *_ = errors.read_text().splitlines()
     assert unordered.startswith(
         "[CHANGE_ORDER] Spark Connect requires order_by, since its client does not see whether a "
         "key's rows are in order"
     )
-    assert history.startswith(
+    assert feed.startswith(
         "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in "
         "a foreachBatch of Spark"
     )
+    second = [(2, "b", 1, 4), (2, "d", 5, 7)]
+    assert history.rows() == [(1, "a", 0, 3), (1, "c", 3, None), *second, (2, "e", 7, None)]
+    late = changelog(
+        connect,
+        [("+U", 1, "late", 2, None), ("-D", 2, None, 9, None)],
+        "id INT, name STRING, offset BIGINT, at TIMESTAMP",
+    )
+    apply_batch(late, history.table, **options)
+    first = [(1, "a", 0, 2), (1, "c", 3, None), (1, "late", 2, 3)]
+    assert history.rows() == [*first, *second, (2, "e", 7, 9)]
 
 
 def test_an_order_is_required(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:

@@ -38,34 +38,35 @@ def test_orders_written_twice_are_read_once(
     )
     topics = {name: new_topic(kafka, []) for name in FORMATS}
 
-    def run(*, dies: bool) -> None:
-        """Write the new changes to one topic per format; `dies`: and fail after that."""
+    failed: set[int] = set()
 
-        def write(batch: DataFrame, number: int) -> None:
-            batch.persist()  # otherwise each format would read the batch from the server again
-            for name, topic in topics.items():
-                records = encode_changelog(
-                    batch, format=name, primary_key="order_number", source=capture.SOURCE
-                )
-                records.write.format("kafka").options(**servers(kafka, topic=topic)).save()
-            batch.unpersist()
-            if dies:
-                raise RuntimeError("the job dies")
+    def write(batch: DataFrame, number: int) -> None:
+        """Write the new changes to one topic per format, and fail after that the first time."""
+        batch.persist()  # otherwise each format would read the batch from the server again
+        for name, topic in topics.items():
+            records = encode_changelog(
+                batch, format=name, primary_key="order_number", source=capture.SOURCE
+            )
+            records.write.format("kafka").options(**servers(kafka, topic=topic)).save()
+        batch.unpersist()
+        if number not in failed:
+            failed.add(number)
+            raise RuntimeError("the job dies")
 
+    def run() -> None:
         writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     with pytest.raises(Exception, match="the job dies"):
-        run(dies=True)
-    run(dies=False)
+        run()
     with source.connect() as connection, connection.cursor() as cursor:
         connection.begin()
         cursor.execute("UPDATE demo_orders SET quantity = 9 WHERE order_number = 1005")
         cursor.execute("DELETE FROM demo_orders WHERE order_number = 1000")
         connection.commit()
     with pytest.raises(Exception, match="the job dies"):
-        run(dies=True)
-    run(dies=False)
+        run()
+    run()
 
     written = kafka_values(spark, kafka, topics["changelog-json"])
     assert len(written) == 2 * 14, "each batch was written twice"

@@ -11,7 +11,7 @@ from demo.__main__ import run
 
 @pytest.mark.spark
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.slow(15)
 def test_each_result_of_the_demo_is_the_expected_one(spark: Any, kafka: Any) -> None:
     lines: list[str] = []
     results = run(spark, kafka, lines.append)

@@ -137,7 +137,7 @@ def test_the_call_reads_the_topic(
 ) -> None:
     topic = f"called-{name}"
     kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
-    found = profile_topic(kafka.bootstrap_servers, topic, sample=20_000, progress=False)
+    found = profile_topic(kafka.bootstrap_servers, topic, sample=3000, progress=False)
     names: dict[str, Any] = {"spark": spark}
     exec(
         compile(f"{found.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"), names

@@ -25,8 +25,8 @@ pytestmark = [
     *([pytest.mark.slow] if FOLDER != SMALL else []),
 ]
 
-MICRO_BATCHES = 3
-"""More than one, so that a micro-batch reads rows of the previous one from the state."""
+MICRO_BATCHES = 2
+"""The second reads rows of the first from the state."""
 
 
 def loaded(kafka: LocalKafka, topic: Topic) -> str:

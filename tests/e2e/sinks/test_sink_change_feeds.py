@@ -84,25 +84,3 @@ def test_a_change_feed_has_every_change_once(
     order = ["_commit_version", "offset"]
     apply_batch(past, rebuilt.table, keys="id", order_by=order, column_list=["id", "name"])
     assert rebuilt.rows() == LAST
-
-
-@pytest.mark.postgres
-def test_deltas_change_feed_is_a_changelog(spark: SparkSession, new_sink: NewSink) -> None:
-    source, copy = new_sink("delta"), new_sink("postgresql")
-    properties = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-    source.execute(f"CREATE TABLE {source.sql_name} (id INT, name STRING) USING delta {properties}")
-    for rows in (STORY[:2], STORY[2:5]):
-        apply_batch(changelog(spark, "id INT, name STRING", rows), source.table, keys="id")
-    feed = (
-        spark.read.option("readChangeFeed", "true")
-        .option("startingVersion", 0)
-        .table(source.sql_name)
-    )
-    changes = from_change_feed(feed)
-    assert sorted((row.row_kind, row.id, row.name) for row in changes.collect()) == sorted(
-        STORY[:5]
-    )
-    apply_batch(
-        changes, copy.table, keys="id", order_by="_commit_version", column_list=["id", "name"]
-    )
-    assert copy.rows() == source.rows() == [(1, "c")]

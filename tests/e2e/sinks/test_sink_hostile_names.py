@@ -48,7 +48,7 @@ def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind
         [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)],
         found if lake else (),
     )
-    for _ in range(2):  # the second run finds all columns
+    for _ in range(2 if lake else 1):  # the second run finds the nested columns
         apply_batch(changes, sink.table, keys=found[0], order_by=[found[1]], on_new_column="add")
         assert set(sink.read().columns) == set(changes.columns[1:])
         assert sorted(
@@ -141,41 +141,31 @@ def test_hostile_names_through_kafka_and_its_state(
 
 @pytest.mark.parametrize("kind", ["iceberg", "postgresql", "mariadb", "mysql-driver"])
 def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
-    """Write a table and a change feed whose names, also of keys, are hostile.
-
-    The database's indexes are found by these names.
-    """
+    """The database's indexes are found by the hostile names of a table and of its key."""
     table = new_sink(kind).table
     key = (
         ["id"]
         if kind == "iceberg"
         else ['"', '"a', 'a"', 'a"b', "`", "a`b", "a.b", "it's", "?", "\\", "A b"]
     )
-    upserted, feed = (f"t'?\"`; DROP TABLE x -- {uuid4().hex[:8]}" for _ in range(2))
-
-    def hostile_table(name: str) -> TableTarget:
-        return (
-            IcebergTarget(f"lake.db.{quoted(name)}")
-            if kind == "iceberg"
-            else replace(table, table=name)
-        )
-
-    def counted(name: str) -> int | None:
-        target = hostile_table(name)
-        if isinstance(target, JdbcTarget):
-            with JdbcConnection.open(spark, target) as connection:
-                return connection.number(
-                    f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}"
-                )
-        return spark.table(target.sql_name).selectExpr("COUNT(*) * 100 + MAX(v)").collect()[0][0]
+    name = f"t'?\"`; DROP TABLE x -- {uuid4().hex[:8]}"
+    target: TableTarget = (
+        IcebergTarget(f"lake.db.{quoted(name)}")
+        if kind == "iceberg"
+        else replace(table, table=name)
+    )
 
     for value in (10, 20):
         rows = [("+I", *[1] * len(key), value)]
         changes = spark.createDataFrame(
             spark.sparkContext.parallelize(rows, 1), ["row_kind", *key, "v"]
         )
-        apply_batch(changes, hostile_table(upserted), keys=key)
-    assert counted(upserted) == 120
-    for count in (1, 2):
-        apply_batch(changes, hostile_table(feed), change_feed=True)
-        assert counted(feed) == count * 100 + 20
+        apply_batch(changes, target, keys=key)
+    if isinstance(target, JdbcTarget):
+        with JdbcConnection.open(spark, target) as connection:
+            counted = connection.number(
+                f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}"
+            )
+    else:
+        counted = spark.table(target.sql_name).selectExpr("COUNT(*) * 100 + MAX(v)").first()[0]
+    assert counted == 120

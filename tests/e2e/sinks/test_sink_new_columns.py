@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
+from normalize import JdbcTarget
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import TargetError
 from tests.support.sinking import Sink, changelog
@@ -35,7 +36,8 @@ def test_a_new_column_fails_is_ignored_or_is_added(
         apply(SECOND, ("+U", 1, "c", 7))
     assert sink.rows("id", "name") == [(1, "a"), (2, "b")]
 
-    for _ in range(2):  # one warning for both
+    # One warning for both.
+    for _ in range(2 if isinstance(sink.table, JdbcTarget) else 1):
         apply(
             SECOND,
             ("+U", 1, "d", 7),

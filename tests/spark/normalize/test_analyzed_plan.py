@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -63,11 +63,15 @@ LOST: dict[str, Operation] = {
 }
 
 
-def frame(spark: SparkSession, mode: str) -> DataFrame:
-    """A changelog that is known to have -U, or not."""
+def unmarked(spark: SparkSession, mode: str) -> DataFrame:
+    """A changelog that has -U, or not."""
     rows = ROWS if mode == "all" else [row for row in ROWS if row[0] != "-U"]
-    changes = spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), SCHEMA)
-    return ChangelogNormalize(primary_key="id", changelog_mode=mode)(changes)
+    return spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), SCHEMA)
+
+
+def frame(spark: SparkSession, mode: Literal["all", "upsert"]) -> DataFrame:
+    """A changelog that is known to have -U, or not, as that of `ChangelogNormalize`."""
+    return with_changelog_mode(unmarked(spark, mode), mode)
 
 
 @pytest.mark.cross_section
@@ -114,7 +118,11 @@ def test_a_union_of_both_has_updates_without_update_before(spark: SparkSession) 
 
 
 def test_the_stage_adds_update_before(spark: SparkSession) -> None:
-    assert changelog_mode(ChangelogNormalize(primary_key="id")(frame(spark, "upsert"))) == "all"
+    stage = ChangelogNormalize(primary_key="id")
+    assert changelog_mode(stage(frame(spark, "upsert"))) == "all"
+    assert changelog_mode(stage(unmarked(spark, "all"))) == "all"
+    upserts = ChangelogNormalize(primary_key="id", changelog_mode="upsert")
+    assert changelog_mode(upserts(unmarked(spark, "all"))) == "upsert"
 
 
 def test_the_schema_has_no_mark(spark: SparkSession) -> None:

@@ -33,10 +33,7 @@ class StandaloneCluster:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> StandaloneCluster:
-        # Workers write the logs of executors to Spark's home; this home has only Spark.
-        self.home.mkdir()
-        for part in Path(pyspark.__file__).parent.iterdir():
-            (self.home / part.name).symlink_to(part)
+        self._make_home()
         self._start(
             "master",
             "master.Master",
@@ -59,6 +56,12 @@ class StandaloneCluster:
     def __exit__(self, *exc_info: object) -> None:
         for process in reversed(self._processes.values()):  # the Master last
             processes.end(process)
+
+    def _make_home(self) -> None:
+        # Workers write the logs of executors to Spark's home; this home has only Spark.
+        self.home.mkdir()
+        for part in Path(pyspark.__file__).parent.iterdir():
+            (self.home / part.name).symlink_to(part)
 
     def start_worker(self, number: int) -> None:
         """Start a Worker, or start it again."""
@@ -166,3 +169,12 @@ class StandaloneCluster:
         self._processes[name] = processes.start(
             command, scratch, self.folder / f"{name}.log", env=environment, cwd=self.folder
         )
+
+
+class OneExecutor(StandaloneCluster):
+    """A cluster of one executor, whose Master and Worker are threads of the driver."""
+
+    def __enter__(self) -> OneExecutor:
+        self._make_home()
+        self.url = "local-cluster[1,1,1024]"
+        return self
