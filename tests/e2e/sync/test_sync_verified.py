@@ -121,7 +121,7 @@ def test_five_tables_equal_their_source_after_alter_table(
         format_options={"schema_include": True},
         target=DeltaDatabase(str(tmp_path / "lake")),
         schema_location=str(tmp_path / "schemas"),
-        options={"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": 90},
+        options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
     )
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:

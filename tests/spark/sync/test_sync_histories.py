@@ -77,31 +77,32 @@ def test_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
     assert versions("orders") == second
     assert versions("tags") == [(1, "b", None, None)]
     assert versions("users") == [(1, "a", 0, 1), (1, "z", 2, None)]
+    # The micro-batch is repeated, and then an event of the producer, which is no version.
     sync.forget_last_commit()
-    sync.run(**options)
-    assert versions("orders") == second
-    # An event that the producer repeats is no version.
     write(sync, {"orders": [("insert", {"id": 2, "name": "d"})]})
     sync.run(**options)
-    assert [row for row in versions("orders") if row[2] != row[3]] == second
+    assert versions("orders") == sorted([*second, (2, "d", 6, 6)], key=repr)
     assert {row["__START_AT"]["partition"] for row in sync.rows("orders")} == {"orders[0]"}
 
 
 def assert_random_history(sync: BoundedSync, seed: str, *, rounds: int, by_spark: bool) -> None:
-    """Compare histories of random changes in `rounds` micro-batches, all repeated but the first."""
+    """Compare histories of random changes in `rounds` micro-batches.
+
+    All are repeated but the first and the last.
+    """
     story, options = (
         Story(Random(seed)),
         {"target": replace(sync.tables.database, scd_type=2), "by_spark": by_spark},
     )
     for number in range(rounds):
-        sync.produce("all", story.messages(80), partitions=5)
+        sync.produce("all", story.messages(80), partitions=3)
         sync.run(**options)
-        if number:
+        if 0 < number < rounds - 1:
             sync.forget_last_commit()
             sync.run(**options)
         for table in ("orders", "items"):
             assert versions(sync, table) == story.history(table)
-    assert len({row["__START_AT"]["partition"] for row in sync.rows("orders")}) == 5
+    assert len({row["__START_AT"]["partition"] for row in sync.rows("orders")}) == 3
 
 
 @pytest.mark.parametrize(("kind", "by_spark"), [("delta", True), ("iceberg", False)])
@@ -154,10 +155,9 @@ def test_changes_of_a_key_in_two_partitions_are_an_error(sync: BoundedSync) -> N
 
     first("alone")
     for shard in (1, 2):
-        sync.produce(f"shard_{shard}", of_shard(shard, "insert", shard, "a"))
-    sync.run(tables=tables)
-    for shard in (1, 2):
-        sync.produce(f"shard_{shard}", of_shard(shard, "update", shard, "b"))
+        changes = [("insert", "a"), ("update", "b")]
+        messages = [each for kind, name in changes for each in of_shard(shard, kind, shard, name)]
+        sync.produce(f"shard_{shard}", messages)
     sync.run(tables=tables)
     places = [
         {"partition": f"shard_{shard}[0]", "offset": offset}
