@@ -153,7 +153,7 @@ def test_partial_rows(new_bounded_sync: NewBoundedSync, kind: str, by_spark: boo
     }
 
     def rows() -> dict[str, list[dict[str, Any]]]:
-        rows = rows_of(sync, ["hard", "soft", "sharded"])
+        rows = rows_of(sync, ["soft", "sharded"])
         rows["soft"] = [
             {name: value for name, value in row.items() if name != "deleted_at"}
             for row in rows["soft"]
@@ -166,11 +166,11 @@ def test_partial_rows(new_bounded_sync: NewBoundedSync, kind: str, by_spark: boo
         ("update", {"id": 3, "qty": 2}, {"qty": 1}),
     ]  # completed in the micro-batch
     shards = [("insert", ORDER, None, f"shop_{number}") for number in (1, 2, 3)]
-    write(sync, {"hard": changes, "soft": changes, "sharded": shards})
+    write(sync, {"soft": changes, "sharded": shards})
     sync.run(**options)
     first = [*whole[:2], {"id": 3, "name": "a", "qty": 2, "note": "n"}]
     sharded = [{**ORDER, "shard": f"shop_{number}.sharded"} for number in (1, 2, 3)]
-    assert rows() == {"hard": first, "soft": first, "sharded": sharded}
+    assert rows() == {"soft": first, "sharded": sharded}
     changes = [
         ("update", {"id": 1, "qty": 5}, {"qty": 1}),
         ("update", {"id": 1, "name": None}, {"name": "a"}),  # NULL, which is not absent
@@ -185,12 +185,11 @@ def test_partial_rows(new_bounded_sync: NewBoundedSync, kind: str, by_spark: boo
         ("update", {"id": 1, "name": "b"}, {"name": "a"}, "shop_2"),
         ("update", {"id": 1, "qty": 2}, {"qty": None}, "shop_3"),  # a partial row
     ]
-    write(sync, {"hard": changes, "soft": changes, "sharded": shards})
+    write(sync, {"soft": changes, "sharded": shards})
     sync.run(**options)
     before = [{"id": 1, "note": "n", "qty": 5}, {"id": 2, "name": "b", "note": "m", "qty": 6}]
     after = [{"id": 4, "name": "d", "qty": 9}]
     second = {
-        "hard": before + after,
         "soft": [*before, {"id": 3, "name": "a", "qty": 2, "note": "n"}, *after],
         "sharded": [
             {"id": 1, "name": "a", "qty": 2, "shard": "shop_3.sharded"},
@@ -202,15 +201,14 @@ def test_partial_rows(new_bounded_sync: NewBoundedSync, kind: str, by_spark: boo
     sync.run(**options)
     assert rows() == second
     # The target deleted the row.
-    write(
-        sync, {table: [("update", {"id": 3, "qty": 7}, {"qty": 2})] for table in ("hard", "soft")}
-    )
+    write(sync, {"soft": [("update", {"id": 3, "qty": 7}, {"qty": 2})]})
+    write(sync, {"sharded": [("update", {"id": 1, "qty": 7}, {"qty": 2}, "shop_1")]})
     text = sync.error(**options)
-    for table in ("hard", "soft"):
+    for table, place in (("soft", "soft[0]@11"), ("sharded", "sharded[0]@6")):
         assert (
             f"shop.{table}: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does "
             "not have its key"
         ) in text
-        assert f"in {table}[0]@11" in text
+        assert f"in {place}" in text
     assert text.count("MySQL: binlog_row_image=FULL") == 2
     assert rows() == second

@@ -90,6 +90,8 @@ class StandaloneCluster:
             # both executors run the first tasks
             "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.task.maxFailures": "8",
+            # by default, a task asks a lost executor for its blocks for 15 s
+            "spark.shuffle.io.retryWait": "200ms",
         }
         options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
         package = ["--py-files", str(zipped(folder / "package.zip"))]
