@@ -121,25 +121,30 @@ def test_long_random_histories(
     assert_random_history(new_sync(kind), f"{kind} {seed}", rounds=20, by_spark=by_spark)
 
 
-BEFORE = {"version": ["insert"], "deleted": ["insert", "delete"], "delete": ["delete"]}
-"""The changes of a key in the first partition, by the name of the case."""
+BEFORE = {
+    "version_together": ["insert"],
+    "version_alone": ["insert"],
+    "deleted_alone": ["insert", "delete"],
+    "delete_alone": ["delete"],
+}
+"""The changes of a key in the first partition, by the name of the case.
+
+They are in the micro-batch of the change in the second partition, or alone in the one before.
+"""
 
 
 def test_changes_of_a_key_in_two_partitions_are_an_error(sync: BoundedSync) -> None:
     def of_shard(shard: int, kind: str, key: int, name: str) -> list[Message]:
         return [maxwell("sharded", kind, {"id": key, "name": name}, database=f"shop_{shard}")]
 
-    cases = {
-        f"{before}_{when}": BEFORE[before] for before in BEFORE for when in ("together", "alone")
-    }
     tables = {
         f"shop.{case}": TableOptions(scd_type=2, schema="id BIGINT, name STRING", primary_key="id")
-        for case in cases
+        for case in BEFORE
     }
     tables["shop.sharded"] = TableOptions(shards="shop_[0-9]+[.]sharded", scd_type=2)
 
     def first(when: str) -> None:
-        for case, kinds in cases.items():
+        for case, kinds in BEFORE.items():
             if case.endswith(when):
                 # In the order of places, versions of the first partition ended before the new
                 # change.
@@ -173,11 +178,11 @@ def test_changes_of_a_key_in_two_partitions_are_an_error(sync: BoundedSync) -> N
     ]
     before = {
         table: sync.rows(table)
-        for table in (*(case for case in cases if case.endswith("alone")), "sharded")
+        for table in (*(case for case in BEFORE if case.endswith("alone")), "sharded")
     }
     assert [len(rows) for rows in before.values()] == [1, 1, 1, 4]
     first("together")
-    for case in cases:
+    for case in BEFORE:
         records = [
             ProducerRecord(None, maxwell(case, "insert", {"id": key, "name": "b"})[1], partition=1)
             for key in (5, 1)
@@ -189,7 +194,7 @@ def test_changes_of_a_key_in_two_partitions_are_an_error(sync: BoundedSync) -> N
         "[CHANGE_ORDER] the changes of a key are in the Kafka partitions {} and {}, and so their "
         "order is unknown"
     )
-    expected = [f"shop.{case}: {reason.format(f'{case}[0]', f'{case}[1]')}" for case in cases]
+    expected = [f"shop.{case}: {reason.format(f'{case}[0]', f'{case}[1]')}" for case in BEFORE]
     expected.append(f"shop.sharded: {reason.format('shard_1[0]', 'shard_2[0]')}")
     assert [sentence for sentence in expected if sentence not in text] == []
     assert {table: sync.rows(table) for table in before} == before
