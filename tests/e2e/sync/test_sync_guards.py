@@ -89,6 +89,13 @@ MOVED = [
 ]
 
 
+def run_with(sync: Sync | BoundedSync, *, few: bool) -> None:
+    """Run the query, in which the driver decodes a few records, and Spark others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("normalize.sync.sync_database._FEW_RECORDS", 100 if few else 0)
+        sync.run(**MINIMAL)
+
+
 def assert_moved_rows_are_completed(sync: Sync | BoundedSync, *, by_spark: bool) -> None:
     """Require the rows, also after the micro-batch is repeated: earlier keys have other rows then.
 
@@ -103,12 +110,11 @@ def assert_moved_rows_are_completed(sync: Sync | BoundedSync, *, by_spark: bool)
     sync.produce("all", INSERTS)
     sync.run(**MINIMAL)
     sync.produce("all", MOVES)
-    for few in (0, 100) if by_spark else (100, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("normalize.sync.sync_database._FEW_RECORDS", few)
-            sync.run(**MINIMAL)
-        assert sync.rows_of("orders") == MOVED
-        sync.forget_last_commit()
+    run_with(sync, few=not by_spark)
+    assert sync.rows_of("orders") == MOVED
+    sync.forget_last_commit()
+    run_with(sync, few=by_spark)
+    assert sync.rows_of("orders") == MOVED
     sync.produce("all", [moved(99, 100)])
     assert (
         "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not "
