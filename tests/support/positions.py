@@ -15,6 +15,9 @@ from tests.support.databases import Message
 from tests.support.syncing import BoundedSync
 
 UNAVAILABLE = "__debezium_unavailable_value"
+WITH = TableOptions(deletes="soft", position_column="position")
+WITHOUT = TableOptions(deletes="soft")
+"""The options of a table with positions, and of one without."""
 
 
 def event(
@@ -92,10 +95,6 @@ class Log:
 def live_rows(rows: Sequence[dict[str, Any]]) -> dict[int, str]:
     """The names of rows that are not deleted."""
     return {row["id"]: row["name"] for row in rows if "deleted_at" not in row}
-
-
-WITH = TableOptions(deletes="soft", position_column="position")
-WITHOUT = TableOptions(deletes="soft")
 
 
 def assert_no_row_is_set_back(sync: BoundedSync) -> None:
