@@ -214,6 +214,9 @@ def test_tables_of_canal(sync: BoundedSync) -> None:
         [12, None, None, 5],
         [13, "c", 5, None],
     ]
+    # Tests read the files of tables (`delta_files`), as Spark does.
+    for table in ("orders", "moved"):
+        assert sync.rows(table) == sync.tables.rows_by_spark(table)
 
 
 def test_shards_by_topic(sync: BoundedSync) -> None:
