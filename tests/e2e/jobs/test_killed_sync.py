@@ -23,7 +23,7 @@ from tests.support.databases import Message, maxwell, new_tables
 from tests.support.jobs import sync_job
 from tests.support.streams import letters, new_topic
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(60)
 
 TABLES = [f"t{number}" for number in range(6)]
 OF_MICRO_BATCH = 60
@@ -74,7 +74,7 @@ def long(*case: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "tables", "batches", "kills"),
     [
-        ("delta", TABLES[:4], 2, (2,)),
+        ("delta", TABLES[:3], 1, (1,)),
         # In the first micro-batch, in its repetition, and in later ones.
         long("delta", TABLES, 6, (2, 1, len(TABLES) + 4, len(TABLES) + 1, len(TABLES) + 5)),
         long("iceberg", TABLES, 3, (len(TABLES) + 2,)),
