@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, JdbcTarget
+from normalize import DeltaDatabase, DeltaTarget, IcebergDatabase, JdbcDatabase, JdbcTarget
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
 from normalize.sinks.jdbc import JdbcConnection, jdbc_options
-from normalize.sinks.lake import LakeTarget
+from normalize.sinks.lake import LakeTarget, is_path
 
+from .delta_files import delta_rows
 from .json_bytes import json_bytes
 
 if TYPE_CHECKING:
@@ -118,6 +119,15 @@ class Tables:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table without NULLs, sorted."""
         target = self.database.target(table)
+        if isinstance(target, DeltaTarget) and is_path(target.name):
+            rows = delta_rows(Path(target.name))
+            if rows is not None:
+                return _sorted(rows)
+        return self.rows_by_spark(table)
+
+    def rows_by_spark(self, table: str) -> list[dict[str, Any]]:
+        """The same rows, as Spark reads them."""
+        target = self.database.target(table)
         if isinstance(target, JdbcTarget):
             dialect = dialect_of(target.url)
             options = jdbc_options(target, dialect) | {"dbtable": dialect.table(target.table)}
@@ -125,11 +135,13 @@ class Tables:
         else:
             assert isinstance(target, LakeTarget)
             frame = self.spark.table(target.sql_name)
-        rows = [
-            {name: value for name, value in row.asDict().items() if value is not None}
-            for row in frame.collect()
-        ]
-        return sorted(rows, key=repr)
+        return _sorted(row.asDict() for row in frame.collect())
+
+
+def _sorted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows without NULLs, sorted."""
+    there = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    return sorted(there, key=repr)
 
 
 def new_tables(spark: SparkSession, kind: str, folder: Path, server: Any = None) -> Tables:

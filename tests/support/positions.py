@@ -10,9 +10,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from normalize.sync.table_options import TableOptions
 from tests.support.databases import Message
+from tests.support.syncing import BoundedSync
 
 UNAVAILABLE = "__debezium_unavailable_value"
+WITH = TableOptions(deletes="soft", position_column="position")
+WITHOUT = TableOptions(deletes="soft")
+"""The options of a table with positions, and of one without."""
 
 
 def event(
@@ -70,6 +75,18 @@ class Log:
                 self.events.append(event(op, key, rows[key], number))
             self._rows.append(dict(rows))
 
+    @staticmethod
+    def names(events: Sequence[Message]) -> dict[int, str]:
+        """The rows of a table that applies events in the order of their delivery."""
+        rows = dict[int, str]()
+        for _, value in events:
+            message = json.loads(value or b"{}")
+            if message["op"] == "d":
+                rows.pop(message["before"]["id"], None)
+            else:
+                rows[message["after"]["id"]] = message["after"]["name"]
+        return rows
+
     def rows(self, events: int) -> dict[int, str]:
         """The rows of the source after so many events."""
         return self._rows[events]
@@ -78,3 +95,30 @@ class Log:
 def live_rows(rows: Sequence[dict[str, Any]]) -> dict[int, str]:
     """The names of rows that are not deleted."""
     return {row["id"]: row["name"] for row in rows if "deleted_at" not in row}
+
+
+def assert_no_row_is_set_back(sync: BoundedSync) -> None:
+    """Require that events of a table change nothing when they are delivered again."""
+    log = Log(60)
+
+    def applied(
+        messages: list[Message], table: TableOptions = WITH, *, by_spark: bool = False
+    ) -> dict[int, str]:
+        sync.produce("t", messages, partitions=3 if by_spark else 1)
+        sync.run(by_spark=by_spark, format="debezium-json", tables={"shop.orders": table})
+        return live_rows(sync.rows_of("orders"))
+
+    # The table gets the column: its rows without a position are replaced.
+    assert applied(log.events[:20], WITHOUT) == log.rows(20)
+    assert applied(log.events[10:40], by_spark=True) == log.rows(40)
+    # Without positions, this slice would set rows back.
+    assert Log.names([*log.events[:40], *log.events[10:25]]) != log.rows(40)
+    assert applied(log.events[10:25]) == log.rows(40)
+    # Old and new events in one micro-batch, which then is repeated.
+    mixed = [*log.events[30:60], *log.events[:50]]
+    assert Log.names(mixed) != log.rows(60)
+    assert applied(mixed, by_spark=True) == log.rows(60)
+    rows = sync.rows_of("orders")
+    sync.forget_last_commit()
+    assert applied([]) == log.rows(60)
+    assert sync.rows_of("orders") == rows

@@ -175,7 +175,7 @@ class BoundedSync(SyncedTables):
         """Write messages to a topic, a millisecond apart, and return the topic's name."""
         for number, message in enumerate(messages):
             record = message if isinstance(message, ProducerRecord) else ProducerRecord(*message)
-            by_key = number if record.key is None else zlib.adler32(bytes(record.key))  # type: ignore[arg-type]
+            by_key = number if record.key is None else zlib.crc32(bytes(record.key))  # type: ignore[arg-type]
             place = topic, by_key % partitions if record.partition is None else record.partition
             self.offsets[place] = self.offsets.get(place, -1) + 1
             self.stamp += 1

@@ -17,7 +17,7 @@ from tests.support.servers.standalone_cluster import StandaloneCluster
 from tests.support.strategies import last_rows
 from tests.support.streams import new_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow(80)]
 JOB = lost_executors_job.__file__
 WAYS = ("apply_changes", "sync_database")
 

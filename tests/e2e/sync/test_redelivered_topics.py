@@ -1,4 +1,4 @@
-"""`position_column` in queries over a topic, with restarts, into each kind of table."""
+"""`position_column` in a query over a topic with a restart, and in tables of databases."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from normalize import LocalKafka, sync_table
-from normalize.sync.table_options import TableOptions
-from tests.support.positions import Log, live_rows
-from tests.support.sinking import forget_last_commit, table_name
-from tests.support.syncing import Sync
+from tests.support.positions import WITH, Log, assert_no_row_is_set_back, live_rows
+from tests.support.syncing import NewBoundedSync, Sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,12 +21,6 @@ LOG = Log(50)
 class PositionSync(Sync):
     """A query from a topic to a table."""
 
-    position_column: str | None = "position"
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.table = table_name()
-
     def writer(self, **options: Any) -> Any:
         writer = sync_table(
             self.spark,
@@ -36,43 +28,33 @@ class PositionSync(Sync):
             format="debezium-json",
             schema="id INT, name STRING",
             primary_key="id",
-            target=self.tables.database.target(self.table),
+            target=self.tables.database.target("orders"),
             schema_location=str(self.folder / "schemas"),
             options={
                 "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
-                "maxOffsetsPerTrigger": 10,
+                "maxOffsetsPerTrigger": 25,
             },
-            table=TableOptions(deletes="soft", position_column=self.position_column),
+            table=WITH,
         )
         return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
 
-    def rows_after(self, first: int, last: int, *, partitions: int) -> dict[int, str]:
-        """Deliver events, and start the query until it has read them.
 
-        Return the rows that are not deleted.
-        """
-        self.produce("t", LOG.events[first:last], partitions=partitions)
-        self.run()
-        return live_rows(self.tables.rows(self.table))
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
 def test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source(
-    spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path, kind: str
-) -> None:
-    sync = PositionSync(spark, kafka, tables_of(kind), tmp_path)
-    assert sync.rows_after(0, 40, partitions=2) == LOG.rows(40)
-    assert sync.rows_after(10, 25, partitions=2) == LOG.rows(40)
-    # A kill between the table's commit and Spark's.
-    forget_last_commit(tmp_path / "checkpoint")
-    assert sync.rows_after(20, 50, partitions=2) == LOG.rows(50)
-    assert sync.rows_after(0, 45, partitions=2) == LOG.rows(50)
-
-
-def test_without_the_option_the_old_slice_sets_rows_back(
     spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path
 ) -> None:
     sync = PositionSync(spark, kafka, tables_of("delta"), tmp_path)
-    sync.position_column = None
-    assert sync.rows_after(0, 40, partitions=2) == LOG.rows(40)
-    assert sync.rows_after(10, 25, partitions=2) != LOG.rows(40)
+    sync.produce("t", LOG.events[:40], partitions=2)
+    sync.run()
+    assert live_rows(sync.rows("orders")) == LOG.rows(40)
+    # A kill between the table's commit and Spark's.
+    sync.forget_last_commit()
+    sync.produce("t", [*LOG.events[10:25], *LOG.events[40:50]])
+    sync.run()
+    assert live_rows(sync.rows("orders")) == LOG.rows(50)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_old_slice_leaves_the_table_of_a_database_equal_to_the_source(
+    new_bounded_sync: NewBoundedSync, kind: str
+) -> None:
+    assert_no_row_is_set_back(new_bounded_sync(kind))

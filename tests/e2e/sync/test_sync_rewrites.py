@@ -13,7 +13,7 @@ from tests.support.maintenance import MAINTENANCE, Maintained
 from tests.support.syncing import NewSync, Story, versions
 
 
-@pytest.mark.parametrize("changes", [30, pytest.param(600, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("changes", [20, pytest.param(600, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", list(MAINTENANCE))
 def test_files_are_rewritten_beside_the_query(new_sync: NewSync, kind: str, changes: int) -> None:
     sync, story = new_sync(kind), Story(Random(kind))

@@ -77,25 +77,28 @@ class Shop:
         return str(number / 4 if "INT" not in kind else number)
 
     def write(self, changes: int) -> None:
-        for _ in range(changes):
-            table = self.random.choice(list(TABLES))
-            key, number = KEYS[table], self.random.randrange(1, 30)
-            values = {name: self.value(kind) for name, kind in self.columns[table].items()} | {
-                key: f"'{number}'"
-            }
-            if self.random.random() < 0.2:
-                self.source.run(f"DELETE FROM {table} WHERE {key} = '{number}'")
-            elif self.random.random() < 0.1:
-                self.source.run(
-                    f"UPDATE IGNORE {table} SET {key} = '{self.random.randrange(1, 30)}' WHERE "
-                    f"{key} = '{number}'"
-                )
-            else:
-                update = ", ".join(f"{name} = VALUES({name})" for name in values)
-                self.source.run(
-                    f"INSERT INTO {table} ({', '.join(values)}) VALUES "
-                    f"({', '.join(values.values())}) ON DUPLICATE KEY UPDATE {update}"
-                )
+        """Write so many changes in one connection."""
+        self.source.run(*(self.change() for _ in range(changes)))
+
+    def change(self) -> str:
+        """Return a change as SQL."""
+        table = self.random.choice(list(TABLES))
+        key, number = KEYS[table], self.random.randrange(1, 30)
+        values = {name: self.value(kind) for name, kind in self.columns[table].items()} | {
+            key: f"'{number}'"
+        }
+        if self.random.random() < 0.2:
+            return f"DELETE FROM {table} WHERE {key} = '{number}'"
+        if self.random.random() < 0.1:
+            return (
+                f"UPDATE IGNORE {table} SET {key} = '{self.random.randrange(1, 30)}' WHERE "
+                f"{key} = '{number}'"
+            )
+        update = ", ".join(f"{name} = VALUES({name})" for name in values)
+        return (
+            f"INSERT INTO {table} ({', '.join(values)}) VALUES "
+            f"({', '.join(values.values())}) ON DUPLICATE KEY UPDATE {update}"
+        )
 
 
 @pytest.mark.cross_section
@@ -121,7 +124,7 @@ def test_five_tables_equal_their_source_after_alter_table(
         format_options={"schema_include": True},
         target=DeltaDatabase(str(tmp_path / "lake")),
         schema_location=str(tmp_path / "schemas"),
-        options={"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": 90},
+        options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
     )
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:

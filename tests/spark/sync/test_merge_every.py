@@ -5,6 +5,7 @@ The fresh rows are always those of the source.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from normalize import DeltaTarget
+from normalize.sinks.lake import LakeSink
 from normalize.sinks.merge_every import (
     ChangesSink,
     MergedDeltaTarget,
@@ -24,10 +26,10 @@ from normalize.sinks.targets import TargetError
 from normalize.sync.table_options import TableOptions
 from tests.support.databases import Message, maxwell
 from tests.support.sinking import changelog, table_name
-from tests.support.syncing import MINIMAL, BoundedSync, Story, fresh_names
+from tests.support.syncing import MINIMAL, BoundedSync, Story
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id"}
 
@@ -49,12 +51,14 @@ class Merged:
         patch.setattr(
             "normalize.sinks.merge_every.running_batch", lambda _: Batch(self.query, sync.number)
         )
+        self.options = TABLE
         self.start()
 
     def start(self, **options: Any) -> None:
-        """Start the query again."""
+        """Start the query again, with other options for the rest of the test."""
+        self.options = {**self.options, **options}
         self.job = self.sync.table_job(
-            target=MergedDeltaTarget(self.target.name, "10 minutes"), **TABLE | options
+            target=MergedDeltaTarget(self.target.name, "10 minutes"), **self.options
         )
 
     def apply(self, messages: list[Message] | None = None) -> None:
@@ -70,23 +74,27 @@ class Merged:
             )
         self.sync.apply(self.job)
 
-    def state(self) -> tuple[bool, bool, int]:
-        """Whether the fresh rows and the table's are the source's, and how many changes wait."""
-        truth, stored = (
-            self.story.names("orders"),
-            {row["id"]: row["name"] for row in self.sync.rows("orders")},
-        )
-        return (
-            fresh_names(self.spark, self.target) == truth,
-            stored == truth,
-            self.changes.rows().count(),
-        )
+    def is_fresh(self) -> bool:
+        """Whether the fresh rows that are not deleted are the source's."""
+        return self._names(self.fresh()) == self.story.names("orders")
+
+    def is_merged(self) -> bool:
+        """Whether the table's rows that are not deleted are the source's."""
+        return self._names(self.sync.rows("orders")) == self.story.names("orders")
+
+    def _names(self, rows: list[dict[str, Any]]) -> dict[int, str]:
+        return {row["id"]: row["name"] for row in rows if row.get("deleted_at") is None}
 
     def fresh(self) -> list[dict[str, Any]]:
         """The fresh rows, sorted."""
-        return sorted(
-            (row.asDict() for row in fresh_rows(self.spark, self.target).collect()), key=repr
-        )
+        return self._sorted(fresh_rows(self.spark, self.target))
+
+    def stored(self) -> list[dict[str, Any]]:
+        """The rows of the table, sorted."""
+        return self._sorted(self.spark.table(self.target.sql_name))
+
+    def _sorted(self, rows: DataFrame) -> list[dict[str, Any]]:
+        return sorted((row.asDict() for row in rows.collect()), key=repr)
 
 
 @pytest.fixture
@@ -95,17 +103,59 @@ def merged(sync: BoundedSync, monkeypatch: pytest.MonkeyPatch) -> Merged:
     return Merged(sync, monkeypatch)
 
 
+def ends_after(commit: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that commits and then fails."""
+
+    def failing(*arguments: Any) -> None:
+        commit(*arguments)
+        raise OSError("the driver ends here")
+
+    return failing
+
+
 def test_fresh_rows_equal_the_source_after_each_micro_batch_and_the_table_after_each_merge(
-    merged: Merged,
+    merged: Merged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(1, 7):
-        merged.now += 250
-        if number == 3:
+    merged.start(table=TableOptions(deletes="soft"))
+    for number in range(1, 5):
+        merged.now += 400
+        if number == 2:
             merged.start()
         merged.apply()
-        # The first change waits for 750 s in the fourth micro-batch.
-        fresh, stored, waiting = merged.state()
-        assert (fresh, stored, waiting == 0) == (True, number == 4, number == 4)
+        # The first change waits for 800 s in the third micro-batch.
+        assert merged.is_merged() == merged.changes.rows().isEmpty() == (number == 3)
+        assert number % 2 or merged.is_fresh()
+    # The driver ends after one of three commits, and the micro-batch is repeated.
+    merged.now += 700
+    for owner, name in ((ChangesSink, "put"), (LakeSink, "merge"), (ChangesSink, "remove")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, ends_after(getattr(owner, name)))
+            with pytest.raises(OSError, match="the driver ends here"):
+                merged.apply()
+        assert merged.is_fresh()
+        merged.start()
+    merged.apply()
+    assert merged.is_merged()
+    # The first time of a delete counts: the changes that wait are those that are merged.
+    assert merged.changes.rows().where("row_kind = '-D'").count() > 0
+    assert merged.fresh() == merged.stored()
+    # The changes of a checkpoint that was set back, or replaced, are merged before the new ones.
+    for merged.query in ("q1", "q2"):
+        merged.sync.number = 0
+        merged.start()
+        merged.apply()
+        waiting = merged.changes.rows().select("query", "batch").distinct().collect()
+        assert list(map(tuple, waiting)) == [(merged.query, 0)]
+    assert merged.is_fresh()
+    # Another target is refused while changes wait.
+    with pytest.raises(
+        TargetError, match="has changes that are not merged: pass MergedDeltaTarget"
+    ):
+        merged.sync.table_job(**merged.options)
+    merge_changes(merged.spark, merged.target)
+    assert merged.is_merged()
+    assert merged.changes.rows().isEmpty()
+    merged.sync.table_job(**merged.options)
 
 
 def test_partial_rows_are_merged_at_once_after_everything_before_them(merged: Merged) -> None:
@@ -116,9 +166,13 @@ def test_partial_rows_are_merged_at_once_after_everything_before_them(merged: Me
             maxwell("orders", "insert", {"id": 2, "name": "b"}),
         ]
     )
-    merged.apply([maxwell("orders", "update", {"id": 2, "name": "c"}, {"name": "b"})])
-    assert merged.changes.rows().count() == 3
-    merged.apply([maxwell("orders", "update", {"id": 3}, {"id": 1})])
+    assert merged.changes.rows().count() == 2
+    merged.apply(
+        [
+            maxwell("orders", "update", {"id": 2, "name": "c"}, {"name": "b"}),
+            maxwell("orders", "update", {"id": 3}, {"id": 1}),
+        ]
+    )
     assert (
         merged.fresh()
         == merged.sync.rows("orders")
@@ -127,69 +181,44 @@ def test_partial_rows_are_merged_at_once_after_everything_before_them(merged: Me
     assert merged.changes.rows().isEmpty()
 
 
-@pytest.mark.parametrize("query", ["q1", "q2"])
-def test_changes_of_a_checkpoint_that_was_set_back_or_replaced_are_merged_first(
-    merged: Merged, query: str
-) -> None:
-    merged.apply()
-    merged.apply()
-    merged.query, merged.sync.number = query, 0
-    merged.start()
-    merged.apply()
-    assert [
-        tuple(row) for row in merged.changes.rows().select("query", "batch").distinct().collect()
-    ] == [(query, 0)]
-    assert merged.state()[0]
-
-
 def test_columns_that_the_changes_or_only_the_table_have(merged: Merged) -> None:
     mapping = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+    declared = {"schema": "id INT, name STRING, doc VARIANT"}
     merged.spark.conf.set(mapping, "name")
-    merged.start()
+    merged.start(**declared)
     merged.spark.conf.unset(mapping)
+    doc = {"b": [1], "a": "x"}
     merged.apply(
         [
-            maxwell("orders", "insert", {"id": 1, "name": "a"}),
-            maxwell("orders", "insert", {"id": 2, "name": "b"}),
+            maxwell("orders", "insert", {"id": 1, "name": "a", "doc": None}),
+            maxwell("orders", "insert", {"id": 2, "name": "b", "doc": doc}),
+            maxwell("orders", "insert", {"id": 3, "name": "c", "doc": None}),
         ]
     )
     merged.sync.edit("orders", '"name STRING"', '"name STRING", "`x,y` INT"')
-    merged.start()
-    merged.apply([maxwell("orders", "update", {"id": 1, "name": "a", "x,y": 5}, {"x,y": None})])
+    merged.start(**declared)
+    row = {"id": 1, "name": "a", "doc": "y"}
+    merged.apply(
+        [
+            maxwell("orders", "update", row | {"x,y": 5}, {"x,y": None}),
+            maxwell("orders", "delete", {"id": 3, "name": "c", "doc": None}),
+        ]
+    )
+    assert merged.changes.rows().count() == 2
     merged.spark.sql(f"ALTER TABLE {merged.target.sql_name} ADD COLUMNS (own STRING)")
     merged.spark.sql(f"UPDATE {merged.target.sql_name} SET own = 'o'")
-    fresh = merged.fresh()
-    assert fresh == [
-        {"id": 1, "name": "a", "x,y": 5, "own": "o"},
-        {"id": 2, "name": "b", "x,y": None, "own": "o"},
-    ]
+
+    def fresh() -> list[tuple[Any, ...]]:
+        shown = fresh_rows(merged.spark, merged.target).selectExpr(
+            "id", "name", "`x,y`", "own", "to_json(doc)"
+        )
+        return sorted(map(tuple, shown.collect()))
+
+    rows = [(1, "a", 5, "o", '"y"'), (2, "b", None, "o", '{"a":"x","b":[1]}')]
+    assert fresh() == rows
     merge_changes(merged.spark, merged.target)
-    assert merged.fresh() == fresh
-
-
-def test_soft_deletes_have_the_time_of_the_delete(merged: Merged) -> None:
-    merged.start(table=TableOptions(deletes="soft"))
-    for _ in range(2):
-        merged.apply()
-        fresh = merged.fresh()
-        assert {
-            row["id"]: row["name"] for row in fresh if row["deleted_at"] is None
-        } == merged.story.names("orders")
-        merge_changes(merged.spark, merged.target)
-        merged.start(table=TableOptions(deletes="soft"))
-        assert (merged.fresh(), merged.changes.rows().count()) == (fresh, 0)
-    assert any(row["deleted_at"] for row in fresh)
-
-
-def test_another_target_is_refused_while_changes_wait(merged: Merged) -> None:
-    merged.apply()
-    with pytest.raises(
-        TargetError, match="has changes that are not merged: pass MergedDeltaTarget"
-    ):
-        merged.sync.table_job(**TABLE)
-    merge_changes(merged.spark, merged.target)
-    assert merged.state() == (True, True, 0)
-    merged.sync.table_job(**TABLE)
+    assert fresh() == rows
+    assert merged.changes.rows().isEmpty()
 
 
 def test_a_table_of_somebody_else_is_not_replaced(merged: Merged) -> None:
@@ -200,29 +229,21 @@ def test_a_table_of_somebody_else_is_not_replaced(merged: Merged) -> None:
 
 def test_changes_of_a_table_of_the_catalog(spark: SparkSession) -> None:
     changes = ChangesSink(spark, changes_table(DeltaTarget(table_name())))
-    for schema, rows in (("id INT", [("+I", 1), ("+I", 2)]), ("id INT, v INT", [("-D", 1, None)])):
+    cases = (
+        # The second attempt's rows are in place of the first's.
+        ("id INT", [("+I", 1), ("+I", 2)], (5, 6)),
+        ("id INT, v INT", [("-D", 1, None)], (6,)),
+    )
+    for schema, rows, times in cases:
         latest = changelog(spark, schema, rows)
         spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), create=True, on_new_column="add")
         changes.create(spec)
-        for now in (5, 6):
+        for now in times:
             changes.put(latest, spec, Batch("q", 1), now)
         assert (changes.waiting(), changes.rows().count()) == (
             ({"q": 1}, 6, changes.layout(spec)),
             len(rows),
         )
         changes.remove({"q": 1})
+    assert changes.rows().isEmpty()
     spark.sql(f"DROP TABLE {changes.table.sql_name}")
-
-
-def test_variants_wait_for_the_merge(merged: Merged) -> None:
-    merged.start(schema="id INT, doc VARIANT")
-    merged.apply([maxwell("orders", "insert", {"id": 1, "doc": {"b": [1], "a": "x"}})])
-    shown = "id", "to_json(doc)"
-    expected = [(1, '{"a":"x","b":[1]}')]
-    assert (
-        list(map(tuple, fresh_rows(merged.spark, merged.target).selectExpr(*shown).collect()))
-        == expected
-    )
-    merge_changes(merged.spark, merged.target)
-    table = merged.spark.table(merged.target.sql_name)
-    assert list(map(tuple, table.selectExpr(*shown).collect())) == expected

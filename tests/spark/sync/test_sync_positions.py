@@ -15,7 +15,14 @@ from normalize import DeltaDatabase
 from normalize.monitoring.explain_error import explain_error
 from normalize.sync.table_options import TableOptions
 from tests.support.databases import Message, canal
-from tests.support.positions import Log, event, live_rows, postgresql_event
+from tests.support.json_bytes import json_bytes
+from tests.support.positions import (
+    WITH,
+    assert_no_row_is_set_back,
+    event,
+    live_rows,
+    postgresql_event,
+)
 from tests.support.syncing import BoundedSync, NewBoundedSync
 
 TABLE: dict[str, Any] = {
@@ -23,9 +30,6 @@ TABLE: dict[str, Any] = {
     "primary_key": "id",
     "format": "debezium-json",
 }
-WITH = TableOptions(deletes="soft", position_column="position")
-WITHOUT = TableOptions(deletes="soft")
-LOG = Log(60)
 
 
 def apply(
@@ -38,86 +42,79 @@ def apply(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-@pytest.mark.parametrize("partitions", [1, 3])
 def test_slice_that_is_delivered_again_leaves_the_table_equal_to_the_source(
-    new_sync: NewBoundedSync, kind: str, partitions: int
+    new_sync: NewBoundedSync, kind: str
 ) -> None:
-    sync = new_sync(kind)
-    assert apply(sync, LOG.events[:40], partitions=partitions) == LOG.rows(40)
-    for again in (LOG.events[10:25], LOG.events[:40], LOG.events[20:39]):
-        assert apply(sync, again, partitions=partitions) == LOG.rows(40)
-    # Old and new events in one micro-batch, which then is repeated.
-    for _ in range(2):
-        assert apply(
-            sync, [*LOG.events[30:60], *LOG.events[:50]], partitions=partitions
-        ) == LOG.rows(60)
-        rows = sync.rows("orders")
-        sync.forget_last_commit()
-        sync.apply(sync.table_job(**TABLE, table=WITH))
-        assert sync.rows("orders") == rows
+    assert_no_row_is_set_back(new_sync(kind))
 
 
-def test_without_the_option_the_slice_sets_rows_back(sync: BoundedSync) -> None:
-    assert apply(sync, LOG.events[:40], table=WITHOUT) == LOG.rows(40)
-    assert apply(sync, LOG.events[10:25], table=WITHOUT) != LOG.rows(40)
-
-
-@pytest.mark.parametrize("by_spark", [False, True])
-def test_tables_of_a_database_have_the_option(sync: BoundedSync, by_spark: bool) -> None:
-    options = {"format": "debezium-json", "tables": {"shop.orders": WITH}}
-    for messages in (LOG.events[:40], LOG.events[10:25]):
-        sync.produce("t", messages, partitions=2)
-        sync.run(by_spark=by_spark, **options)
-        assert live_rows(sync.rows("orders")) == LOG.rows(40)
-
-
-@pytest.mark.parametrize("first", [[["c"], ["d"]], [["c", "d"]], [["d"]]])
-def test_insert_that_is_delivered_after_its_delete_stays_deleted(
-    sync: BoundedSync, first: list[list[str]]
-) -> None:
-    messages = {"c": event("c", 1, "a", 1), "d": event("d", 1, "a", 2)}
-    for ops in first:
-        apply(sync, [messages[op] for op in ops])
-    assert apply(sync, [messages["c"]]) == {}
-    assert apply(sync, [event("c", 1, "b", 3)]) == {1: "b"}
-    # The delete, too.
-    assert apply(sync, [messages["d"]]) == {1: "b"}
-
-
-def test_positions_of_another_log_are_not_compared(sync: BoundedSync) -> None:
-    assert apply(sync, [event("c", 1, "a", 100, clock=100)]) == {1: "a"}
-    # A failover to a server with smaller numbers and an earlier clock; and then its log is reset.
-    assert apply(sync, [event("u", 1, "b", 9, server=2, clock=50)]) == {1: "b"}
-    assert apply(sync, [event("u", 1, "c", 1, server=2, clock=60)]) == {1: "c"}
-    assert apply(sync, [event("u", 1, "x", 1, server=2, clock=60)]) == {1: "c"}
+def test_keys_whose_events_are_delivered_again_or_come_from_another_log(sync: BoundedSync) -> None:
+    # Of three keys, the insert and the delete arrive first in two micro-batches, in one, or the
+    # delete alone.
+    inserts, deletes = (
+        {key: event(op, key, "a", number) for key in (1, 2, 3)}
+        for op, number in (("c", 1), ("d", 2))
+    )
+    of_log = event("c", 4, "a", 100, clock=100)
+    assert apply(sync, [inserts[1], inserts[2], deletes[2], deletes[3], of_log], partitions=3) == {
+        1: "a",
+        4: "a",
+    }
+    # Of the fourth, a failover to a server with smaller numbers and an earlier clock.
+    other_log = event("u", 4, "b", 9, server=2, clock=50)
+    assert apply(sync, [deletes[1], other_log], partitions=3) == {4: "b"}
+    # Its log is reset.
+    reset = event("u", 4, "c", 1, server=2, clock=60)
+    assert apply(sync, [*inserts.values(), reset]) == {4: "c"}
+    again = event("u", 4, "x", 1, server=2, clock=60)
+    later = [event("c", key, "b", 3) for key in (1, 2, 3)]
+    reborn = {1: "b", 2: "b", 3: "b", 4: "c"}
+    assert apply(sync, [*later, again], partitions=3) == reborn
+    # The deletes, too.
+    assert apply(sync, [*deletes.values()]) == reborn
+    without_position = {
+        "op": "c",
+        "after": {"id": 1, "name": "a"},
+        "source": {"connector": "mysql"},
+    }
+    with pytest.raises((ChangelogError, PySparkException)) as failed:
+        apply(sync, [(b'{"id": 1}', json_bytes(without_position))])
+    assert "the message has no position in the source's log" in explain_error(failed.value)
 
 
 def test_partial_rows_complete_only_the_row_before_them(sync: BoundedSync) -> None:
-    def applied(*messages: Message) -> list[tuple[str, str]]:
+    def applied(*messages: Message) -> dict[int, tuple[str, str]]:
         apply(sync, list(messages), schema="id INT, name STRING, note STRING")
-        return [
-            (row["name"], row["note"]) for row in sync.rows("orders") if "deleted_at" not in row
-        ]
+        return {
+            row["id"]: (row["name"], row["note"])
+            for row in sync.rows("orders")
+            if "deleted_at" not in row
+        }
 
-    update = postgresql_event("u", 1, "b", 2)
-    assert applied(postgresql_event("c", 1, "a", 1, "long")) == [("a", "long")]
-    assert applied(update) == [("b", "long")]
-    assert applied(postgresql_event("u", 1, "c", 3, "longer")) == [("c", "longer")]
-    assert applied(update) == [("c", "longer")]
-    assert applied(update, postgresql_event("d", 1, "c", 4)) == []
-    assert applied(update) == []
+    # Of each key, the update 2 arrives: after the insert; after the update 3; with the delete; after
+    # it.
+    updates = {key: postgresql_event("u", key, "b", 2) for key in range(1, 5)}
+    inserts = [postgresql_event("c", key, "a", 1, "long") for key in updates]
+    assert applied(*inserts) == dict.fromkeys(updates, ("a", "long"))
+    second = {1: ("b", "long"), 2: ("c", "longer")}
+    delete = postgresql_event("d", 4, "a", 4)
+    assert (
+        applied(
+            updates[1],
+            postgresql_event("u", 2, "c", 3, "longer"),
+            updates[3],
+            postgresql_event("d", 3, "b", 4),
+            delete,
+        )
+        == second
+    )
+    assert applied(*updates.values()) == second
     with pytest.raises((ChangelogError, PySparkException)) as failed:
-        applied(postgresql_event("u", 1, "d", 5))
+        applied(postgresql_event("u", 4, "d", 5))
     assert (
         "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its "
         "key"
     ) in explain_error(failed.value)
-
-
-def test_rows_of_a_table_that_gets_the_column_are_replaced(sync: BoundedSync) -> None:
-    assert apply(sync, LOG.events[:20], table=WITHOUT) == LOG.rows(20)
-    assert apply(sync, LOG.events[10:30]) == LOG.rows(30)
-    assert apply(sync, LOG.events[10:20]) == LOG.rows(30)
 
 
 def test_format_without_positions_compares_offsets(sync: BoundedSync) -> None:
@@ -155,18 +152,3 @@ def test_options_that_would_lose_positions_are_refused(
         sync.table_job(**TABLE, table=table)
     with pytest.raises(ArgumentError, match=text):
         sync.job(target=DeltaDatabase("/lake"), tables={"shop.orders": table})
-
-
-def test_event_without_its_position_is_an_error(sync: BoundedSync) -> None:
-    sync.produce(
-        "t",
-        [
-            (
-                b'{"id": 1}',
-                b'{"op": "c", "after": {"id": 1, "name": "a"}, "source": {"connector": "mysql"}}',
-            )
-        ],
-    )
-    with pytest.raises((ChangelogError, PySparkException)) as failed:
-        sync.apply(sync.table_job(**TABLE, table=WITH))
-    assert "the message has no position in the source's log" in explain_error(failed.value)

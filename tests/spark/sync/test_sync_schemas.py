@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -15,6 +17,13 @@ from tests.support.syncing import ORDER, BoundedSync, NewBoundedSync, rows_of, w
 
 TYPES = {"id": "int(11)", "name": "varchar(20)", "price": "decimal(10,2)"}
 NARROW = {"id": "int", "name": "varchar(9)"}
+
+
+def calls_on_spark(run: Callable[[], None]) -> int:
+    """Return of how many tables Spark computes the changes, rather than the driver."""
+    with patch.object(table_sync, "changes_on_spark", wraps=changes_on_spark) as on_spark:
+        run()
+    return on_spark.call_count
 
 
 def test_columns_and_options_of_tables(sync: BoundedSync, caplog: pytest.LogCaptureFixture) -> None:
@@ -106,15 +115,15 @@ def test_new_columns_in_micro_batches_of_one_query_that_the_driver_and_spark_dec
     sync = new_sync(kind)
     job = sync.job()
     for number, (by_spark, names) in enumerate(
-        [(True, "a"), (False, "ab"), (True, "ab"), (False, "abc"), (True, "abc")]
+        [(True, "a"), (False, "ab"), (True, "abc"), (False, "abc")]
     ):
         # A new row, and an update of the one before it.
         rows = [{"id": key} | dict.fromkeys(names, number) for key in (number, number + 1)]
         write(sync, {"orders": [("insert", row) for row in rows]})
         sync.apply(job, by_spark=by_spark)
-    names = ["a", "ab", "ab", "abc", "abc", "abc"]
+    names = ["a", "ab", "abc", "abc", "abc"]
     assert sync.rows("orders") == [
-        {"id": key} | dict.fromkeys(names[key], min(key, 4)) for key in range(6)
+        {"id": key} | dict.fromkeys(names[key], min(key, 3)) for key in range(5)
     ]
 
 
@@ -128,27 +137,21 @@ def test_large_micro_batch_with_the_changes_of_a_key_in_several_partitions(
     ]
     # Without keys, so that a row's messages are in all partitions.
     sync.produce("all", [(None, value) for _, value in messages], partitions=3)
-    sync.run(by_spark=True, **options)
+    assert calls_on_spark(partial(sync.run, by_spark=True, **options)) == 1
     last = [{"id": number, "name": str(380 + number)} for number in range(20) if number != 7]
     assert sorted(sync.rows("orders"), key=lambda row: row["id"]) == last
 
 
 def test_spark_decodes_large_micro_batches(sync: BoundedSync) -> None:
-    calls = []
-    # The last two are above the limits of records and of bytes.
-    for large, by_spark in ((False, False), (False, True), (True, False)):
-        write(sync, {"orders": [("insert", ORDER)]})
-        if large:
-            write(sync, {"unknown": [("delete", {"id": 1, "text": "x" * (33 << 20)})]})
-        with patch.object(table_sync, "changes_on_spark", wraps=changes_on_spark) as on_spark:
-            sync.run(by_spark=by_spark)
-        calls.append(on_spark.call_count)
-    # The table without a row, of the large message, has no changes to compute.
-    assert calls == [0, 1, 1]
+    write(sync, {"orders": [("insert", ORDER)]})
+    assert calls_on_spark(sync.run) == 0
+    # Above the limit of bytes. The table without a row, of this message, has no changes to compute.
+    write(sync, {"orders": [("insert", ORDER)]})
+    write(sync, {"unknown": [("delete", {"id": 1, "text": "x" * (33 << 20)})]})
+    assert calls_on_spark(sync.run) == 1
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
-def test_tables_of_canal(sync: BoundedSync, by_spark: bool) -> None:
+def test_tables_of_canal(sync: BoundedSync) -> None:
     def several(
         kind: str, *rows: tuple[int, str], old: tuple[dict[str, str], ...] = ()
     ) -> tuple[None, bytes]:
@@ -161,24 +164,25 @@ def test_tables_of_canal(sync: BoundedSync, by_spark: bool) -> None:
         )
         return None, json.dumps(value).encode()
 
-    options = {
-        "format": "canal-json",
-        "tables": {"shop.moved": TableOptions(scd_type=2)},
-        "by_spark": by_spark,
-    }
+    def moving(first: int) -> list[tuple[None, bytes]]:
+        """Messages in which a key becomes the next and then the third.
+
+        The last change of the second is a delete.
+        """
+        second, third = first + 1, first + 2
+        earlier = ({"id": str(first)}, {"id": str(second)})
+        return [
+            several("INSERT", (first, "a")),
+            several("UPDATE", (first, "b"), (first, "c"), old=({"name": "a"}, {"name": "b"})),
+            several("UPDATE", (second, "c"), (third, "c"), old=earlier),
+        ]
+
+    options = {"format": "canal-json", "tables": {"shop.moved": TableOptions(scd_type=2)}}
     sync.produce(
         "orders", [canal("orders", "INSERT", {"id": 1, "name": "a", "price": "9.50"}, TYPES)]
     )
     sync.produce("items", [canal("items", "INSERT", ORDER, TYPES)])
-    sync.produce(
-        "moved",
-        [
-            several("INSERT", (1, "a")),
-            several("UPDATE", (1, "b"), (1, "c"), old=({"name": "a"}, {"name": "b"})),
-            # 1 becomes 2 and then 3: the last change of 2 is a delete.
-            several("UPDATE", (2, "c"), (3, "c"), old=({"id": "1"}, {"id": "2"})),
-        ],
-    )
+    sync.produce("moved", moving(1))
     sync.run(**options)
     assert sync.file("shop.orders")["schema"] == [
         "id INT NOT NULL",
@@ -187,6 +191,10 @@ def test_tables_of_canal(sync: BoundedSync, by_spark: bool) -> None:
     ]
     assert [str(row["price"]) for row in sync.rows("orders")] == ["9.50"]
     assert sync.rows("items") == [ORDER]
+    sync.produce("items", [canal("items", "DELETE", ORDER, TYPES)])
+    sync.produce("moved", moving(11))
+    sync.run(by_spark=True, **options)
+    assert sync.rows("items") == []
     versions = [
         [
             row["id"],
@@ -200,10 +208,15 @@ def test_tables_of_canal(sync: BoundedSync, by_spark: bool) -> None:
         [1, "c", 1, 2],
         [2, None, None, 2],
         [3, "c", 2, None],
+        # Of Spark.
+        [11, "a", 3, 4],
+        [11, "c", 4, 5],
+        [12, None, None, 5],
+        [13, "c", 5, None],
     ]
-    sync.produce("items", [canal("items", "DELETE", ORDER, TYPES)])
-    sync.run(**options)
-    assert sync.rows("items") == []
+    # Tests read the files of tables (`delta_files`), as Spark does.
+    for table in ("orders", "moved"):
+        assert sync.rows(table) == sync.tables.rows_by_spark(table)
 
 
 def test_shards_by_topic(sync: BoundedSync) -> None:

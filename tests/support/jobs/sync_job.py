@@ -13,6 +13,10 @@ import os
 import pickle
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Merged(logging.Handler):
@@ -23,21 +27,13 @@ class Merged(logging.Handler):
             print("merged", record.getMessage(), flush=True)
 
 
-def main() -> None:
-    """Run the query."""
+def run(spark: SparkSession, servers: str, topic: str, dead: str, folder: Path) -> None:
+    """Run the query in a session until it has read all records."""
     from pyspark.errors import StreamingQueryException
-    from pyspark.sql import SparkSession
 
     from normalize import DeadLetter, sync_database
     from tests.support.sinking import fails_after_repeating
-    from tests.support.spark_packages import settings
 
-    servers, topic, dead, folder, tables = *sys.argv[1:4], *map(Path, sys.argv[4:])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.master("local[2]").config(map=settings(tables)).getOrCreate()
-    log = logging.getLogger("normalize")
-    log.setLevel(logging.INFO)
-    log.addHandler(Merged())
     writer = sync_database(
         spark,
         topic,
@@ -57,6 +53,21 @@ def main() -> None:
         if not fails_after_repeating(spark, error):
             raise
         writer.start().awaitTermination()
+
+
+def main() -> None:
+    """Run the query in a session of its own."""
+    from pyspark.sql import SparkSession
+
+    from tests.support.spark_packages import settings
+
+    servers, topic, dead, folder, tables = *sys.argv[1:4], *map(Path, sys.argv[4:])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = SparkSession.builder.master("local[2]").config(map=settings(tables)).getOrCreate()
+    log = logging.getLogger("normalize")
+    log.setLevel(logging.INFO)
+    log.addHandler(Merged())
+    run(spark, servers, topic, dead, folder)
 
 
 if __name__ == "__main__":

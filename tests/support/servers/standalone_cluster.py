@@ -10,11 +10,12 @@ import psutil
 import pyspark
 
 from tests.support.distributions import without_the_package, zipped
-from tests.support.quick_java import QUICK
+from tests.support.quick_java import options as java_options
 from tests.support.servers import processes
 from tests.support.spark_packages import settings
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
+JAVA = java_options()["SPARK_SUBMIT_OPTS"]
 
 
 class StandaloneCluster:
@@ -23,17 +24,17 @@ class StandaloneCluster:
     Parameters
     ----------
     folder : Path
-        For Spark's home and the logs of the Workers.
+        For the logs of the Workers and of their executors.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, folder / "spark"
+        # That of the archived classes: Java uses an archive only with the same paths of jars.
+        self.folder, self.home = folder, Path(pyspark.__file__).parent
         self.port = processes.free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> StandaloneCluster:
-        self._make_home()
         self._start(
             "master",
             "master.Master",
@@ -57,12 +58,6 @@ class StandaloneCluster:
         for process in reversed(self._processes.values()):  # the Master last
             processes.end(process)
 
-    def _make_home(self) -> None:
-        # Workers write the logs of executors to Spark's home; this home has only Spark.
-        self.home.mkdir()
-        for part in Path(pyspark.__file__).parent.iterdir():
-            (self.home / part.name).symlink_to(part)
-
     def start_worker(self, number: int) -> None:
         """Start a Worker, or start it again."""
         limits = (
@@ -85,14 +80,16 @@ class StandaloneCluster:
         This holds for its driver and its executors. Their errors are in `folder`.
         """
         conf = settings(folder) | {
-            "spark.driver.extraJavaOptions": QUICK,
-            "spark.executor.extraJavaOptions": QUICK,
+            "spark.driver.extraJavaOptions": JAVA,
+            "spark.executor.extraJavaOptions": JAVA,
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.log.level": "ERROR",
             # both executors run the first tasks
             "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.task.maxFailures": "8",
+            # by default, a task asks a lost executor for its blocks for 15 s
+            "spark.shuffle.io.retryWait": "200ms",
         }
         options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
         package = ["--py-files", str(zipped(folder / "package.zip"))]
@@ -163,7 +160,7 @@ class StandaloneCluster:
         environment = {
             **os.environ,
             "SPARK_HOME": str(self.home),
-            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": JAVA,
             "SPARK_DAEMON_MEMORY": "256m",
         }
         self._processes[name] = processes.start(
@@ -175,6 +172,10 @@ class OneExecutor(StandaloneCluster):
     """A cluster of one executor, whose Master and Worker are threads of the driver."""
 
     def __enter__(self) -> OneExecutor:
-        self._make_home()
+        # Spark writes the executor's logs to its home; this home has only Spark.
+        self.home = self.folder / "spark"
+        self.home.mkdir()
+        for part in Path(pyspark.__file__).parent.iterdir():
+            (self.home / part.name).symlink_to(part)
         self.url = "local-cluster[1,1,1024]"
         return self
