@@ -31,19 +31,14 @@ EXTENSIONS = {
 }
 
 
-_QUICK = {
+_INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": False,
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
 }
-"""For a few rows, generating and compiling classes takes a fifth of the CPU: Spark interprets its
-plans. Hadoop's FileContext starts the command ``readlink`` for each checkpoint file, which takes a
-tenth."""
-_AS_USERS = ("4.0", "4.1")
-"""The versions of Spark on which the tests run without these settings, as users do."""
+"""Spark interprets its plans: for a few rows, generating and compiling classes takes a fifth of the
+CPU."""
+_COMPILING = ("4.0", "4.1")
+"""The versions of Spark on which the tests run compiled plans, as users do."""
 
 
 def jars(*kinds: str) -> str:
@@ -68,7 +63,7 @@ def settings(folder: Path) -> dict[str, object]:
         # Spark keeps 100 compiled classes by default. A MERGE of one table needs some 50, which
         # each test would compile again.
         "spark.sql.codegen.cache.maxEntries": 1000,
-        **({} if installed_version().startswith(_AS_USERS) else _QUICK),
+        **({} if installed_version().startswith(_COMPILING) else _INTERPRETED),
         "spark.sql.session.timeZone": "UTC",
         # Each broadcast table, however small, takes two pages, of 32 MB each by default.
         "spark.buffer.pageSize": "1m",

@@ -169,7 +169,16 @@ def test_the_workflows_run_goals_of_the_makefile():
     }
     goals |= {match[1] for command in commands if (match := re.match(r"make ([a-z-]+)", command))}
     assert all(command.startswith("make ") for command in commands)
-    assert goals == {"audit", "check", "matrix", "package", "release-notes", "stranger", "test"}
+    assert goals == {
+        "audit",
+        "check",
+        "coverage",
+        "matrix",
+        "package",
+        "release-notes",
+        "stranger",
+        "test",
+    }
     assert all(re.search(rf"^{goal}:", makefile, re.M) for goal in goals)
     assert {
         goal for goal in re.findall(r"make (\w+)", (REPOSITORY / ".ci" / "run").read_text("utf-8"))
