@@ -265,7 +265,22 @@ class BoundedSync(SyncedTables):
             self.session.createDataFrame(pa.Table.from_pylist(rows, _KAFKA), _KAFKA_DDL).coalesce(1)
             for rows in of_tasks.values()
         ]
-        return reduce(lambda left, right: left.union(right), frames)
+        return reduce(lambda left, right: left.union(right), map(self._with_a_task, frames))
+
+    def _with_a_task(self, rows: DataFrame) -> DataFrame:
+        """Return rows of one partition that have a task of their own in a union.
+
+        Since 4.2, a union of DataFrames with one partition each has one partition, too.
+        """
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        java: Any = rows
+        session: Any = self.session
+        computed = java._jdf.queryExecution().toRdd()
+        return DataFrame(
+            session._jsparkSession.internalCreateDataFrame(computed, java._jdf.schema(), False),
+            self.session,
+        )
 
 
 NewSync = Callable[[str], Sync]
