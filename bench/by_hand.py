@@ -54,6 +54,7 @@ def by_hand(
     fewer = topic_of(FORMAT, messages, max(1, options.keys * small.batch // options.batch))
     recipes = {
         "from_json, row_number, MERGE into Delta": lambda: merge(spark, options, topic),
+        "the same with 8 tasks for Delta's state": lambda: merge(spark, options, topic, tasks=8),
         "this library, sync_table into Delta": lambda: synced(spark, options, topic),
         "this library, apply_changes into Delta": lambda: applied(spark, options, topic),
         "from_json, applyInPandasWithState by key": lambda: by_key(spark, small, fewer),
@@ -67,8 +68,13 @@ def by_hand(
     ]
 
 
-def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+def merge(
+    spark: SparkSession, options: argparse.Namespace, topic: Topic, tasks: int | None = None
+) -> Run:
     """Write the newest rows into a Delta table by ``from_json``, ``row_number()`` and MERGE."""
+    setting = "spark.databricks.delta.snapshotPartitions"
+    if tasks is not None:
+        spark.conf.set(setting, tasks)
     from pyspark.sql import Window, functions as F
 
     envelope = f"op STRING, before STRUCT<id: BIGINT>, after STRUCT<{COLUMNS}>"
@@ -98,6 +104,7 @@ def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run
             """)
 
         run = run_steadily(events.writeStream.foreachBatch(write))
+        spark.conf.unset(setting)
         require_table("MERGE's", spark, table, topic.expected["arrival"])
         return run
 

@@ -10,12 +10,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError, ChangelogError
 from cdc_formats.values.schema import columns
-from normalize import sync_table
+from normalize import DeltaTarget, sync_table
 from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.latest import computed
@@ -203,6 +204,28 @@ def test_delta_does_not_store_the_changes_again(
     assert [job.spark.conf.get(name, "auto") for job in jobs] == [setting, setting]
     # The user's own MERGEs are as before.
     assert sync.spark.conf.get(name, "auto") == "auto"
+
+
+@pytest.mark.parametrize(
+    ("cores", "of_user", "tasks"),
+    [(2, None, "8"), (20, None, "20"), (200, None, "50"), (2, 1, "1")],
+)
+def test_delta_computes_the_state_of_a_table_in_as_many_tasks_as_spark_runs_at_once(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    of_user: int | None,
+    tasks: str,
+) -> None:
+    name = "spark.databricks.delta.snapshotPartitions"
+    users = spark.newSession()
+    if of_user is None:
+        users.conf.unset(name)
+    else:
+        users.conf.set(name, of_user)
+    monkeypatch.setattr(SparkContext, "defaultParallelism", cores)
+    assert DeltaTarget.session(users).conf.get(name) == tasks
+    assert users.conf.get(name, None) == (None if of_user is None else str(of_user))
 
 
 def test_arguments_that_cannot_be_used(sync: BoundedSync) -> None:
