@@ -192,7 +192,7 @@ def apply_changes(
             ),
             target,
         )
-    writer = stream.writeStream.foreachBatch(sink)
+    writer = stream.writeStream.foreachBatch(sink if is_connect(stream) else Tuned(sink))
     return writer.outputMode("update") if has_native_engine(stream) else writer
 
 
@@ -330,6 +330,18 @@ def _apply_of(
     spec = TableSpec((*written, deleted), options.keys, *may, options.deleted_column)
     times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
     return ApplyChanges(table, spec, options.order_by, next(times, None))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Applies micro-batches in the query's own session, which Spark made from the user's."""
+
+    sink: ApplyChanges | ApplyVersions | AppendChangeFeed
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply the changes."""
+        self.sink.table.tune(batch.sparkSession)
+        self.sink(batch, number)
 
 
 @dataclass(frozen=True)

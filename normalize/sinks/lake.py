@@ -150,19 +150,23 @@ class DeltaTarget(LakeTarget):
 
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
-        """Return a session like the user's, in which a commit takes less time.
-
-        Delta does not store a MERGE's source again. After each commit it computes the table's state
-        in as many tasks as Spark runs at once, and at least in 8, in which the state of a table of
-        many files fits. A number that the user's session has is left as it is.
-        """
+        """Return a session like the user's, where Delta does not store a MERGE's source again."""
         session: Any = spark
         own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
         own.conf.set("spark.databricks.delta.merge.materializeSource", "none")
-        if own.conf.get(_STATE_TASKS, None) is None:
-            tasks = max(8, spark.sparkContext.defaultParallelism)
-            own.conf.set(_STATE_TASKS, str(min(tasks, _MOST_STATE_TASKS)))
+        cls.tune(own)
         return own
+
+    @classmethod
+    def tune(cls, own: SparkSession) -> None:
+        """Let Delta compute a table's state, after each commit, in as many tasks as Spark runs.
+
+        At least in 8, so that the state of a table of many files fits into the tasks' memory. A
+        number that the user has set is left as it is.
+        """
+        if own.conf.get(_STATE_TASKS, None) is None:
+            tasks = max(8, own.sparkContext.defaultParallelism)
+            own.conf.set(_STATE_TASKS, str(min(tasks, _MOST_STATE_TASKS)))
 
 
 @dataclass(frozen=True)

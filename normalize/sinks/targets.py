@@ -69,6 +69,16 @@ class TableTarget(ABC):
         """
         return spark
 
+    @classmethod
+    def tune(cls, own: SparkSession) -> None:
+        """Set what saves time in a query's own session; by default nothing.
+
+        Parameters
+        ----------
+        own : SparkSession
+            That of `session`, or of the micro-batches of ``foreachBatch``. Not of Spark Connect.
+        """
+
     @abstractmethod
     def sink(self, spark: SparkSession) -> Sink:
         """Return what writes the table in a session."""
