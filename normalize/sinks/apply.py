@@ -22,7 +22,7 @@ from normalize.monitoring.explain_error import explain_error
 from .arrival import require_arrival_order
 from .change_feed import to_change_feed
 from .lake import lake_target
-from .latest import check, computed, last_changes
+from .latest import checked, computed, last_changes
 from .merge_every import require_merged
 from .scd2 import ApplyVersions, version_fields
 from .soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
@@ -340,7 +340,9 @@ class Tuned:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply the changes."""
-        self.sink.table.tune(batch.sparkSession)
+        own = batch.sparkSession
+        for name, value in self.sink.table.settings(own).items():
+            own.conf.set(name, value)
         self.sink(batch, number)
 
 
@@ -359,10 +361,10 @@ class ApplyChanges:
         key = self.spec.primary_key
         if self.spec.deleted_column is not None:
             batch = with_deletion_times(batch, self.spec.deleted_column, self.deleted_time)
-        with computed(last_changes(batch, self.spec.names, key, self.order_by)) as latest:
-            if check(latest, key, self.order_by) == 0:
-                return
-            repeat_conflicts(partial(self._merge, latest.select("row.*")))
+        latest = last_changes(batch, self.spec.names, key, self.order_by)
+        with checked(latest, key, self.order_by) as (rows, keys):
+            if keys:
+                repeat_conflicts(partial(self._merge, rows))
 
     def _merge(self, rows: DataFrame) -> None:
         sink = self.table.sink(rows.sparkSession)

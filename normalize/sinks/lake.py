@@ -154,19 +154,21 @@ class DeltaTarget(LakeTarget):
         session: Any = spark
         own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
         own.conf.set("spark.databricks.delta.merge.materializeSource", "none")
-        cls.tune(own)
+        for name, value in cls.settings(own).items():
+            own.conf.set(name, value)
         return own
 
     @classmethod
-    def tune(cls, own: SparkSession) -> None:
+    def settings(cls, own: SparkSession) -> dict[str, str]:
         """Let Delta compute a table's state, after each commit, in as many tasks as Spark runs.
 
         At least in 8, so that the state of a table of many files fits into the tasks' memory. A
         number that the user has set is left as it is.
         """
-        if own.conf.get(_STATE_TASKS, None) is None:
-            tasks = max(8, own.sparkContext.defaultParallelism)
-            own.conf.set(_STATE_TASKS, str(min(tasks, _MOST_STATE_TASKS)))
+        if own.conf.get(_STATE_TASKS, None) is not None:
+            return {}
+        tasks = max(8, own.sparkContext.defaultParallelism)
+        return {_STATE_TASKS: str(min(tasks, _MOST_STATE_TASKS))}
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,24 @@ _SEVERAL_PARTITIONS = (
 
 
 @contextmanager
+def checked(
+    latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]
+) -> Iterator[tuple[DataFrame, int]]:
+    """Yield the rows of `last_changes`, computed and checked by one job, and how many they are.
+
+    All are computed, also if the micro-batch is then skipped. Raises as `check`.
+    """
+    if is_connect(latest):
+        rows = latest.localCheckpoint()
+        number = check(rows, keys, order_by)
+        yield rows.select("row.*"), number
+        return
+    with stored(latest) as rows:
+        number = check(rows, keys, order_by)
+        yield rows_of(rows).select("row.*"), number
+
+
+@contextmanager
 def computed(df: DataFrame) -> Iterator[DataFrame]:
     """Yield a DataFrame with all rows computed now and once, even if the micro-batch is skipped.
 

@@ -49,7 +49,7 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 
 from .arrival import ChangeOrderError
-from .latest import ADDS, check, computed, last_changes
+from .latest import ADDS, checked, computed, last_changes
 from .table_spec import END_AT, START_AT, TableSpec
 from .targets import Sink, TableTarget, TargetError, repeat_conflicts
 
@@ -79,10 +79,9 @@ class ApplyVersions:
         placed = last_changes(
             marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by
         )
-        with computed(placed) as changes:
-            count = check(changes, key, self.sequence_by)
+        with checked(placed, key, self.sequence_by) as (changes, count):
             if count:
-                repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
+                repeat_conflicts(partial(self._merge, changes, count))
 
     def _merge(self, changes: DataFrame, count: int) -> None:
         sink = self.table.sink(changes.sparkSession)

@@ -70,14 +70,15 @@ class TableTarget(ABC):
         return spark
 
     @classmethod
-    def tune(cls, own: SparkSession) -> None:
-        """Set what saves time in a query's own session; by default nothing.
+    def settings(cls, own: SparkSession) -> dict[str, str]:
+        """Return Spark's settings that save time in a query's own session.
 
         Parameters
         ----------
         own : SparkSession
             That of `session`, or of the micro-batches of ``foreachBatch``. Not of Spark Connect.
         """
+        return {}
 
     @abstractmethod
     def sink(self, spark: SparkSession) -> Sink:
