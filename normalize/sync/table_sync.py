@@ -36,6 +36,7 @@ from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks.databases import Database, require_scd_type, table_name
 from normalize.sinks.latest import ADDS, stored
+from normalize.sinks.merge_every import require_merged
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 from normalize.sinks.scd2 import ApplyVersions, version_fields
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
@@ -773,6 +774,8 @@ class TableSync:
         self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema
     ) -> None:
         sink, batch = target.sink(changes.sparkSession), running_batch(changes.sparkSession)
+        if self._prepared is None:
+            require_merged(changes.sparkSession, target)
         if self._prepared != schema:
             sink.prepare(spec)
             self._prepared = schema

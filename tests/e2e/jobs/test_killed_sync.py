@@ -10,15 +10,17 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import LocalKafka
 from normalize.sinks.databases import table_name
+from normalize.sinks.merge_every import MergedDeltaTarget, fresh_rows, merge_changes
 from tests.support.databases import Message, maxwell, new_tables
 from tests.support.jobs import sync_job
 from tests.support.streams import letters, new_topic
@@ -34,11 +36,15 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def kill_after(job: subprocess.Popen[str], merges: int) -> int:
-    """Kill a job once it has merged so many tables, and return how many it has merged."""
+def kill_after(job: subprocess.Popen[str], merges: int, pause: float = 0) -> int:
+    """Kill a job once it has merged so many tables, and return how many it has merged.
+
+    `pause` is how long it goes on after that, in seconds.
+    """
     assert job.stdout is not None
     for _ in range(merges):
         assert job.stdout.readline().startswith("merged")
+    time.sleep(pause)
     os.killpg(job.pid, signal.SIGKILL)  # Python and the JVM
     rest = job.communicate()[0]
     return merges + rest.count("merged")
@@ -117,3 +123,28 @@ def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
     assert sorted(value for _, value in written) == sorted(bad.values()), (
         "copies of a record have equal keys"
     )
+
+
+@pytest.mark.soak
+def test_sigkill_between_commits_of_a_table_that_is_merged_at_an_interval_loses_no_row(
+    spark: SparkSession, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    messages, truth = history(TABLES[:1], 40 * OF_MICRO_BATCH)
+    target = MergedDeltaTarget(str(tmp_path / "lake" / "t0"), "1 second")
+    (tmp_path / "target").write_bytes(pickle.dumps(target))
+    arguments = kafka.bootstrap_servers, new_topic(kafka, messages), new_topic(kafka, [])
+    # A micro-batch takes about a second: it ends in its append, in its MERGE, and between them.
+    for pause in (0.1, 0.3, 0.5, 0.7, 0.9, 1.2):
+        kill_after(start(*arguments, str(tmp_path), str(tmp_path)), 2, pause)
+    sync_job.run(spark, *arguments, tmp_path)
+
+    def rows(df: DataFrame) -> list[dict[str, Any]]:
+        return sorted(
+            ({k: v for k, v in row.asDict().items() if v is not None} for row in df.collect()),
+            key=repr,
+        )
+
+    expected = sorted(truth["t0"].values(), key=repr)
+    assert rows(fresh_rows(spark, target)) == expected
+    merge_changes(spark, target)
+    assert rows(spark.table(target.sql_name)) == expected

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from normalize import DeltaTarget
+from normalize import DeltaDatabase, DeltaTarget
 from normalize.sinks.lake import LakeSink
 from normalize.sinks.merge_every import (
     ChangesSink,
@@ -152,6 +152,12 @@ def test_fresh_rows_equal_the_source_after_each_micro_batch_and_the_table_after_
         TargetError, match="has changes that are not merged: pass MergedDeltaTarget"
     ):
         merged.sync.table_job(**merged.options)
+    merged.sync.produce("t", [maxwell("orders", "insert", {"id": 99, "name": "z"})])
+    of_database = {
+        "target": DeltaDatabase(str(merged.sync.folder / "lake"), table="{table}"),
+        "schema_location": str(merged.sync.folder / "of_database"),
+    }
+    assert "has changes that are not merged" in merged.sync.error(**of_database)
     merge_changes(merged.spark, merged.target)
     assert merged.is_merged()
     assert merged.changes.rows().isEmpty()

@@ -1,8 +1,8 @@
-"""Run `sync_database` until it has read all records.
+"""Run `sync_database`, or `sync_table` for one table, until it has read all records.
 
 Usage: ``python -m tests.support.jobs.sync_job SERVERS TOPIC DEAD FOLDER TABLES``.
 
-The target is the pickled database in the file ``target`` of FOLDER. TABLES is the folder of the
+The target is the pickled database or table in the file ``target`` of FOLDER. TABLES is the folder of the
 session's catalogs. It prints a line for each table of a micro-batch that is merged.
 """
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+TABLE = "id INT, v INT, note STRING"
+
+
 class Merged(logging.Handler):
     """Prints ``merged`` for each table that is merged."""
 
@@ -31,18 +34,22 @@ def run(spark: SparkSession, servers: str, topic: str, dead: str, folder: Path) 
     """Run the query in a session until it has read all records."""
     from pyspark.errors import StreamingQueryException
 
-    from normalize import DeadLetter, sync_database
+    from normalize import DeadLetter, sync_database, sync_table
+    from normalize.sinks.targets import TableTarget
     from tests.support.sinking import fails_after_repeating
 
-    writer = sync_database(
+    target = pickle.loads((folder / "target").read_bytes())
+    one_table = isinstance(target, TableTarget)
+    of_kind = {"schema": TABLE, "primary_key": "id"} if one_table else {"parallel": 2}
+    writer = (sync_table if one_table else sync_database)(
         spark,
         topic,
         format="maxwell-json",
-        target=pickle.loads((folder / "target").read_bytes()),
+        target=target,
         schema_location=str(folder / "schemas"),
         options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 62},
         mode=DeadLetter(dead),
-        parallel=2,
+        **of_kind,
     )
     writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(
         availableNow=True
