@@ -129,7 +129,7 @@ def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
 def test_sigkill_between_commits_of_a_table_that_is_merged_at_an_interval_loses_no_row(
     spark: SparkSession, kafka: LocalKafka, tmp_path: Path
 ) -> None:
-    messages, truth = history(TABLES[:1], 40 * OF_MICRO_BATCH)
+    messages, truth = history(TABLES[:1], 24 * OF_MICRO_BATCH)
     target = MergedDeltaTarget(str(tmp_path / "lake" / "t0"), "1 second")
     (tmp_path / "target").write_bytes(pickle.dumps(target))
     arguments = kafka.bootstrap_servers, new_topic(kafka, messages), new_topic(kafka, [])
