@@ -24,7 +24,7 @@ from .message_format import MetadataColumn
 from .registry import get_format, list_formats, register_format
 from .row_kind import RowKind
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 """The version of all four packages; setup.cfg reads it."""
 
 __all__ = [
