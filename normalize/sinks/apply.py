@@ -22,7 +22,7 @@ from normalize.monitoring.explain_error import explain_error
 from .arrival import require_arrival_order
 from .change_feed import to_change_feed
 from .lake import lake_target
-from .latest import checked, computed, last_changes
+from .latest import check, computed, count, last_changes
 from .merge_every import require_merged
 from .scd2 import ApplyVersions, version_fields
 from .soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
@@ -340,9 +340,7 @@ class Tuned:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply the changes."""
-        own = batch.sparkSession
-        for name, value in self.sink.table.settings(own).items():
-            own.conf.set(name, value)
+        self.sink.table.tune(batch.sparkSession)
         self.sink(batch, number)
 
 
@@ -362,9 +360,10 @@ class ApplyChanges:
         if self.spec.deleted_column is not None:
             batch = with_deletion_times(batch, self.spec.deleted_column, self.deleted_time)
         latest = last_changes(batch, self.spec.names, key, self.order_by)
-        with checked(latest, key, self.order_by) as (rows, keys):
-            if keys:
-                repeat_conflicts(partial(self._merge, rows))
+        job = partial(check, keys=key, order_by=self.order_by)
+        with computed(latest, job) as (rows, number_of_keys):
+            if number_of_keys:
+                repeat_conflicts(partial(self._merge, rows.select("row.*")))
 
     def _merge(self, rows: DataFrame) -> None:
         sink = self.table.sink(rows.sparkSession)
@@ -394,8 +393,8 @@ class AppendChangeFeed:
             {COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()}
         )
         # Also for a batch that is then skipped: computing the rows writes the query's state.
-        with computed(stamped) as rows:
-            if not rows.isEmpty():
+        with computed(stamped, count) as (rows, number_of_rows):
+            if number_of_rows:
                 repeat_conflicts(partial(self._append, rows, running))
 
     def _running(self, spark: SparkSession, number: int) -> Batch | None:

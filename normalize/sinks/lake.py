@@ -154,8 +154,7 @@ class DeltaTarget(LakeTarget):
         session: Any = spark
         own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
         own.conf.set("spark.databricks.delta.merge.materializeSource", "none")
-        for name, value in cls.settings(own).items():
-            own.conf.set(name, value)
+        cls.tune(own)
         return own
 
     @classmethod

@@ -20,11 +20,11 @@ shuffled: its upper bits are the partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import SHORT_STRINGS
@@ -36,6 +36,8 @@ from .arrival import ChangeOrderError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
+
+T = TypeVar("T")
 
 ADDS = ("+I", "+U")
 _PARTITION_BITS = 33
@@ -160,36 +162,31 @@ _SEVERAL_PARTITIONS = (
 )
 
 
-@contextmanager
-def checked(
-    latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]
-) -> Iterator[tuple[DataFrame, int]]:
-    """Yield the rows of `last_changes`, computed and checked by one job, and how many they are.
-
-    All are computed, also if the micro-batch is then skipped. Raises as `check`.
-    """
-    if is_connect(latest):
-        rows = latest.localCheckpoint()
-        number = check(rows, keys, order_by)
-        yield rows.select("row.*"), number
-        return
-    with stored(latest) as rows:
-        number = check(rows, keys, order_by)
-        yield rows_of(rows).select("row.*"), number
+def count(rows: DataFrame) -> int:
+    """Return the number of rows: a job that reads all of them, for `computed`."""
+    return rows.count()
 
 
 @contextmanager
-def computed(df: DataFrame) -> Iterator[DataFrame]:
-    """Yield a DataFrame with all rows computed now and once, even if the micro-batch is skipped.
+def computed(df: DataFrame, job: Callable[[DataFrame], T]) -> Iterator[tuple[DataFrame, T]]:
+    """Yield a DataFrame with all rows computed now and once, and what `job` returned.
 
-    They are stored as `stored` does. On Spark Connect there is only `localCheckpoint`.
+    They are computed even if the micro-batch is then skipped, and stored as `stored` does. On Spark
+    Connect there is only `localCheckpoint`.
+
+    Parameters
+    ----------
+    df : DataFrame
+    job : callable
+        The first job on the rows, which must read all of them.
     """
     if is_connect(df):
-        yield df.localCheckpoint()
+        rows = df.localCheckpoint()
+        yield rows, job(rows)
         return
     with stored(df) as rows:
-        rows.count()
-        yield rows_of(rows)
+        result = job(rows)
+        yield rows_of(rows), result
 
 
 @contextmanager

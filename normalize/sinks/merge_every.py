@@ -33,7 +33,7 @@ from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 
 from .lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
-from .latest import ADDS, computed
+from .latest import ADDS, computed, count
 from .partial_rows import ABSENT_COLUMN, BASE_COLUMN
 from .table_spec import Batch, TableSpec, running_batch
 from .targets import TableTarget, TargetError, repeat_conflicts
@@ -270,7 +270,8 @@ class MergedSink(LakeSink):
         """Merge the changes of these micro-batches, and remove them."""
         spec = self.changes.spec() if batches else None
         if spec is not None:
-            with computed(_last(self.changes.rows().where(_until(batches)))) as rows:
+            last = _last(self.changes.rows().where(_until(batches)))
+            with computed(last, count) as (rows, _):
                 super().merge(rows, spec)
             self.changes.remove(batches)
 

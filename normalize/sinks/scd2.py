@@ -49,7 +49,7 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 
 from .arrival import ChangeOrderError
-from .latest import ADDS, checked, computed, last_changes
+from .latest import ADDS, check, computed, last_changes
 from .table_spec import END_AT, START_AT, TableSpec
 from .targets import Sink, TableTarget, TargetError, repeat_conflicts
 
@@ -79,9 +79,10 @@ class ApplyVersions:
         placed = last_changes(
             marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by
         )
-        with checked(placed, key, self.sequence_by) as (changes, count):
+        job = partial(check, keys=key, order_by=self.sequence_by)
+        with computed(placed, job) as (changes, count):
             if count:
-                repeat_conflicts(partial(self._merge, changes, count))
+                repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
 
     def _merge(self, changes: DataFrame, count: int) -> None:
         sink = self.table.sink(changes.sparkSession)
@@ -91,35 +92,38 @@ class ApplyVersions:
             self._merge_versions(changes, count, spec, sink)
 
     def _merge_versions(self, changes: DataFrame, count: int, spec: TableSpec, sink: Sink) -> None:
-        from pyspark.sql import functions as F
-
         columns, stored = _without_validity(spec), sink.rows()
         # A tracked column may be one that the table lacks and that is ignored.
         tracked = [name for name in columns if not self.track_history or name in self.track_history]
         options: dict[str, bool] = {"few_keys": count <= _FEW, "one_partition": self.one_partition}
-        with computed(
-            version_changes(changes, stored, spec.primary_key, columns, tracked, **options)
-        ) as rows:
-            unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
-            partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
-            flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
-            summary = rows.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
-            assert summary is not None  # an aggregate without groups is one row
-            if summary["partitions"]:
-                raise ChangeOrderError(
-                    f"the changes of a key are in the Kafka partitions {summary['partitions']}, and "
-                    "so their order is unknown: let the producer choose the partition by the "
-                    "row's key, and begin a new history, or pass scd_type=1 for this table"
-                )
-            if summary["unplaced"]:
-                raise TargetError(
-                    f"{self.table} has rows without {START_AT}, which are at no place of the "
-                    "history: set it to a value before their first change, UPDATE "
-                    f"{self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND "
-                    f"{END_AT} IS NULL"
-                )
-            if summary["rows"]:
+        versions = version_changes(changes, stored, spec.primary_key, columns, tracked, **options)
+        with computed(versions, self._check) as (rows, number_of_rows):
+            if number_of_rows:
                 sink.merge(rows, spec)
+
+    def _check(self, versions: DataFrame) -> int:
+        """Return how many rows are written, or raise an error for one without a place."""
+        from pyspark.sql import functions as F
+
+        unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
+        partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
+        flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
+        summary = versions.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
+        assert summary is not None  # an aggregate without groups is one row
+        if summary["partitions"]:
+            raise ChangeOrderError(
+                f"the changes of a key are in the Kafka partitions {summary['partitions']}, and "
+                "so their order is unknown: let the producer choose the partition by the "
+                "row's key, and begin a new history, or pass scd_type=1 for this table"
+            )
+        if summary["unplaced"]:
+            raise TargetError(
+                f"{self.table} has rows without {START_AT}, which are at no place of the "
+                "history: set it to a value before their first change, UPDATE "
+                f"{self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND "
+                f"{END_AT} IS NULL"
+            )
+        return int(summary["rows"])
 
 
 def _without_validity(spec: TableSpec) -> list[str]:

@@ -80,6 +80,12 @@ class TableTarget(ABC):
         """
         return {}
 
+    @classmethod
+    def tune(cls, own: SparkSession) -> None:
+        """Set the `settings` in a query's own session."""
+        for name, value in cls.settings(own).items():
+            own.conf.set(name, value)
+
     @abstractmethod
     def sink(self, spark: SparkSession) -> Sink:
         """Return what writes the table in a session."""

@@ -14,7 +14,7 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
-from normalize.sinks.latest import computed
+from normalize.sinks.latest import computed, count
 from normalize.sinks.targets import TableTarget
 
 from .canonical import ROW, converted
@@ -193,7 +193,7 @@ def merge_source_rows(
     if not keys:
         return
     # Read once: a key must not be in two states of the source.
-    with computed(comparison.rows_of_keys(keys, of_target=False)[0]) as source:
+    with computed(comparison.rows_of_keys(keys, of_target=False)[0], count) as (source, _):
         extra = comparison.rows_of_keys(keys, of_target=True)[0].join(
             source.select(*key_texts), key_texts, "left_anti"
         )

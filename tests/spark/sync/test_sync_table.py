@@ -19,7 +19,7 @@ from cdc_formats.values.schema import columns
 from normalize import DeltaTarget, sync_table
 from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.latest import computed
+from normalize.sinks.latest import computed, count
 from normalize.sync.route import RECORD_DDL
 from normalize.sync.table_changes import ChangeOptions, changes_on_spark
 from normalize.sync.table_options import TableOptions
@@ -188,7 +188,7 @@ def test_few_stored_changes_are_broadcast_and_the_table_is_not_shuffled(
 ) -> None:
     # The size of these rows is not known before they are stored.
     changes = spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id BIGINT")
-    with computed(changes) as stored:
+    with computed(changes, count) as (stored, _):
         plan: Any = spark.range(10**9).join(stored, "id")
         text = plan._jdf.queryExecution().executedPlan().toString()
     assert "BroadcastHashJoin" in text
