@@ -72,10 +72,11 @@ def merge(
     spark: SparkSession, options: argparse.Namespace, topic: Topic, tasks: int | None = None
 ) -> Run:
     """Write the newest rows into a Delta table by ``from_json``, ``row_number()`` and MERGE."""
+    from pyspark.sql import Window, functions as F
+
     setting = "spark.databricks.delta.snapshotPartitions"
     if tasks is not None:
         spark.conf.set(setting, tasks)
-    from pyspark.sql import Window, functions as F
 
     envelope = f"op STRING, before STRUCT<id: BIGINT>, after STRUCT<{COLUMNS}>"
     message = F.from_json(F.col("value").cast("string"), envelope).alias("message")

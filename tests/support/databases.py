@@ -122,7 +122,7 @@ class Tables:
         if isinstance(target, DeltaTarget) and is_path(target.name):
             rows = delta_rows(Path(target.name))
             if rows is not None:
-                return _sorted(rows)
+                return sorted_rows(rows)
         return self.rows_by_spark(table)
 
     def rows_by_spark(self, table: str) -> list[dict[str, Any]]:
@@ -135,10 +135,10 @@ class Tables:
         else:
             assert isinstance(target, LakeTarget)
             frame = self.spark.table(target.sql_name)
-        return _sorted(row.asDict() for row in frame.collect())
+        return sorted_rows(row.asDict() for row in frame.collect())
 
 
-def _sorted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def sorted_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows without NULLs, sorted."""
     there = [{name: value for name, value in row.items() if value is not None} for row in rows]
     return sorted(there, key=repr)

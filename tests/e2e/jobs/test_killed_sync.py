@@ -16,12 +16,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from normalize import LocalKafka
 from normalize.sinks.databases import table_name
 from normalize.sinks.merge_every import MergedDeltaTarget, fresh_rows, merge_changes
-from tests.support.databases import Message, maxwell, new_tables
+from tests.support.databases import Message, maxwell, new_tables, sorted_rows
 from tests.support.jobs import sync_job
 from tests.support.streams import letters, new_topic
 
@@ -130,7 +130,8 @@ def test_sigkill_between_commits_of_a_table_that_is_merged_at_an_interval_loses_
     spark: SparkSession, kafka: LocalKafka, tmp_path: Path
 ) -> None:
     messages, truth = history(TABLES[:1], 24 * OF_MICRO_BATCH)
-    target = MergedDeltaTarget(str(tmp_path / "lake" / "t0"), "1 second")
+    tables = new_tables(spark, "delta", tmp_path)
+    target = MergedDeltaTarget(tables.database.target("t0").name, "1 second")
     (tmp_path / "target").write_bytes(pickle.dumps(target))
     arguments = kafka.bootstrap_servers, new_topic(kafka, messages), new_topic(kafka, [])
     # A micro-batch takes about a second: it ends in its append, in its MERGE, and between them.
@@ -138,13 +139,8 @@ def test_sigkill_between_commits_of_a_table_that_is_merged_at_an_interval_loses_
         kill_after(start(*arguments, str(tmp_path), str(tmp_path)), 2, pause)
     sync_job.run(spark, *arguments, tmp_path)
 
-    def rows(df: DataFrame) -> list[dict[str, Any]]:
-        return sorted(
-            ({k: v for k, v in row.asDict().items() if v is not None} for row in df.collect()),
-            key=repr,
-        )
-
     expected = sorted(truth["t0"].values(), key=repr)
-    assert rows(fresh_rows(spark, target)) == expected
+    fresh = fresh_rows(spark, target).collect()
+    assert sorted_rows(row.asDict() for row in fresh) == expected
     merge_changes(spark, target)
-    assert rows(spark.table(target.sql_name)) == expected
+    assert tables.rows("t0") == expected

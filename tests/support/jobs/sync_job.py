@@ -2,8 +2,8 @@
 
 Usage: ``python -m tests.support.jobs.sync_job SERVERS TOPIC DEAD FOLDER TABLES``.
 
-The target is the pickled database or table in the file ``target`` of FOLDER. TABLES is the folder of the
-session's catalogs. It prints a line for each table of a micro-batch that is merged.
+The target is the pickled database or table in the file ``target`` of FOLDER. TABLES is the folder
+of the session's catalogs. It prints a line for each table of a micro-batch that is merged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 TABLE = "id INT, v INT, note STRING"
 
