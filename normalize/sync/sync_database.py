@@ -493,11 +493,14 @@ class SyncDatabase:
         from pyspark import inheritable_thread_target
 
         targets = self._targets()
-        # Statements in other threads need the micro-batch's id, by which the sinks know it.
-        inherit = inheritable_thread_target(self.spark)
         with ThreadPoolExecutor(self.parallel, "sync") as pool:
+            # Statements in other threads need the micro-batch's id, by which the sinks know it.
+            # Each call copies Spark's local properties once: threads that share a copy would also
+            # share the number of the SQL execution, and Spark 4.1 then fails in MERGE.
             futures = [
-                pool.submit(inherit(partial(self._apply_part, part, targets)))
+                pool.submit(
+                    inheritable_thread_target(self.spark)(partial(self._apply_part, part, targets))
+                )
                 for part in parts.values()
             ]
             return [future.result() for future in futures]
