@@ -14,7 +14,8 @@ export HYPOTHESIS_PROFILE
 UNIT := tests/unit capture cdc_cli cdc_formats normalize docs README.md
 # A file's tests run in one process, because they share topics and tables.
 PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
-SELECTED := (cross_section$(if $(filter 4.1,$(SPARK)), or iceberg)) and not soak
+# The tests that run on a version of Spark that is not the newest.
+selected = (cross_section$(if $(filter 4.1,$(1)), or iceberg)) and not soak
 # Code that the tests without Spark hardly reach has a floor of its own.
 ROOMS := normalize/sinks/*,normalize/sync/*,normalize/verify/*
 ROOMS_COVERED := 90
@@ -53,9 +54,9 @@ connect: fetch ## run the tests on Spark Connect, which need a process of their 
 	$(BIN)/python -m pytest tests/connect --quiet
 
 cross-section: fetch ## run a selection of the Spark tests, on 4.1 with all of Iceberg's (SPARK=4.1)
-	$(BIN)/python -m pytest tests/spark tests/e2e -m '$(SELECTED)' $(PARALLEL) --quiet
+	$(BIN)/python -m pytest tests/spark tests/e2e -m '$(call selected,$(SPARK))' $(PARALLEL) --quiet
 
-matrix: ## run the selection, and those on Spark Connect, on each other version of PySpark
+matrix: ## run the selection, also on Spark Connect, on each other version of PySpark
 	$(MAKE) --jobs 2 install-4.1 install-4.0
 	$(MAKE) fetch SPARK=4.1
 	$(MAKE) fetch SPARK=4.0
@@ -67,7 +68,7 @@ install-%:
 	$(MAKE) .venv-$*/installed SPARK=$*
 
 connect-%:
-	$(MAKE) connect SPARK=$*
+	PYTEST_ADDOPTS="-m '$(call selected,$*)'" $(MAKE) connect SPARK=$*
 
 # Servers and Spark's jars for the tests, and archives of the classes that both load.
 fetch: $(VENV)/installed

@@ -76,11 +76,13 @@ def by_key(df: DataFrame) -> list[str]:
 EXPECTED = sorted(CLEAN, key=lambda text: text.partition("(")[2][0])
 
 
+@pytest.mark.cross_section
 def test_the_session_is_remote(connect: SparkSession) -> None:
     assert isinstance(connect, RemoteSession)
     assert SparkContext._gateway is None
 
 
+@pytest.mark.cross_section
 def test_a_bounded_read_has_the_rows_and_the_counts(
     connect: SparkSession, kafka, topic: str
 ) -> None:
@@ -103,6 +105,7 @@ def test_the_schema_is_inferred(connect: SparkSession, kafka, topic: str) -> Non
     assert by_key(df) == EXPECTED
 
 
+@pytest.mark.cross_section
 def test_a_stream_continues_from_its_checkpoint(
     connect: SparkSession, kafka, tmp_path: Path
 ) -> None:
@@ -254,6 +257,7 @@ def test_a_changelog_is_written_to_kafka(
     assert {bytes(each.key): each.value for each in records}[b'{"id":2}'] is None
 
 
+@pytest.mark.cross_section
 def test_what_needs_the_jvm_says_so(connect: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(
         ArgumentError,

@@ -82,6 +82,7 @@ def repeat_last_batch(changes: DataFrame, sink: Sink, checkpoint: Path, **option
     assert (checkpoint / "commits" / "1").exists()
 
 
+@pytest.mark.cross_section
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_makes_the_table(
     connect: SparkSession,
