@@ -11,7 +11,7 @@ from .server import Server
 from .table import Table, quoted
 
 _OLDEST = {False: (5, 7), True: (10, 5)}
-_WANTED = {
+_REQUIRED = {
     "log_bin": ("ON", "start the server with --log-bin"),
     "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
     "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
@@ -60,12 +60,12 @@ def _version(server: Server) -> Iterator[str]:
 
 
 def _settings(server: Server) -> Iterator[str]:
-    names = ", ".join(f"'{name}'" for name in _WANTED)
+    names = ", ".join(f"'{name}'" for name in _REQUIRED)
     values = {
         name.lower(): value
         for name, value in server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     }
-    for name, (required, remedy) in _WANTED.items():
+    for name, (required, remedy) in _REQUIRED.items():
         if name in values and values[name].upper() != required:
             yield f"{name} is {values[name]!r} and must be {required!r}{_WHY.get(name, '')}: {remedy}"
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 _CHOICES = "choices"
 
 
-def choice(default: C, *others: C) -> Any:
+def choice(default: C, *further: C) -> Any:
     """Return the dataclass field of an option that has one of some values.
 
     Parameters
     ----------
-    default, *others
+    default, *further
         True and False can also be given as text.
     """
-    return field(default=default, metadata={_CHOICES: (default, *others)})
+    return field(default=default, metadata={_CHOICES: (default, *further)})
 
 
 def as_boolean(value: Any) -> Any:

@@ -129,7 +129,7 @@ def orders(spark: Any, kafka: Any, say: Say) -> Result:
         )
     )
     show_changes(rows, changes.columns, say)
-    found = table_of(rows, ("id",))
+    table = table_of(rows, ("id",))
     expected = {
         (number,): (
             number,
@@ -138,12 +138,12 @@ def orders(spark: Any, kafka: Any, say: Say) -> Result:
         )
         for number in range(1001, 1011)
     }
-    equal = found == expected
+    equal = table == expected
     say(
-        f"   table: {len(found)} rows: "
+        f"   table: {len(table)} rows: "
         f"{'EQUAL to the orders that were written' if equal else 'NOT EQUAL'}"
     )
-    return Result("written as changelog-json, read back", len(events), len(rows), len(found), equal)
+    return Result("written as changelog-json, read back", len(events), len(rows), len(table), equal)
 
 
 def _order_events() -> list[tuple[str, int, str]]:

@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(
     """
     of_functions = _mark(items)
     problems = [
-        text for function, found in of_functions.items() if (text := _problem(*function, found))
+        text for function, markers in of_functions.items() if (text := _problem(*function, markers))
     ]
     if problems:
         raise pytest.UsageError("\n".join(problems))
@@ -87,17 +87,17 @@ def _mark(items: list[pytest.Item]) -> dict[tuple[Path, str], set[str]]:
             fixtures = set(item.fixturenames) - set(parameters)
             if kind == "iceberg":
                 item.add_marker("iceberg")
-            found = needs((marker.name for marker in item.iter_markers()), fixtures, kind)
-            for name in found:
+            markers = needs((marker.name for marker in item.iter_markers()), fixtures, kind)
+            for name in markers:
                 item.add_marker(name)
-            of_functions.setdefault((item.path, item.originalname), set()).update(found)
+            of_functions.setdefault((item.path, item.originalname), set()).update(markers)
     return of_functions
 
 
-def _problem(path: Path, function: str, found: set[str]) -> str | None:
+def _problem(path: Path, function: str, markers: set[str]) -> str | None:
     tier = path.relative_to(TESTS).parts[0]
     none = f"it is in none of {', '.join(f'tests/{name}' for name in TIERS)}"
-    text = misplaced(tier, found) if tier in TIERS else none
+    text = misplaced(tier, markers) if tier in TIERS else none
     return text and f"{path.relative_to(TESTS.parent)}::{function}: {text}"
 
 

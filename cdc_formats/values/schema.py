@@ -217,8 +217,7 @@ class _Parser:
         self.next = 0
 
     def columns(self) -> tuple[Column, ...]:
-        found = tuple(self._fields(end=""))
-        return found
+        return tuple(self._fields(end=""))
 
     def _tokens(self) -> Iterator[str]:
         position, end = 0, len(self.text.rstrip())

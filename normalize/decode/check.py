@@ -210,14 +210,14 @@ def _check_names(source: DecodePlan, records: Sequence[SampledRecord]) -> None:
     if not differences:
         return
     absent = set.intersection(*(set(difference.absent) for difference, _ in differences))
-    others = {
+    places = {
         name.casefold(): (name, place)
         for difference, place in differences
         for name in difference.unknown
     }
     for name in sorted(absent):
-        for near in get_close_matches(name.casefold(), others, 1, _NEAR):
-            other, place = others[near]
+        for near in get_close_matches(name.casefold(), places, 1, _NEAR):
+            other, place = places[near]
             raise SchemaError(
                 f"schema has the column {backquoted(name)}, and {place} has {backquoted(other)}: "
                 "did you mean this one?"

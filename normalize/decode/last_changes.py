@@ -499,15 +499,15 @@ def struct_type(columns: Sequence[Column]) -> SqlType:
 
 
 def struct_of(
-    columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, gone: pa.Array | None = None
+    columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, absent: pa.Array | None = None
 ) -> pa.Array:
-    """Return rows as one column, from columns named by a prefix and a number; NULL where `gone`."""
+    """Return rows as one column, from columns named by a prefix and a number; NULL where `absent`."""
     children = [
         of_stored(column.type, changes.column(f"{prefix}{index}"))
         for index, column in enumerate(columns)
     ]
     return pa.StructArray.from_arrays(
-        children, fields=list(arrow_type(struct_type(columns))), mask=gone
+        children, fields=list(arrow_type(struct_type(columns))), mask=absent
     )
 
 

@@ -50,7 +50,7 @@ _CONFLICT = re.compile(
 )
 """Conflicts of commits, which wrote nothing: the exceptions of Delta (in Java and in delta-spark's
 Python) and of Iceberg."""
-_GONE = re.compile(
+_REMOVED_FILE = re.compile(
     r"(?:org\.apache\.iceberg\.exceptions\.NotFoundException:|.*\[FAILED_READ_FILE\.FILE_NOT_EXIST\]) "
     r"(.*)"
 )
@@ -192,11 +192,11 @@ class LakeSink(Sink):
     table: LakeTarget
 
     def needed(self, spec: TableSpec) -> list[str]:
-        table, found = self.table, self._schema()
-        spec = written_spec(table, spec, None if found is None else found.fieldNames())
+        table, existing = self.table, self._schema()
+        spec = written_spec(table, spec, None if existing is None else existing.fieldNames())
         _require_plain_text(self.spark, table, spec.fields)
         _require_merged_variants(self.spark, table, spec.fields)
-        if found is None:
+        if existing is None:
             if not spec.create:
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
             _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
@@ -207,9 +207,9 @@ class LakeSink(Sink):
                 f"{table} has the provider {provider}: name a table of {table.provider}"
             )
         require_no_narrowing(
-            table, spec, {field.name: field.dataType for field in found.fields}, self.widen
+            table, spec, {field.name: field.dataType for field in existing.fields}, self.widen
         )
-        missing = missing_columns(table, spec, found.fieldNames(), self._additions)
+        missing = missing_columns(table, spec, existing.fieldNames(), self._additions)
         if not missing:
             return []
         _require_names(table, missing, self._column_mapping())
@@ -340,11 +340,11 @@ class LakeSink(Sink):
                 F.col(f"t.{backquoted(name)}").cast(kind)
             )
             values.append(F.when(F.expr(is_absent(index)), kept).otherwise(own).alias(name))
-        others = [
+        unchanged = [
             F.col(f"s.{backquoted(name)}")
             for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))
         ]
-        return joined.select(*others, *values)
+        return joined.select(*unchanged, *values)
 
     def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
         """Append rows, unless the micro-batch was appended before.
@@ -420,12 +420,12 @@ class LakeSink(Sink):
     def _column_mapping(self) -> str:
         if self.table.provider != "delta":
             return "none"
-        found = (
+        properties = (
             self.spark.sql(f"SHOW TBLPROPERTIES {self.table.sql_name}")
             .where("key = 'delta.columnMapping.mode'")
             .collect()
         )
-        return str(found[0]["value"]) if found else "none"
+        return str(properties[0]["value"]) if properties else "none"
 
 
 def lake_target(spark: SparkSession, name: str) -> LakeTarget:
@@ -578,8 +578,8 @@ def _conflict(error: Any, table: LakeTarget) -> str:
     for text in _chain(error):
         if conflict := _CONFLICT.match(text):
             return f"another writer changed {table} at the same time ({conflict[1] or conflict[2]})"
-        if gone := _GONE.match(text):
-            return f"another job removed a file of {table} at the same time: {gone[1][:300]}"
+        if removed := _REMOVED_FILE.match(text):
+            return f"another job removed a file of {table} at the same time: {removed[1][:300]}"
     return ""
 
 

@@ -129,26 +129,26 @@ def check(latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> in
         F.max(F.col(f"row.{backquoted(name)}").isNull()).alias(f"null{index}")
         for index, name in enumerate(keys)
     ]
-    found = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
-    assert found is not None  # an aggregate without groups is one row
-    if found["unkinded"]:
+    summary = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
+    assert summary is not None  # an aggregate without groups is one row
+    if summary["unkinded"]:
         raise ArgumentError(
             f"a row has no {ROW_KIND} (a corrupt record or a control event), or one other than "
             f"{', '.join(SHORT_STRINGS)}: filter such rows out, df.where('{ROW_KIND} IS NOT NULL')"
         )
     for index, name in enumerate(keys):
-        if found[f"null{index}"]:
+        if summary[f"null{index}"]:
             raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
-    if found["unplaced"]:
+    if summary["unplaced"]:
         raise ChangeOrderError(
             f"a column of {list(order_by)}, which order the changes, is NULL in a row: order by "
             "columns without NULL"
         )
-    if found["ambiguous"]:
+    if summary["ambiguous"]:
         raise ChangeOrderError(
             _AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS
         )
-    return int(found["keys"])
+    return int(summary["keys"])
 
 
 _AMBIGUOUS_ORDER = (

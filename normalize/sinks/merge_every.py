@@ -80,7 +80,7 @@ class MergedDeltaTarget(DeltaTarget):
     """
 
     merge_every: str
-    known: list[Waiting] = field(default_factory=list, init=False, repr=False, compare=False)
+    remembered: list[Waiting] = field(default_factory=list, init=False, repr=False, compare=False)
     """What waits; empty if it has to be read, at the start of a query and after an error."""
     histories: ClassVar[bool] = False
     positions: ClassVar[bool] = False
@@ -92,13 +92,13 @@ class MergedDeltaTarget(DeltaTarget):
     @property
     def seconds(self) -> int:
         """The interval in seconds."""
-        found = re.fullmatch(rf"(\d+) ({'|'.join(_SECONDS)})s?", self.merge_every)
-        if not found:
+        interval = re.fullmatch(rf"(\d+) ({'|'.join(_SECONDS)})s?", self.merge_every)
+        if not interval:
             raise ArgumentError(
                 f"merge_every is {self.merge_every!r}: pass a number of seconds, minutes, hours or "
                 "days, as '10 minutes'"
             )
-        return int(found[1]) * _SECONDS[found[2]]
+        return int(interval[1]) * _SECONDS[interval[2]]
 
     def sink(self, spark: SparkSession) -> LakeSink:
         if is_connect(spark):
@@ -165,16 +165,16 @@ class ChangesSink(LakeSink):
         TargetError
             When the table is one of somebody else.
         """
-        found = self._schema()
-        if found is None:
+        schema = self._schema()
+        if schema is None:
             return None
-        if found.names not in (_COLUMNS, _COLUMNS[:-1]):
+        if schema.names not in (_COLUMNS, _COLUMNS[:-1]):
             raise TargetError(
                 f"changes are kept in {self.table}, which has other columns: rename it, or choose "
                 "another target"
             )
         key, row, *deleted = (
-            tuple(getattr(each.dataType, "fields", ())) for each in found.fields[4:]
+            tuple(getattr(each.dataType, "fields", ())) for each in schema.fields[4:]
         )
         fields = sum(deleted, row)
         return TableSpec(
@@ -190,9 +190,11 @@ class ChangesSink(LakeSink):
         spec = self.spec()
         if spec is None:
             return Waiting({})
-        found = self.rows().groupBy("query").agg({"batch": "max", "appended_ms": "min"}).collect()
-        since = min((row["min(appended_ms)"] for row in found), default=0)
-        return Waiting({row["query"]: row["max(batch)"] for row in found}, since, self.layout(spec))
+        queries = self.rows().groupBy("query").agg({"batch": "max", "appended_ms": "min"}).collect()
+        since = min((row["min(appended_ms)"] for row in queries), default=0)
+        return Waiting(
+            {row["query"]: row["max(batch)"] for row in queries}, since, self.layout(spec)
+        )
 
     def put(self, latest: DataFrame, spec: TableSpec, batch: Batch, now: int) -> None:
         """Append the changes of a micro-batch, in place of those of an earlier attempt."""
@@ -234,15 +236,15 @@ class MergedSink(LakeSink):
         spec: TableSpec,
         keep: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
-        batch, known = running_batch(self.spark), self.table.known
-        waiting = known.pop() if known else self.changes.waiting()
+        batch, remembered = running_batch(self.spark), self.table.remembered
+        waiting = remembered.pop() if remembered else self.changes.waiting()
         # Only the target completes partial rows.
         if batch is None or ABSENT_COLUMN in latest.columns or BASE_COLUMN in latest.columns:
             self.merge_changes(waiting.batches)
             super().merge(latest, spec, keep)
-            known.append(waiting._replace(batches={}))
+            remembered.append(waiting._replace(batches={}))
         else:
-            known.append(self._put(latest, spec, batch, waiting))
+            remembered.append(self._put(latest, spec, batch, waiting))
 
     def _put(self, latest: DataFrame, spec: TableSpec, batch: Batch, waiting: Waiting) -> Waiting:
         """Append changes, and merge all if it is time; return what waits then."""

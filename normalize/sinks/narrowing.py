@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def require_no_narrowing(
     table: Any,
     spec: TableSpec,
-    found: Mapping[str, DataType | None],
+    columns: Mapping[str, DataType | None],
     widen: Callable[[StructField, StructField], list[str]],
 ) -> None:
     """Raise an error if the table would silently lose part of a value.
@@ -41,7 +41,7 @@ def require_no_narrowing(
     ----------
     table : LakeTarget or JdbcTarget
     spec : TableSpec
-    found : mapping
+    columns : mapping
         The type of each of the table's columns; None: not compared.
     widen : callable
         Returns the statements that give a column, spelled as in the table, a wider type. It gets
@@ -54,28 +54,28 @@ def require_no_narrowing(
     """
     from pyspark.sql.types import StructField
 
-    spelled = {name.lower(): name for name in found}  # Spark ignores case by default
+    spelled = {name.lower(): name for name in columns}  # Spark ignores case by default
     for field in spec.fields:
         name = spelled.get(field.name.lower())
-        kind = None if name is None else found[name]
+        kind = None if name is None else columns[name]
         if name is None or kind is None or not is_narrower(kind, field.dataType):
             continue
         wide = wider(kind, field.dataType)
         statements = [] if wide is None else widen(StructField(name, kind), StructField(name, wide))
         first = f"run {'; '.join(statements)}, or convert" if statements else "convert"
-        have, given = kind.simpleString().upper(), field.dataType.simpleString().upper()
+        have, values = kind.simpleString().upper(), field.dataType.simpleString().upper()
         raise SchemaError(
-            f"{table} has the column {backquoted(name)} as {have}, which cuts values of {given}: "
+            f"{table} has the column {backquoted(name)} as {have}, which cuts values of {values}: "
             f"{first} the column to {have}"
         )
 
 
-def is_narrower(kind: DataType, given: DataType) -> bool:
-    """Return whether a `kind` column silently loses part of a `given` value (`lattice.cuts`)."""
-    return lattice.cuts(_sql_type(kind), _sql_type(given))
+def is_narrower(kind: DataType, value: DataType) -> bool:
+    """Return whether a `kind` column silently loses part of a value of another type (`lattice.cuts`)."""
+    return lattice.cuts(_sql_type(kind), _sql_type(value))
 
 
-def wider(kind: DataType, given: DataType) -> DataType | None:
+def wider(kind: DataType, other: DataType) -> DataType | None:
     """Return a type for a column with all values of both; None for nested types or without one.
 
     Examples
@@ -88,14 +88,14 @@ def wider(kind: DataType, given: DataType) -> DataType | None:
     """
     from pyspark.sql.types import DateType, DecimalType, DoubleType
 
-    if isinstance(kind, DateType) and given.simpleString().startswith("timestamp"):
-        return given  # a table can convert its days, while a message's DATE is no timestamp
-    wide = lattice.wider(_sql_type(kind), _sql_type(given))
+    if isinstance(kind, DateType) and other.simpleString().startswith("timestamp"):
+        return other  # a table can convert its days, while a message's DATE is no timestamp
+    wide = lattice.wider(_sql_type(kind), _sql_type(other))
     if wide is None or wide.fields:
         return None
     if wide.name == "DECIMAL":
         return DecimalType(wide.precision or 10, wide.scale or 0)
-    return next((each for each in (kind, given) if _sql_type(each) == wide), DoubleType())
+    return next((each for each in (kind, other) if _sql_type(each) == wide), DoubleType())
 
 
 def _sql_type(kind: DataType) -> SqlType:

@@ -149,9 +149,9 @@ def checked_facts(
             f"{changed} when the rows in its target were written: set it back; or delete its file "
             f"{file} and its target, and read its topics again"
         )
-    known = set(map(_folded, kept.source_keys))
-    other = sorted({names for names in seen.source_keys if _folded(names) not in known})
-    if not known:
+    earlier = set(map(_folded, kept.source_keys))
+    other = sorted({names for names in seen.source_keys if _folded(names) not in earlier})
+    if not earlier:
         # A key that is part of the table's key distinguishes no more rows than it.
         other_rows = (
             []
@@ -244,12 +244,12 @@ def same_target(table: str, targets: Mapping[str, str], owners: Collection[str])
     >>> [same_target(table, targets, ["shop1.orders"]) for table in targets]
     [[], ['shop1.orders']]
     """
-    others = [
+    names = [
         name
         for name, target in targets.items()
         if name != table and target.lower() == targets[table].lower()
     ]
-    return sorted(name for name in others if table not in owners or name in owners)
+    return sorted(name for name in names if table not in owners or name in owners)
 
 
 def checked_topics(
@@ -270,11 +270,11 @@ def checked_topics(
     TopicReplacedError
         When a topic was deleted and created again.
     """
-    known = dict(kept.topics) if kept.query == query else {}
+    ids = dict(kept.topics) if kept.query == query else {}
     for name, topic in described.items():
-        require_same_topic(name, known.get(name, ""), topic.topic_id)
-        known[name] = known.get(name) or topic.topic_id
-    return replace(kept, query=query, topics=known)
+        require_same_topic(name, ids.get(name, ""), topic.topic_id)
+        ids[name] = ids.get(name) or topic.topic_id
+    return replace(kept, query=query, topics=ids)
 
 
 def tables_of_topic(topic: str, tables: Mapping[str, Collection[str]]) -> list[str]:

@@ -106,10 +106,10 @@ decode_summary = msgspec.msgpack.Decoder(TableSummary).decode
 
 def merged(summaries: Iterable[TableSummary]) -> dict[str, TableSummary]:
     """Return the summary of each table over all tasks."""
-    found: dict[str, TableSummary] = {}
+    tables: dict[str, TableSummary] = {}
     for summary in summaries:
-        found.setdefault(summary.table, TableSummary(summary.table)).add(summary)
-    return found
+        tables.setdefault(summary.table, TableSummary(summary.table)).add(summary)
+    return tables
 
 
 class Routed(msgspec.Struct, frozen=True, gc=False):
@@ -228,8 +228,8 @@ class Router:
         for event in events:
             if event.after is not None:
                 rows += 1
-                found = self.format.row_names(event)
-                added = () if found is None else found.added
+                row_names = self.format.row_names(event)
+                added = () if row_names is None else row_names.added
                 names.update(
                     name
                     for name, each in event.after.items()

@@ -78,10 +78,10 @@ class SchemaStore:
             When the file cannot be understood.
         """
         file = self.file(table)
-        found = self._whole(file, lambda text: TableSchema.from_json(text, file))
-        if found is not None and found.table != table:
-            raise SyncError(f"{file} is the file of {found.table!r}: name each file as its table")
-        return found
+        schema = self._whole(file, lambda text: TableSchema.from_json(text, file))
+        if schema is not None and schema.table != table:
+            raise SyncError(f"{file} is the file of {schema.table!r}: name each file as its table")
+        return schema
 
     def write(self, schema: TableSchema) -> None:
         """Write a table's schema, over an earlier one."""

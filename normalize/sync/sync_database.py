@@ -218,7 +218,7 @@ def sync_database(
         check_readable(kafka, router.route, fail=route.fail, error_excerpt=chosen.error_excerpt)
     rules = Rules(
         format=chosen,
-        given=_named_options(format, format_options or {}),
+        passed_options=_named_options(format, format_options or {}),
         database=target,
         tables=dict(tables or {}),
         store=SchemaStore(spark, schema_location),
@@ -406,31 +406,31 @@ class SyncDatabase:
         topics = {table: {*sync.topics} for table, sync in self.tables.items()}
         for table, summary in summaries.items():
             topics[table] |= summary.topics
-        found = {}
+        reasons = {}
         for topic, text in unread.items():
-            table, *others = tables_of_topic(topic, topics)
-            if others:
+            table, *further = tables_of_topic(topic, topics)
+            if further:
                 raise SyncError(
-                    f"{text}. Its topic has the tables {', '.join([table, *others])}, and the "
+                    f"{text}. Its topic has the tables {', '.join([table, *further])}, and the "
                     "record names none of them: pass mode=DeadLetter(...), or 'DROPMALFORMED'"
                 )
-            found[table] = text
+            reasons[table] = text
         # A topic that had no table yet is stopped itself: its first table lacks the record.
         of_topics = {
             topic: sync.stopped
             for topic, sync in self.tables.items()
             if sync.stopped and not sync.owns_target
         }
-        found |= {
+        reasons |= {
             table: of_topics[topic]
             for table in summaries
             for topic in topics[table] & of_topics.keys()
             if topic != table
         }
         self.tables |= {
-            table: TableSync(table, self.rules) for table in found if table not in self.tables
+            table: TableSync(table, self.rules) for table in reasons if table not in self.tables
         }
-        return found
+        return reasons
 
     def _apply(
         self, summaries: Mapping[str, TableSummary], routed: DataFrame, unread: Mapping[str, str]
@@ -507,12 +507,12 @@ class SyncDatabase:
 
     def _targets(self) -> dict[str, str]:
         """Return each table's target name, without stopped tables that never had a row."""
-        found = {}
+        targets = {}
         for table, sync in self.tables.items():
             if sync.owns_target or not sync.stopped:
                 with suppress(TargetError):  # an error of this table alone, once it has records
-                    found[table] = sync.target_name
-        return found
+                    targets[table] = sync.target_name
+        return targets
 
     def _apply_part(self, part: Part, targets: Mapping[str, str]) -> Failure | None:
         from py4j.protocol import Py4JError
@@ -534,11 +534,11 @@ class SyncDatabase:
 
     def _require_own_target(self, table: str, targets: Mapping[str, str]) -> None:
         owners = [other for other, sync in self.tables.items() if sync.owns_target]
-        others = same_target(table, targets, owners) if table in targets else []
-        if others:
+        sharing = same_target(table, targets, owners) if table in targets else []
+        if sharing:
             raise SyncError(
                 f"the target {targets[table]!r} is that of "
-                f"{' and of '.join(sorted([table, *others]))}: pass another template of names, "
+                f"{' and of '.join(sorted([table, *sharing]))}: pass another template of names, "
                 "such as table='{database}_{table}', or, if one of them has rows already, a "
                 "name for the other in tables="
             )
@@ -602,9 +602,9 @@ class KnownTopics:
             return self.described
         kept, described = self.store.read_query(), topic_descriptions(self.kafka)
         self._seen |= topics | described.keys()
-        found = checked_topics(kept, batch.query, described)
-        if found != kept:
-            self.store.write_query(found)
+        checked = checked_topics(kept, batch.query, described)
+        if checked != kept:
+            self.store.write_query(checked)
         self.described |= described
         return self.described
 

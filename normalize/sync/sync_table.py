@@ -148,14 +148,14 @@ def sync_table(
         database.source_table,
         names_of(primary_key),
     )
-    known = store.read(name)
-    if known is None:
+    table_schema = store.read(name)
+    if table_schema is None:
         named_options = None if isinstance(format, Format) else format_options or {}
-        known = _declared(name, chosen, kafka, schema, key, named_options)
-    check_masks(chosen.masks, known.columns, known.primary_key)
+        table_schema = _declared(name, chosen, kafka, schema, key, named_options)
+    check_masks(chosen.masks, table_schema.columns, table_schema.primary_key)
     rules = Rules(
         format=chosen,
-        given=frozenset(each.name for each in fields(chosen)),
+        passed_options=frozenset(each.name for each in fields(chosen)),
         database=database,
         tables={name: _options(table or TableOptions(), of_table, key)},
         store=store,
@@ -165,9 +165,9 @@ def sync_table(
         dead_letters=reader.dead_letters,
     )
     rules.check("table")
-    sync = TableSync(name, rules, known)
+    sync = TableSync(name, rules, table_schema)
     if check:
-        check_records(sync.source(known), kafka, keyed=True, bounded=False)
+        check_records(sync.source(table_schema), kafka, keyed=True, bounded=False)
     return reader.records(spark).writeStream.foreachBatch(
         SyncTable(of_table.session(spark), sync, KnownTopics(spark, store, kafka))
     )

@@ -119,8 +119,8 @@ class PassFacts(msgspec.Struct, array_like=True):
 _decode_facts = msgspec.msgpack.Decoder(PassFacts).decode
 
 
-class Found(NamedTuple):
-    """What was found while the changes of a table were computed.
+class PassResult(NamedTuple):
+    """What computing the changes of a table showed.
 
     Attributes
     ----------
@@ -152,14 +152,14 @@ class Changes(NamedTuple):
     rows : DataFrame
         ``row_kind`` and the columns; `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial
         rows; and `FACT`, in the rows of facts.
-    found : callable
+    finish : callable
         Called with the stored rows (`normalize.sinks.latest.stored`), returns the changes among
-        them, and what was found. `ABSENT_COLUMN` remains if a row is partial, `BASE_COLUMN` if a
+        them, and the result of the pass. `ABSENT_COLUMN` remains if a row is partial, `BASE_COLUMN` if a
         row has a base.
     """
 
     rows: DataFrame
-    found: Callable[[DataFrame], tuple[DataFrame, Found]]
+    finish: Callable[[DataFrame], tuple[DataFrame, PassResult]]
 
 
 class ChangeOptions(NamedTuple):
@@ -346,14 +346,14 @@ class TableChanges(HeldChanges):
         )
         rows = map(_duration_as_integer, columns)
         no_facts = pa.nulls(changes.num_rows, pa.binary())
-        others = [
+        extra = [
             absent,
             no_facts,
             *([self._positions(changes)] if self.has_position else []),
             *self._bases(changes),
         ]
         return pa.RecordBatch.from_arrays(
-            [*order, kinds, *rows, *shards, *others], schema=self.schema
+            [*order, kinds, *rows, *shards, *extra], schema=self.schema
         )
 
     def _positions(self, changes: pa.RecordBatch) -> pa.Array:
@@ -513,9 +513,9 @@ def changes_here(
     ]
     stamps = pc.min_max(records.column("stamp")).as_py()
     facts = _united(decoded.column("fact").drop_null().to_pylist())
-    found = Found(counts, changes.num_rows, (stamps["min"], stamps["max"]), facts=facts)
+    result = PassResult(counts, changes.num_rows, (stamps["min"], stamps["max"]), facts=facts)
     rows = spark.createDataFrame(changes.select([column.name for column in layout]), _ddl(layout))
-    return Changes(_named(rows, source, options), lambda computed: (computed, found))
+    return Changes(_named(rows, source, options), lambda computed: (computed, result))
 
 
 def changes_on_spark(
@@ -564,12 +564,12 @@ def changes_on_spark(
     ]
     rows = _named(keyed.observe(changes, F.count("key").alias("rows"), *numbers), source, options)
 
-    def found(stored: DataFrame) -> tuple[DataFrame, Found]:
+    def finish(stored: DataFrame) -> tuple[DataFrame, PassResult]:
         # The first action computes and stores all rows.
         packed = stored.where(f"{FACT} IS NOT NULL").select(FACT).collect()
         facts = _united(bytes(row[FACT]) for row in packed)
         moved = moves.get["moved"] if merged else 0
-        result = Found(
+        result = PassResult(
             counts.get,
             changes.get["rows"],
             (stamps.get["least"], stamps.get["greatest"]),
@@ -580,7 +580,7 @@ def changes_on_spark(
         empty = [name for name in partial_columns if not changes.get.get(name)]
         return rows_of(stored).where(f"{FACT} IS NULL").drop(FACT, *empty), result
 
-    return Changes(rows, found)
+    return Changes(rows, finish)
 
 
 def _tasks(records: DataFrame) -> int:

@@ -138,7 +138,7 @@ def misspelt(tables: Collection[str], options: Collection[str]) -> dict[str, str
     near = {
         name: get_close_matches(name, without, 1, 0.85) for name in options if name not in tables
     }
-    return {name: found[0] for name, found in near.items() if found}
+    return {name: similar[0] for name, similar in near.items() if similar}
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Selection:
         ArgumentError
             When a pattern is not a regular expression, or a shard has options of its own.
         """
-        found = cls(
+        selection = cls(
             include,
             exclude,
             {
@@ -185,13 +185,13 @@ class Selection:
             },
         )
         for name in tables:
-            merged = found.merged(name)
+            merged = selection.merged(name)
             if merged != name:
                 raise ArgumentError(
                     f"tables has options for {name!r}, which is a shard of {merged!r}: write them "
                     "there"
                 )
-        return found
+        return selection
 
     def merged(self, table: str) -> str:
         """Return the merged table of a source table; the source table itself if it is not a shard.
@@ -201,13 +201,13 @@ class Selection:
         ArgumentError
             When it is a shard of two tables.
         """
-        found = [name for name, pattern in self.shards.items() if re.fullmatch(pattern, table)]
-        if len(found) > 1:
+        names = [name for name, pattern in self.shards.items() if re.fullmatch(pattern, table)]
+        if len(names) > 1:
             raise ArgumentError(
-                f"the source table {table!r} matches the shards of {found[0]!r} and of "
-                f"{found[1]!r}: change one of them"
+                f"the source table {table!r} matches the shards of {names[0]!r} and of "
+                f"{names[1]!r}: change one of them"
             )
-        return found[0] if found else table
+        return names[0] if names else table
 
     def target(self, table: str) -> str:
         """Return the merged table of a source table that a message names.

@@ -98,15 +98,17 @@ class TableSchema:
             When the text is not such a file.
         """
         try:
-            found = msgspec.json.decode(text, type=_File, strict=True)
-            read = to_columns(", ".join(found.schema)) if found.schema else ()
+            content = msgspec.json.decode(text, type=_File, strict=True)
+            read = to_columns(", ".join(content.schema)) if content.schema else ()
         except (msgspec.DecodeError, SchemaError) as error:
             raise SyncError(
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that "
                 "the schema is inferred again"
             ) from None
-        key, notes = tuple(found.primary_key), tuple(found.notes)
-        return cls(found.table, read, key, found.format_options, notes, found.stopped, found.facts)
+        key, notes = tuple(content.primary_key), tuple(content.notes)
+        return cls(
+            content.table, read, key, content.format_options, notes, content.stopped, content.facts
+        )
 
     def described(self) -> str:
         """Return the decision as text for the user."""
@@ -130,7 +132,7 @@ def decide(
     records: Sequence[Record],
     *,
     format: Format,
-    given: Collection[str],
+    passed_options: Collection[str],
     options: TableOptions,
 ) -> TableSchema:
     """Return an unknown table's schema: the user's, and otherwise what its first records show.
@@ -140,7 +142,7 @@ def decide(
     table : str
     records : sequence of (key, value, headers)
     format : Format
-    given : collection of str
+    passed_options : collection of str
         The format options that the user passed, which are not inferred.
     options : TableOptions
 
@@ -155,13 +157,13 @@ def decide(
     """
     key = names_of(options.primary_key)
     if options.declared and key:
-        found = TableSchema(table, options.declared, key, notes=("as passed in tables=",))
+        schema = TableSchema(table, options.declared, key, notes=("as passed in tables=",))
     else:
         inferred = infer_schema(records, format=format, primary_key=key)
         detected = {
             name: inferred.format_options[name]
             for name in inferred.option_reasons
-            if name not in given
+            if name not in passed_options
         }
         columns = options.declared or _typed(inferred.columns, options)
         columns = (
@@ -169,8 +171,8 @@ def decide(
             if options.declared
             else _of_known_type(columns, inferred, options, inferred.primary_key)
         )
-        found = TableSchema(table, columns, inferred.primary_key, detected, _notes(inferred))
-        if not found.primary_key:
+        schema = TableSchema(table, columns, inferred.primary_key, detected, _notes(inferred))
+        if not schema.primary_key:
             raise SyncError(
                 f"its primary key is unknown ({inferred.primary_key_reason}): pass "
                 f"tables={{{table!r}: TableOptions(primary_key=[...])}}, or leave the table out "
@@ -178,7 +180,8 @@ def decide(
             )
     return _checked(
         replace(
-            found, columns=tuple(column for column in found.columns if options.writes(column.name))
+            schema,
+            columns=tuple(column for column in schema.columns if options.writes(column.name)),
         )
     )
 
@@ -188,7 +191,7 @@ def decide_merged(
     samples: Mapping[str, Sequence[Record]],
     *,
     format: Format,
-    given: Collection[str],
+    passed_options: Collection[str],
     options: TableOptions,
 ) -> TableSchema:
     """Return the schema of a table that is merged from shards: all columns of their schemas.
@@ -198,7 +201,7 @@ def decide_merged(
     table : str
     samples : mapping
         The first records of each shard.
-    format, given, options
+    format, passed_options, options
         As of `decide`.
 
     Raises
@@ -210,19 +213,21 @@ def decide_merged(
     SchemaError
         As `decide`.
     """
-    found, without_rows = dict[str, TableSchema](), list[InferenceError]()
+    schemas, without_rows = dict[str, TableSchema](), list[InferenceError]()
     for shard, records in samples.items():
         try:
-            found[shard] = decide(table, records, format=format, given=given, options=options)
+            schemas[shard] = decide(
+                table, records, format=format, passed_options=passed_options, options=options
+            )
         except InferenceError as error:
             without_rows.append(error)
-    if not found:
+    if not schemas:
         raise without_rows[0]
-    (name, first), *others = found.items()
-    if not others:
+    (name, first), *further = schemas.items()
+    if not further:
         return first
     columns = first.columns
-    for shard, schema in others:
+    for shard, schema in further:
         for what, ours, theirs in (
             ("primary keys", first.primary_key, schema.primary_key),
             ("format_options", dict(first.format_options), dict(schema.format_options)),
@@ -233,20 +238,20 @@ def decide_merged(
                     "the right one"
                 )
         columns = _united(columns, schema.columns, f"its shards {name} and {shard}")
-    notes = tuple(f"{shard}: {note}" for shard, schema in found.items() for note in schema.notes)
+    notes = tuple(f"{shard}: {note}" for shard, schema in schemas.items() for note in schema.notes)
     return replace(first, columns=columns, notes=notes)
 
 
-def _united(columns: Sequence[Column], others: Sequence[Column], shards: str) -> tuple[Column, ...]:
-    known = {column.name: column for column in columns}
-    for column in others:
-        ours = known.setdefault(column.name, column)
+def _united(columns: Sequence[Column], more: Sequence[Column], shards: str) -> tuple[Column, ...]:
+    united = {column.name: column for column in columns}
+    for column in more:
+        ours = united.setdefault(column.name, column)
         if ours.type != column.type:
             raise SyncError(
                 f"{shards} have the column {quote(column.name)} as {ours.type} and as "
                 f"{column.type}: pass its type in types="
             )
-    return tuple(known.values())
+    return tuple(united.values())
 
 
 def extend(
@@ -277,7 +282,7 @@ def extend(
     SchemaError
         When the columns' names cannot be those of one table.
     """
-    found, evidence = dict[str, Column](), list[str]()
+    added, evidence = dict[str, Column](), list[str]()
     for table, records in samples.items():
         try:
             inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
@@ -288,12 +293,12 @@ def extend(
             for column in _of_known_type(_typed(inferred.columns, options), inferred, options)
             if column.name in names
         ]
-        found = {
+        added = {
             column.name: column
-            for column in _united(tuple(found.values()), new, f"its shards, {table} among them,")
+            for column in _united(tuple(added.values()), new, f"its shards, {table} among them,")
         }
         evidence += [str(each) for each in inferred.evidence if each.column.name in names]
-    unknown = [name for name in names if name not in found]
+    unknown = [name for name in names if name not in added]
     if unknown:
         raise SyncError(
             f"the type of its new column {unknown[0]!r} is unknown, because no record has a value "
@@ -301,9 +306,9 @@ def extend(
             f"tables={{{schema.table!r}: TableOptions(types={{{unknown[0]!r}: ...}})}}, or leave "
             "the column out with exclude_columns"
         )
-    added = tuple(replace(column, nullable=True) for column in found.values())
+    nullable = (replace(column, nullable=True) for column in added.values())
     return _checked(
-        replace(schema, columns=(*schema.columns, *added), notes=(*schema.notes, *evidence))
+        replace(schema, columns=(*schema.columns, *nullable), notes=(*schema.notes, *evidence))
     )
 
 
@@ -408,9 +413,9 @@ def wider_column(
     (Column, Column) or None
         None for another error, and if no type has all values.
     """
-    found = _COLUMN.match(text)
+    named = _COLUMN.match(text)
     column = next(
-        (each for each in schema.columns if found is not None and each.name == found[1]), None
+        (each for each in schema.columns if named is not None and each.name == named[1]), None
     )
     if column is None:
         return None
@@ -421,8 +426,8 @@ def wider_column(
             inferred = infer_schema(
                 records, format=with_options(format, schema), primary_key=schema.primary_key
             )
-            given = next((each for each in inferred.columns if each.name == column.name), column)
-            kind = kind and wider(kind, _field(given).dataType)
+            shown = next((each for each in inferred.columns if each.name == column.name), column)
+            kind = kind and wider(kind, _field(shown).dataType)
     if kind is None or kind == old:
         return None
     (wide,) = to_columns(f"{quote(column.name)} {kind.simpleString()}")

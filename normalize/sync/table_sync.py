@@ -50,8 +50,8 @@ from .table_changes import (
     FACT,
     PLACE,
     ChangeOptions,
-    Found,
     PassFacts,
+    PassResult,
     changes_here,
     changes_on_spark,
 )
@@ -84,7 +84,7 @@ class Rules:
     Parameters
     ----------
     format : Format
-    given : frozenset of str
+    passed_options : frozenset of str
         The format options that the user passed.
     database : Database
     tables : mapping
@@ -97,7 +97,7 @@ class Rules:
     """
 
     format: Format
-    given: frozenset[str]
+    passed_options: frozenset[str]
     database: Database
     tables: Mapping[str, TableOptions]
     store: SchemaStore
@@ -246,8 +246,8 @@ class Part:
         shard_of : callable or None
             Returns the shard of a topic's record; None: there is only one.
         """
-        found = self.here if self.here is not None else self.records().where("sample").toArrow()
-        ordered = found.sort_by(
+        table = self.here if self.here is not None else self.records().where("sample").toArrow()
+        ordered = table.sort_by(
             [
                 ("stamp", "ascending"),
                 ("topic", "ascending"),
@@ -266,10 +266,10 @@ class Part:
         )
         if shard_of is None:
             return {self.summary.table: records}
-        found = dict[str, list[Record]]()
+        samples = dict[str, list[Record]]()
         for topic, record in zip(ordered.column("topic").to_pylist(), records, strict=True):
-            found.setdefault(shard_of(topic, record), []).append(record)
-        return found
+            samples.setdefault(shard_of(topic, record), []).append(record)
+        return samples
 
     def records(self) -> DataFrame:
         """Return the table's records."""
@@ -352,24 +352,24 @@ class TableSync:
         """Apply the table's records of a micro-batch to its target."""
         started = time.monotonic()
         target = self.rules.database.target(self.rules.target_name(self.table))
-        schema = self._known(spark, part, target)
+        schema = self._schema_of(spark, part, target)
         if schema is None:
             return
         self._require_free_names(schema)
         source = self.source(schema)
         options = self._change_options(schema, source, part)
-        found = self._apply(
+        result = self._apply(
             spark,
             part,
             source,
             options,
             partial(self._write, part=part, source=source, target=target, options=options),
         )
-        records = found.counts.get("RECORDS") or 0
-        self._warn_of(found.counts)
+        records = result.counts.get("RECORDS") or 0
+        self._warn_of(result.counts)
         self.records += records
         if records:
-            self._publish_applied(spark, records, found)
+            self._publish_applied(spark, records, result)
         _log.info(
             "%s: %s records applied in %.1f s", self.table, records, time.monotonic() - started
         )
@@ -380,31 +380,31 @@ class TableSync:
         part: Part,
         source: DecodePlan,
         options: ChangeOptions,
-        write: Callable[[DataFrame, Found], None],
-    ) -> Found:
-        """Compute the changes of a micro-batch and write them, and return what was found."""
+        write: Callable[[DataFrame, PassResult], None],
+    ) -> PassResult:
+        """Compute the changes of a micro-batch and write them, and return the result of the pass."""
         if part.here is not None:
             changes = changes_here(spark, part.here, source, options)
-            rows, found = changes.found(changes.rows)
-            write(rows, found)
-            return found
+            rows, result = changes.finish(changes.rows)
+            write(rows, result)
+            return result
         records = part.records()
         changes = changes_on_spark(records, source, options)
         with _partial_rows_again(), stored(changes.rows) as kept:
-            rows, found = changes.found(kept)
-            if not found.moved:
-                write(rows, found)
-                return found
+            rows, result = changes.finish(kept)
+            if not result.moved:
+                write(rows, result)
+                return result
         changes = changes_on_spark(records, source, options, in_one_task=True)
         with stored(changes.rows) as kept:
-            rows, found = changes.found(kept)
-            write(rows, found)
-        return found
+            rows, result = changes.finish(kept)
+            write(rows, result)
+        return result
 
     def _write(
         self,
         rows: DataFrame,
-        found: Found,
+        result: PassResult,
         *,
         part: Part,
         source: DecodePlan,
@@ -412,7 +412,7 @@ class TableSync:
         options: ChangeOptions,
     ) -> None:
         """Write the changes of a micro-batch, which contradict no fact."""
-        facts = found.facts
+        facts = result.facts
         guard = self._checked_guard(rows.sparkSession, part, source, facts)
         if part.alone:
             topics = {each.topic for each in facts.partitions}
@@ -421,9 +421,9 @@ class TableSync:
                 TableSummary(self.table, topics=topics, source_keys=facts.source_keys),
             )
         schema = self._required_schema
-        if found.rows and options.every:
+        if result.rows and options.every:
             self._merge_versions(self._where(rows), target, schema)
-        elif found.rows:
+        elif result.rows:
             self._merge(self._where(rows), target, schema)
         if guard != schema.facts.guard:
             # After the rows: until they are written, the micro-batch is compared with the state
@@ -485,14 +485,14 @@ class TableSync:
             )
             _log.warning(text, self.table, counts[WITHOUT_POSITION])
 
-    def _publish_applied(self, spark: SparkSession, records: int, found: Found) -> None:
-        bad = {name: found.counts[name] for name in BAD_RECORDS if found.counts.get(name)}
+    def _publish_applied(self, spark: SparkSession, records: int, result: PassResult) -> None:
+        bad = {name: result.counts[name] for name in BAD_RECORDS if result.counts.get(name)}
         now = time.time()
         lag = {
             of: now - stamp / 1000
-            for of, stamp in zip(("oldest", "newest"), found.stamps, strict=True)
+            for of, stamp in zip(("oldest", "newest"), result.stamps, strict=True)
         }
-        self._publish(spark, records=records, rows=found.rows, bad=bad, lag=lag)
+        self._publish(spark, records=records, rows=result.rows, bad=bad, lag=lag)
 
     def _publish(self, spark: SparkSession, **progress: Any) -> None:
         batch = running_batch(spark)
@@ -510,7 +510,9 @@ class TableSync:
     # ----------------------------------------------------------------------------------------------
     # the schema
 
-    def _known(self, spark: SparkSession, part: Part, target: TableTarget) -> TableSchema | None:
+    def _schema_of(
+        self, spark: SparkSession, part: Part, target: TableTarget
+    ) -> TableSchema | None:
         """Return the schema for a micro-batch; None for deletes in a table that never had a row."""
         schema = self.schema
         if schema is None or not schema.columns:
@@ -522,7 +524,7 @@ class TableSync:
                 self.table,
                 self._samples(part),
                 format=self.rules.format,
-                given=self.rules.given,
+                passed_options=self.rules.passed_options,
                 options=options,
             )
             self._require_free_names(schema)

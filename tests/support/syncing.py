@@ -96,16 +96,16 @@ class Sync(SyncedTables):
         super().__init__(spark, tables, folder)
         self.kafka = kafka
         self.prefix = f"sync.{uuid4().hex[:8]}"
-        self.known: set[str] = set()
+        self.topics: set[str] = set()
 
     def produce(
         self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1
     ) -> str:
         """Write messages to a topic, which is created first, and return its name."""
         name = f"{self.prefix}.{topic}"
-        if name not in self.known:
+        if name not in self.topics:
             self.kafka.create_topic(name, partitions=partitions)
-            self.known.add(name)
+            self.topics.add(name)
         self.kafka.produce(name, messages)
         return name
 

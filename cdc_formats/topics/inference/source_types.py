@@ -276,12 +276,12 @@ def field_names(schema: Any, *, names: Mapping[str, Any] | None = None) -> tuple
 class _Avro:
     """The reader of one Avro schema.
 
-    `named` are types that other schemas define. `known` are those defined so far in this one.
+    `named` are types that other schemas define. `defined` are those defined so far in this one.
     """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.named = named
-        self.known: dict[str, dict[str, Any]] = {}
+        self.defined: dict[str, dict[str, Any]] = {}
 
     def read(self, schema: Any, space: str) -> dict[str, Any]:
         """Return a Connect schema; `space` is the enclosing namespace."""
@@ -299,7 +299,7 @@ class _Avro:
         made = {"optional": False, **_connect_names(schema)}
         if kind in ("record", "enum", "fixed"):
             space = _namespace(schema, space)
-            self.known[_full_name(str(schema.get("name")), space)] = made
+            self.defined[_full_name(str(schema.get("name")), space)] = made
         made.update(self._parts(kind, schema, space))
         return made
 
@@ -336,9 +336,9 @@ class _Avro:
         if name in _AVRO_PLAIN or name in _AVRO_BYTES:
             return {"type": _AVRO_PLAIN.get(name, "bytes"), "optional": False}
         full = _full_name(name, space)
-        if full not in self.known and full in self.named:
+        if full not in self.defined and full in self.named:
             return self.read(self.named[full], "")
-        connect = self.known.get(full)
+        connect = self.defined.get(full)
         if connect is None:
             raise SchemaError(f"the Avro schema uses a type {name!r} that it does not define")
         if "type" not in connect:

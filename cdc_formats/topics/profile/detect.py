@@ -115,7 +115,7 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
         When the configured schema registry does not answer.
     """
     values = {option_name(name): value for name, value in options.items()}
-    formats = {name: _known(name) for name in list_formats()}
+    formats = {name: _format_or_error(name) for name in list_formats()}
     _check_options(values, list(formats.values()))
     present = _with_value(records)
     fallbacks = {
@@ -234,7 +234,7 @@ def _as_good(other: Candidate, best: Candidate) -> bool:
     )
 
 
-def _known(identifier: str) -> Format | Exception:
+def _format_or_error(identifier: str) -> Format | Exception:
     """Return a format with its defaults, or the error with which it failed to load.
 
     A format of another package may raise anything.

@@ -133,8 +133,8 @@ def test_declared_column_that_is_added_later_appears(
         .schema(schema)
         .load()
     )
-    found = run_stream(changes, tmp_path).rows
-    assert sorted((row.table, row.id, row.v, row.w) for row in found) == [
+    rows = run_stream(changes, tmp_path).rows
+    assert sorted((row.table, row.id, row.v, row.w) for row in rows) == [
         ("grows_1", 1, 1, None),
         ("grows_2", 1, 1, None),
     ]
@@ -143,8 +143,8 @@ def test_declared_column_that_is_added_later_appears(
         "INSERT INTO grows_1 VALUES (2, 2, 'w')",
         "UPDATE grows_2 SET v = 3 WHERE id = 1",
     )
-    found = run_stream(changes, tmp_path).rows
-    assert sorted((row.table, row.row_kind, row.id, row.v, row.w) for row in found) == [
+    rows = run_stream(changes, tmp_path).rows
+    assert sorted((row.table, row.row_kind, row.id, row.v, row.w) for row in rows) == [
         ("grows_1", "+I", 2, 2, "w"),
         ("grows_2", "+U", 1, 3, None),
         ("grows_2", "-U", 1, 1, None),

@@ -85,7 +85,7 @@ def test_once_is_one_batch(spark: SparkSession, source: LocalSource, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "written_by", [known for known in ("4.0", "4.1") if known <= pyspark.__version__]
+    "written_by", [version for version in ("4.0", "4.1") if version <= pyspark.__version__]
 )
 def test_checkpoint_of_another_version_continues(
     spark: SparkSession, source: LocalSource, tmp_path: Path, written_by: str

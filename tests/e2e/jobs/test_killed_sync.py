@@ -100,8 +100,8 @@ def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
 ) -> None:
     messages, truth = history(tables, batches * OF_MICRO_BATCH)
     server = {"postgresql": "postgres", "mariadb": "mariadb"}.get(kind)
-    found = new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
-    (tmp_path / "target").write_bytes(pickle.dumps(found.database))
+    target = new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
+    (tmp_path / "target").write_bytes(pickle.dumps(target.database))
     warehouse = Path(spark.conf.get("spark.sql.catalog.lake.warehouse", ""))
     bad = {number: b"poison %d" % number for number in range(0, len(messages), OF_MICRO_BATCH // 2)}
     for number in reversed(bad):
@@ -116,7 +116,7 @@ def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
     # Here, because a restarted query needs no process of its own.
     sync_job.run(spark, *arguments, tmp_path)
     for name in tables:
-        assert found.rows(table_name(found.database.table, f"shop.{name}")) == sorted(
+        assert target.rows(table_name(target.database.table, f"shop.{name}")) == sorted(
             truth[name].values(), key=repr
         ), name
     written = {(letter.key(), letter.value()) for letter in letters(kafka, dead)}

@@ -51,27 +51,27 @@ def orders(kafka: Any) -> str:
 
 
 @pytest.fixture
-def said(caplog: Any) -> Any:
+def warnings(caplog: Any) -> Any:
     caplog.set_level(logging.WARNING, "normalize")
     return lambda: [record.getMessage() for record in caplog.records]
 
 
 @pytest.fixture
 def call(spark: Any, kafka: Any) -> Any:
-    def call(topic: str | None, **given: Any) -> Any:
+    def call(topic: str | None, **arguments: Any) -> Any:
         read = {
             "format": "debezium-json",
             "schema": "id INT, name STRING",
             "primary_key": "id",
             "options": servers(kafka),
-            **given,
+            **arguments,
         }
         return from_kafka_changelog(spark, topic, **read)
 
     return call
 
 
-def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders, said):
+def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders, warnings):
     call(orders)
     call(orders, bounded=True)
     call(new_topic(kafka, []))
@@ -81,7 +81,7 @@ def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders,
     call(malformed, options=servers(kafka, startingOffsets="latest"))
     later = new_topic(kafka, [MALFORMED, *GOOD])
     call(later, bounded=True, options=servers(kafka, startingOffsets=json.dumps({later: {"0": 1}})))
-    assert said() == []
+    assert warnings() == []
 
 
 def test_an_unreachable_broker_is_an_error_in_seconds(call):
@@ -112,10 +112,10 @@ def test_another_format_is_an_error_with_the_records_format(call, kafka):
         call(topic)
 
 
-def test_another_format_is_a_warning_in_other_modes(call, kafka, said):
+def test_another_format_is_a_warning_in_other_modes(call, kafka, warnings):
     topic = new_topic(kafka, MAXWELL)
     call(topic, mode="DROPMALFORMED")
-    bad, format = said()
+    bad, format = warnings()
     assert (
         f"topic {topic}: every record that a task read is bad (20 of 20: MISSING_FIELD 20)" in bad
     )
@@ -153,9 +153,9 @@ def test_a_wrong_type_is_the_querys_error(call, orders, bounded):
         call(orders, schema="id INT, name INT", bounded=bounded)
 
 
-def test_a_misspelt_column_is_a_warning(call, orders, said):
+def test_a_misspelt_column_is_a_warning(call, orders, warnings):
     call(orders, schema="id INT, nmae STRING")
-    absent, unknown = said()
+    absent, unknown = warnings()
     assert f"topic {orders}: declared but missing from" in absent
     assert "not declared: `name`" in unknown
 
@@ -192,25 +192,25 @@ def test_a_column_that_the_schema_block_spells_otherwise_is_an_error(
     call(topic, schema=f"id INT, {declared} STRING", check=False)
 
 
-def test_a_column_of_only_some_schema_blocks_or_of_none_is_no_error(call, kafka, said):
+def test_a_column_of_only_some_schema_blocks_or_of_none_is_no_error(call, kafka, warnings):
     renamed = new_topic(
         kafka, [with_schema_block("id", "stats"), with_schema_block("id", "status")]
     )
     call(renamed, schema="id INT, status STRING")
     call(renamed, schema="id INT, stats STRING")
     call(renamed, schema="id INT, added_later STRING")
-    assert all("not declared" in text or "declared but missing" in text for text in said())
+    assert all("not declared" in text or "declared but missing" in text for text in warnings())
 
 
 def test_an_old_bad_record_is_an_error_of_a_bounded_read_and_a_warning_of_a_stream(
-    call, kafka, said
+    call, kafka, warnings
 ):
     topic = new_topic(kafka, [MALFORMED, *GOOD])
     with pytest.raises(MalformedMessageError):
         call(topic, bounded=True)
-    assert said() == []
+    assert warnings() == []
     call(topic)
-    (warning,) = said()
+    (warning,) = warnings()
     assert warning.startswith("[MALFORMED_MESSAGE]")
     assert warning.endswith(
         f"in {topic}[0]@0; it begins b'no JSON'. The query fails at this old record, unless its "
@@ -223,14 +223,14 @@ def test_a_new_bad_record_is_an_error_of_a_stream(call, kafka):
         call(new_topic(kafka, [*GOOD, MALFORMED]))
 
 
-def test_a_pattern_without_a_topic_is_a_warning(call, kafka, said):
+def test_a_pattern_without_a_topic_is_a_warning(call, kafka, warnings):
     call(None, options=servers(kafka, subscribePattern="no-such-topic-.*"), primary_key="id")
-    assert said() == ["no topic matches the pattern 'no-such-topic-.*' yet"]
+    assert warnings() == ["no topic matches the pattern 'no-such-topic-.*' yet"]
 
 
-def test_filters_that_select_no_table_are_a_warning(call, orders, said):
+def test_filters_that_select_no_table_are_a_warning(call, orders, warnings):
     call(orders, format_options={"table_include": "parts"})
-    (warning,) = said()
+    (warning,) = warnings()
     assert re.fullmatch(
         (
             r"none of (\d+) sampled records has a row \(OTHER_TABLE \1\)\. Check the format's "
@@ -240,20 +240,20 @@ def test_filters_that_select_no_table_are_a_warning(call, orders, said):
     )
 
 
-def test_options_that_librdkafka_cannot_use_skip_the_check(call, orders, said):
+def test_options_that_librdkafka_cannot_use_skip_the_check(call, orders, warnings):
     options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}
     call(orders, options={"kafka.bootstrap.servers": "127.0.0.1:1", **options}, bounded=True)
-    assert said() == [
+    assert warnings() == [
         "broker, login, topic and records are not checked before the query starts: "
         "kafka.sasl.mechanism=AWS_MSK_IAM has no counterpart in librdkafka"
     ]
 
 
-def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, orders, said):
+def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, orders, warnings):
     with settings(spark, {"spark.sql.shuffle.partitions": 200}):
         call(orders)
         call(orders, bounded=True)
-    assert said() == [
+    assert warnings() == [
         "spark.sql.shuffle.partitions is 200, and Spark runs on 2 cores of this machine: each "
         "micro-batch will start 200 tasks. Set it before the first start of the query: "
         "spark.conf.set('spark.sql.shuffle.partitions', 2)"

@@ -52,8 +52,8 @@ def topic(kafka):
 
 def events(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
     """The details of control events, by offset."""
-    found = [row._control_event for row in rows if row._control_event is not None]
-    return {event.offset: tuple(event)[:5] for event in found}
+    details = [row._control_event for row in rows if row._control_event is not None]
+    return {event.offset: tuple(event)[:5] for event in details}
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ BUGGY = {
     "metadata": ["user"],
     "bounded": True,
 }
-SAID = {
+ERROR_PREFIXES = {
     1: "[FORMAT_BUG] buggy failed with JSONDecodeError: ",
     2: "[FORMAT_BUG] buggy failed with KeyError: 'user'",
     3: "[FORMAT_BUG] buggy failed with UnicodeDecodeError: ",
@@ -328,7 +328,9 @@ def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka):
         for row in kept
         if row.row_kind is None
     }
-    assert {offset: text[: len(SAID[offset])] for offset, text in errors.items()} == SAID
+    assert {
+        offset: text[: len(ERROR_PREFIXES[offset])] for offset, text in errors.items()
+    } == ERROR_PREFIXES
     assert "please report this bug of the format - at the value in " in errors[2]
     assert [counts.get[name] for name in ("FORMAT_BUG", "TYPE_CONVERSION", "DECODE")] == [6, 1, 1]
     assert (

@@ -16,8 +16,8 @@ from tests.support.streams import new_topic, servers
 def read(spark: Any, kafka: Any) -> Any:
     topic = new_topic(kafka, [(None, b'{"op": "c", "after": {"id": "x1"}}')])
 
-    def read(**given: Any) -> Any:
-        more = {"options": servers(kafka), "check": False, **given}
+    def read(**arguments: Any) -> Any:
+        more = {"options": servers(kafka), "check": False, **arguments}
         return from_kafka_changelog(
             spark, topic, format="debezium-json", schema="id INT", primary_key="id", **more
         )

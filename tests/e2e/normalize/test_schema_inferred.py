@@ -73,8 +73,8 @@ def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> No
     assert [tuple(row) for row in changes.orderBy("id").limit(1).collect()] == [
         ("+I", 0, Decimal("9.50"), datetime(2025, 1, 2, 3, 4, 5, 123456))
     ]
-    said = capsys.readouterr().out
-    assert said == (
+    output = capsys.readouterr().out
+    assert output == (
         f"Inferred from 3 records of {topic}, 3 rows:\n"
         'schema="""\n    id INT NOT NULL,\n    price DECIMAL(8,2),\n    at TIMESTAMP_NTZ(6)\n"""\n'
         "primary_key=['id']  # the fields of the Kafka key, in 3 records\n"
@@ -83,7 +83,7 @@ def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> No
         "# decimal_handling_mode: the schema block has Connect's Decimal\n"
         "Pass these arguments to pin them: another sample may lead to other results.\n"
     )
-    assert [str(column) for column in columns(said.split('"""')[1])] == [
+    assert [str(column) for column in columns(output.split('"""')[1])] == [
         "id INT NOT NULL",
         "price DECIMAL(8,2)",
         "at TIMESTAMP_NTZ(6)",
@@ -114,9 +114,9 @@ def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsy
         bounded=True,
     )
     assert sorted(tuple(row) for row in changes.collect()) == [("+I", 1, 1), ("+I", 1, 2)]
-    said = capsys.readouterr().out
-    assert "primary_key=['n']  # as given" in said
-    assert "# id, n: guessed from its values" in said
+    output = capsys.readouterr().out
+    assert "primary_key=['n']  # as given" in output
+    assert "# id, n: guessed from its values" in output
 
 
 # ------------------------------------------------------------------------------------------- the
@@ -137,15 +137,16 @@ def test_the_call_reads_the_topic(
 ) -> None:
     topic = f"called-{name}"
     kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
-    found = profile_topic(kafka.bootstrap_servers, topic, sample=3000, progress=False)
+    profile = profile_topic(kafka.bootstrap_servers, topic, sample=3000, progress=False)
     names: dict[str, Any] = {"spark": spark}
     exec(
-        compile(f"{found.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"), names
+        compile(f"{profile.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"),
+        names,
     )  # in one batch, for speed
     changes = names["changes"]
     rows = changes.collect()
     assert {row["row_kind"] for row in rows} == kinds
-    declared = next(each for each in found.tables if table in (None, each.name))
+    declared = next(each for each in profile.tables if table in (None, each.name))
     assert declared.schema is not None
     assert changes.columns == ["row_kind", *(column.name for column in declared.schema.columns)]
     assert sum(row["row_kind"] == "+I" for row in rows) > 10

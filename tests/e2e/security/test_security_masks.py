@@ -70,10 +70,10 @@ def test_a_query_and_its_checkpoint_have_masks_and_no_values(
     (state,) = read_state(spark, str(checkpoint)).collect()
     assert (state["email"], state["name"], state["age"]) == (email, "***", 8)
     files = b"".join(path.read_bytes() for path in checkpoint.rglob("*") if path.is_file())
-    said = f"{letter.headers()} {state} {caplog.text} {df._jdf.queryExecution().toString()}"
+    output = f"{letter.headers()} {state} {caplog.text} {df._jdf.queryExecution().toString()}"
     for secret in (SECRET, KEY):
         assert secret.encode() not in files
-        assert secret not in said
+        assert secret not in output
 
     # The masked values of another key, or of no mask, are other values.
     kafka.produce(topic, [RECORDS[0]])

@@ -85,11 +85,11 @@ def run_job(secured: Secured, home: Path, redaction: dict[str, str]) -> dict[str
     )
     assert done.returncode == 0, done.stderr[-5000:]
     files = [file for file in folder.rglob("*") if file.is_file()]
-    found = {
+    outputs = {
         str(file.relative_to(folder)): file.read_bytes().decode("utf-8", "replace")
         for file in files
     }
-    return {**found, "stdout": done.stdout, "stderr": done.stderr}
+    return {**outputs, "stdout": done.stdout, "stderr": done.stderr}
 
 
 def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_checkpoints(
@@ -101,7 +101,7 @@ def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_ch
         *PLANTED.values(),
         *(line for line in secured.client.key_pem().splitlines() if "-----" not in line),
     ]
-    assert {name: found for name, text in shown.items() if (found := leaks(text, secrets))} == {}
+    assert {name: leak for name, text in shown.items() if (leak := leaks(text, secrets))} == {}
     # The job used its secrets.
     assert shown["rows"].startswith("[Row(row_kind='+I', id=1, name='bike')]")
     assert "DEAD_LETTERS" in shown["stream.progress"]

@@ -55,18 +55,18 @@ def test_a_soft_delete_has_the_time_of_the_change(
         ("-D", 3, "c", hour(2), 8),
         ("+I", 3, "f", hour(2), 9),
     ]
-    gone = {
+    expected = {
         1: ("a", hour(2).timestamp()),
         2: ("b", hour(2).timestamp()),
         3: ("f", None),
         4: ("d", None),
     }
-    assert soft(spark, sink, *deleted, **by_time) == gone
+    assert soft(spark, sink, *deleted, **by_time) == expected
     # The first delete counts, also when it comes again; an insert undoes a delete.
     again = [("+I", 2, "g", hour(4), 11), ("-U", 4, "d", hour(4), 12), ("+U", 4, "h", hour(4), 12)]
     left = {2: ("g", None), 3: ("f", None), 4: ("h", None)}
     assert soft(spark, sink, ("-D", 1, None, hour(3), 10), *again, **by_time) == {
-        1: gone[1],
+        1: expected[1],
         **left,
     }
 

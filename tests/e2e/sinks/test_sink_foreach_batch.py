@@ -60,18 +60,18 @@ def test_rows_of_the_keyed_stage_are_in_order(
 def test_rows_that_the_query_shuffled_need_an_order(
     spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], tmp_path: Path
 ) -> None:
-    sink, found = new_sink("delta"), []
+    sink, errors = new_sink("delta"), []
     names = spark.createDataFrame([(1, "x"), (2, "y")], "id INT, other STRING")
     changes = stream(spark, kafka, normalize=False, metadata=["offset"]).join(names, "id")
 
     def apply(batch: DataFrame, number: int) -> None:
         with pytest.raises(ChangeOrderError, match="the plan contains Join") as caught:
             apply_batch(batch, sink.table, keys="id")
-        found.append(caught.value)
+        errors.append(caught.value)
         apply_batch(
             batch, sink.table, keys="id", order_by="offset", column_list=["id", "name", "other"]
         )
 
     for_each_batch(changes, tmp_path, apply)
-    assert len(found) == 1
+    assert len(errors) == 1
     assert sink.rows() == [(1, "c", "x"), (2, "e", "y")]

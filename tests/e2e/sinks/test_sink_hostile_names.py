@@ -38,18 +38,18 @@ NewSink = Callable[[str], Sink]
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb", "mysql-driver"])
 def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink, lake = new_sink(kind), kind in ("delta", "iceberg")
-    found = [name for name in (OF_DELTA if kind == "delta" else HOSTILE) if lake or len(name) < 60]
+    names = [name for name in (OF_DELTA if kind == "delta" else HOSTILE) if lake or len(name) < 60]
     apply_batch(
-        hostile(spark, found[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, keys=found[0]
+        hostile(spark, names[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, keys=names[0]
     )
     changes = hostile(
         spark,
-        found,
+        names,
         [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)],
-        found if lake else (),
+        names if lake else (),
     )
     for _ in range(2 if lake else 1):  # the second run finds the nested columns
-        apply_batch(changes, sink.table, keys=found[0], order_by=[found[1]], on_new_column="add")
+        apply_batch(changes, sink.table, keys=names[0], order_by=[names[1]], on_new_column="add")
         assert set(sink.read().columns) == set(changes.columns[1:])
         assert sorted(
             map(tuple, sink.read().select(*map(quoted, changes.columns[1:])).collect()), key=repr

@@ -45,22 +45,22 @@ def test_statement_of_the_error_widens_the_column(
     narrow = ", ".join(f"{name} {old}" for name, (old, *_) in zip(quoted, CASES, strict=True))
     sink.execute(f"CREATE TABLE {sink.sql_name} (id {key}, {narrow}) {using}")
     casts = [f"CAST('{value}' AS {new})" for _, new, value, _ in CASES]
-    given = ", ".join(
+    select_list = ", ".join(
         f"{cast} AS {backquoted(name)}" for name, cast in zip(columns, casts, strict=True)
     )
-    changes = spark.sql(f"SELECT '+I' AS row_kind, 1 AS id, {given}")
+    changes = spark.sql(f"SELECT '+I' AS row_kind, 1 AS id, {select_list}")
     widened = []
     for column, (old, new, _, widens) in zip(columns, CASES, strict=True):
         with pytest.raises(
             SchemaError, match=rf"as {re.escape(old)}, which cuts values of {re.escape(new)}: "
         ) as error:
             apply_batch(changes, sink.table, keys="id", column_list=["id", column])
-        found = re.search("run (.*), or convert the column to", str(error.value))
+        advice = re.search("run (.*), or convert the column to", str(error.value))
         if kind == "iceberg" or (kind == "delta" and not widens):
-            assert found is None
+            assert advice is None
             continue
-        assert found is not None
-        for statement in found[1].split("; "):
+        assert advice is not None
+        for statement in advice[1].split("; "):
             sink.execute(statement)
         widened.append(column)
     apply_batch(changes, sink.table, keys="id", column_list=["id", *widened])

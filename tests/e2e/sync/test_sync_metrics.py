@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @pytest.fixture
 def listener(spark: SparkSession) -> Iterator[MetricsListener]:
     """A listener that serves its metrics."""
-    found = MetricsListener(port=0)
-    spark.streams.addListener(found)
-    yield found
-    spark.streams.removeListener(found)
-    found.close()
+    metrics_listener = MetricsListener(port=0)
+    spark.streams.addListener(metrics_listener)
+    yield metrics_listener
+    spark.streams.removeListener(metrics_listener)
+    metrics_listener.close()
 
 
 def served(listener: MetricsListener) -> dict[tuple[str, ...], float]:
@@ -81,8 +81,8 @@ def test_metrics_of_tables(
         maxwell("orders", "update", bike, {}),
         maxwell("items", "insert", car),
     ]
-    found = run(*messages, (None, b"not a message"))
-    lags = {name: found.pop(name) for name in list(found) if name[0] == "lag_seconds"}
+    metrics = run(*messages, (None, b"not a message"))
+    lags = {name: metrics.pop(name) for name in list(metrics) if name[0] == "lag_seconds"}
     assert set(lags) == {
         ("lag_seconds", of, table)
         for of in ("oldest", "newest")
@@ -92,7 +92,7 @@ def test_metrics_of_tables(
     assert (
         lags["lag_seconds", "oldest", "shop.orders"] >= lags["lag_seconds", "newest", "shop.orders"]
     )
-    assert found == {
+    assert metrics == {
         ("records_total", "shop.orders"): 2,
         ("rows_total", "shop.orders"): 1,
         ("schema_changes_total", "shop.orders"): 1,
@@ -108,18 +108,18 @@ def test_metrics_of_tables(
 
     longer, wrong = {"id": 3, "name": "boat", "length": 5}, {"id": "x", "name": "train"}
     without_key = (None, maxwell("logs", "insert", {"id": 1})[1])
-    found = run(
+    metrics = run(
         maxwell("orders", "insert", longer), maxwell("orders", "insert", wrong), without_key
     )
-    assert found["schema_changes_total", "shop.orders"] == 2
-    assert found["records_total", "shop.orders"] == 4
-    assert found["rows_total", "shop.orders"] == 2
-    assert found["bad_records_total", "TYPE_CONVERSION", "shop.orders"] == 1
-    assert found["records_total", "shop.items"] == 1
+    assert metrics["schema_changes_total", "shop.orders"] == 2
+    assert metrics["records_total", "shop.orders"] == 4
+    assert metrics["rows_total", "shop.orders"] == 2
+    assert metrics["bad_records_total", "TYPE_CONVERSION", "shop.orders"] == 1
+    assert metrics["records_total", "shop.items"] == 1
     assert [
-        found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
+        metrics[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
     ] == [1, 1, 0]
-    found = run(without_key, without_key)
+    metrics = run(without_key, without_key)
     assert [
-        found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
+        metrics[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
     ] == [1, 3, 0]

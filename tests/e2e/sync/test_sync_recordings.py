@@ -109,7 +109,7 @@ def assert_is_the_truth(spark: SparkSession, topic: Topic, path: Path, registry:
         .load(str(path))
         .selectExpr(*(cast(name, kind) for name, kind in typed.items()))
     )
-    found = [
+    rows = [
         Row("+I", tuple(row.values()), (0, 0))
         for row in table.toArrow().to_pylist(maps_as_pydicts="strict")
     ]
@@ -117,12 +117,12 @@ def assert_is_the_truth(spark: SparkSession, topic: Topic, path: Path, registry:
     if topic.table == TOAST_OF_OLD_KEYS:
         # A replay without a target lacks these rows, and so their places.
         assert_truth(
-            replace(topic, differences=()), Replay(changelog=found), read_recording(topic.path)
+            replace(topic, differences=()), Replay(changelog=rows), read_recording(topic.path)
         )
         return
     places = final_places(topic, registry)
     placed = []
-    for row, (_, final) in zip(found, spelled(found, backs), strict=True):
+    for row, (_, final) in zip(rows, spelled(rows, backs), strict=True):
         key = tuple(final.row[name] for name in topic.primary_key)
         assert key in places, f"{topic.name} has a row that no record wrote: {key}"
         placed.append(row._replace(place=places[key]))

@@ -147,7 +147,7 @@ def verify(spark: SparkSession, source: JdbcSource, target: Any, **options: Any)
     return verify_table(spark, source, target, **{"max_lag_seconds": 0, **options})
 
 
-def found(result: Verification) -> list[tuple[str, str | None, tuple[str, ...]]]:
+def differences(result: Verification) -> list[tuple[str, str | None, tuple[str, ...]]]:
     return [(each.kind, each.key[0][1], each.columns) for each in result.differences]
 
 
@@ -192,14 +192,14 @@ def test_rows_that_differ_are_found_and_repair_merges_them(
     spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), ({rows}), (NULL)")
     result = verify(spark, database.source(source), target)
     changed = [("different", str(number), (column,)) for number, column in enumerate(CHANGED, 1)]
-    assert [each for each in found(result) if each[0] == "different"] == changed
+    assert [each for each in differences(result) if each[0] == "different"] == changed
     kinds = [
         ("missing", str(missing), ()),
         ("extra", "77", ()),
         ("duplicate", str(rows), ()),
         ("extra", None, ()),
     ]
-    assert sorted(found(result), key=str) == sorted([*changed, *kinds], key=str)
+    assert sorted(differences(result), key=str) == sorted([*changed, *kinds], key=str)
     assert (result.equal, result.is_complete) == (False, True)
     assert result.counts == {"different": len(CHANGED), "missing": 1, "extra": 2, "duplicate": 1}
     assert "`id` = 77" in str(result)
@@ -271,7 +271,7 @@ def test_database_targets(
         f"UPDATE {target.table} SET name = '' WHERE id = 1",
         f"DELETE FROM {target.table} WHERE id = 3",
     )
-    assert found(verify(spark, database.source(name), target)) == [
+    assert differences(verify(spark, database.source(name), target)) == [
         ("different", "1", ("name",)),
         ("missing", "3", ()),
     ]
@@ -285,7 +285,7 @@ def test_iceberg_target(
     spark.sql(f"CREATE TABLE {target.sql_name} USING iceberg AS SELECT * FROM {delta().sql_name}")
     assert verify(spark, source, target.name).equal
     spark.sql(f"UPDATE {target.sql_name} SET name = '' WHERE id = 1")
-    assert found(verify(spark, source, target)) == [("different", "1", ("name",))]
+    assert differences(verify(spark, source, target)) == [("different", "1", ("name",))]
 
 
 def test_keys_of_text_bytes_and_times_and_null_and_empty_text(
@@ -361,7 +361,7 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     assert all(result.equal for result in results), "\n".join(map(str, results))
     assert results[-1].rechecked
     database.run(f"INSERT INTO {target} VALUES (999999, 1)")
-    assert found(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
+    assert differences(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
 
 
 def test_a_key_whose_source_keeps_changing_is_unsettled(
@@ -436,7 +436,7 @@ def test_the_command_exits_as_cmp_does(
     spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
 ) -> None:
     source, target = maria.table(), delta()
-    given = [
+    command = [
         "verify",
         maria.server.url,
         source,
@@ -449,22 +449,22 @@ def test_the_command_exits_as_cmp_does(
     password = {"CDC_SOURCE_PASSWORD": maria.server.password}
     spark.sql(f"UPDATE {target.sql_name} SET name = 'x' WHERE id = 1")
     done = quick(
-        *given, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password
+        *command, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password
     )
     assert done.code == 1, done.err
     result = json.loads(done.out)
     assert (result["equal"], result["counts"]["different"]) == (False, 1)
     assert result["differences"] == [{"kind": "different", "key": {"id": "1"}, "columns": ["name"]}]
-    done = quick(*given, "--repair", **password)
+    done = quick(*command, "--repair", **password)
     assert (done.code, done.out.splitlines()[0].startswith("equal: ")) == (0, True), done.err
     assert "repaired         1 keys" in done.out
-    done = quick(*given, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
+    done = quick(*command, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
     assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (
         2,
         True,
         False,
     )
-    done = quick(*given[:3], "nothing_there", *given[4:], **password)
+    done = quick(*command[:3], "nothing_there", *command[4:], **password)
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
@@ -491,7 +491,7 @@ def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
     source, target = (maria.source(name) for name in names)
     assert verify(spark, source, target).equal
     maria.run(f"UPDATE {names[1]} SET bits = b'1'")
-    assert found(verify(spark, source, target)) == [("different", "1", ("bits",))]
+    assert differences(verify(spark, source, target)) == [("different", "1", ("bits",))]
 
 
 def test_a_masked_copy_is_compared_with_the_masks_of_its_source(
@@ -511,7 +511,7 @@ def test_a_masked_copy_is_compared_with_the_masks_of_its_source(
         "mask_key_env": KEY_ENV,
     }
     result = verify(spark, postgresql.source(name), target, **options)
-    assert found(result) == [("different", "2", ("email",))]
+    assert differences(result) == [("different", "2", ("email",))]
     assert result.not_compared == ("name",)
     with pytest.raises(ArgumentError, match="would write the source's values of `email`"):
         verify(spark, postgresql.source(name), target, repair="merge", **options)

@@ -78,11 +78,12 @@ def test_idle_stream_keeps_its_connection_and_replaces_a_lost_one(source: LocalS
     source.run("INSERT INTO kept VALUES (1)")
     assert [row["id"] for row in stream.batch()] == [1]
     stream.reader.stop()
-    # The server notices a closed connection a moment later, also that of `others` itself.
-    deadline, connections = time.monotonic() + 10, source.others()
+    # The server notices a closed connection a moment later, also that of `other_connections`
+    # itself.
+    deadline, connections = time.monotonic() + 10, source.other_connections()
     while connections and time.monotonic() < deadline:
         time.sleep(0.1)
-        connections = source.others()
+        connections = source.other_connections()
     assert connections == []
 
 

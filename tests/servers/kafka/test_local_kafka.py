@@ -134,12 +134,12 @@ def test_produce_pairs_keeps_the_order_of_each_key(kafka):
     kafka.create_topic("pairs", partitions=3)
     pairs = [(f"key {i % 10}", f"value {i}") for i in range(5000)]
     assert kafka.produce("pairs", pairs) == 5000
-    found = [
+    records = [
         (record.key.decode(), record.value.decode())
         for record in read(kafka.bootstrap_servers, "pairs")
     ]
     for key in {key for key, _ in pairs}:
-        assert [pair for pair in found if pair[0] == key] == [
+        assert [pair for pair in records if pair[0] == key] == [
             pair for pair in pairs if pair[0] == key
         ]
 

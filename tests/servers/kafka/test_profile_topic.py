@@ -29,9 +29,13 @@ def topics(kafka: Any) -> dict[str, str]:
 def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     before = {group.group_id for group in admin.list_consumer_groups().result().valid}
-    found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], progress=False)
-    assert (found.topic, found.format, found.records) == (topics[MAXWELL], "maxwell-json", 1000)
-    (partition,) = found.partitions
+    profile = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], progress=False)
+    assert (profile.topic, profile.format, profile.records) == (
+        topics[MAXWELL],
+        "maxwell-json",
+        1000,
+    )
+    (partition,) = profile.partitions
     assert (partition.begin, partition.records) == (0, 1000)
     assert partition.end > 1000
     assert partition.missing == 0
@@ -41,7 +45,7 @@ def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict
 
 def test_sample_format_and_options_are_used(kafka: Any, topics: dict[str, str]) -> None:
     options = {"table_include": "customers", "config": {"client.id": "me"}}
-    found = profile_topic(
+    profile = profile_topic(
         kafka.bootstrap_servers,
         topics[MAXWELL],
         sample=100,
@@ -49,8 +53,12 @@ def test_sample_format_and_options_are_used(kafka: Any, topics: dict[str, str]) 
         progress=False,
         **options,
     )
-    assert (found.records, found.reason, found.connection) == (100, "as given", ("client.id",))
-    assert {each.name for each in found.tables} <= {"inventory.customers"}
+    assert (profile.records, profile.reason, profile.connection) == (
+        100,
+        "as given",
+        ("client.id",),
+    )
+    assert {each.name for each in profile.tables} <= {"inventory.customers"}
 
 
 def test_a_progress_bar_names_the_topic(
@@ -73,8 +81,8 @@ def test_offsets_without_a_record_are_counted(kafka: Any) -> None:
         producer.begin_transaction()
         producer.produce(topic, key=b"%d" % number, value=json.dumps({"id": number}))
         producer.commit_transaction()
-    found = profile_topic(kafka.bootstrap_servers, topic, progress=False)
-    (partition,) = found.partitions
+    profile = profile_topic(kafka.bootstrap_servers, topic, progress=False)
+    (partition,) = profile.partitions
     assert (partition.begin, partition.end, partition.records, partition.missing) == (0, 8, 4, 4)
 
 
@@ -98,12 +106,12 @@ def test_hostile_bytes_of_a_real_record_are_text(kafka: Any) -> None:
         topic,
         [ProducerRecord(b"\xff\x1b[2J", value, 0, 1_700_000_000_000, (("<i>\u202e", b"\x1b"),))],
     )
-    found = profile_topic(kafka.bootstrap_servers, topic, progress=False)
-    assert found.headers == {"<i>\u202e": 1}
+    profile = profile_topic(kafka.bootstrap_servers, topic, progress=False)
+    assert profile.headers == {"<i>\u202e": 1}
     assert not any(
-        bad in found._repr_html_() for bad in ("<b>", "<script", "<i>", "\x1b", "\u202e")
+        bad in profile._repr_html_() for bad in ("<b>", "<script", "<i>", "\x1b", "\u202e")
     )
-    assert "\x1b" not in str(found)
+    assert "\x1b" not in str(profile)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -117,9 +125,9 @@ def test_a_sample_is_the_beginning_and_the_end_of_each_partition(kafka) -> None:
         topic,
         [ProducerRecord(b"k", str(n).encode(), n % 2, 1_700_000_000_000 + n) for n in range(2000)],
     )
-    found = sample_topic(kafka.bootstrap_servers, topic, sample=40)
+    records = sample_topic(kafka.bootstrap_servers, topic, sample=40)
     offsets = {
-        partition: [record.offset for record in found if record.partition == partition]
+        partition: [record.offset for record in records if record.partition == partition]
         for partition in range(3)
     }
     assert offsets == {
@@ -127,8 +135,8 @@ def test_a_sample_is_the_beginning_and_the_end_of_each_partition(kafka) -> None:
         1: [*range(10), *range(990, 1000)],
         2: [],
     }
-    assert [record.value for record in found[:3]] == [b"0", b"2", b"4"]
-    assert found[0].timestamp == 1_700_000_000_000
+    assert [record.value for record in records[:3]] == [b"0", b"2", b"4"]
+    assert records[0].timestamp == 1_700_000_000_000
 
 
 def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
@@ -136,15 +144,15 @@ def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
     kafka.produce(
         topic, [ProducerRecord(b"3", b"c", 0, 1_500_000_000_000, (("h", b"x"), ("h", None)))]
     )
-    found = sample_topic(kafka.bootstrap_servers, topic)
-    assert [(record.key, record.value) for record in found] == [
+    records = sample_topic(kafka.bootstrap_servers, topic)
+    assert [(record.key, record.value) for record in records] == [
         (b"1", b"a"),
         (b"2", None),
         (None, b""),
         (b"3", b"c"),
     ]
-    assert found[3].headers == (("h", b"x"), ("h", None))
-    assert (found[3].topic, found[3].partition, found[3].offset) == (topic, 0, 3)
+    assert records[3].headers == (("h", b"x"), ("h", None))
+    assert (records[3].topic, records[3].partition, records[3].offset) == (topic, 0, 3)
 
 
 def test_an_empty_topic_gives_no_records_and_no_schema(kafka) -> None:
@@ -159,7 +167,7 @@ def test_an_empty_topic_gives_no_records_and_no_schema(kafka) -> None:
 def test_a_recorded_topic_gives_the_schema_of_its_table(kafka) -> None:
     topic = f"{new_topic(kafka, [])}-recorded"
     kafka.load_recording(RECORDS / "canal-mariadb-flat.jsonl.gz", topic)
-    found = infer_topic(
+    schema = infer_topic(
         kafka.bootstrap_servers,
         topic,
         format="canal-json",
@@ -167,11 +175,11 @@ def test_a_recorded_topic_gives_the_schema_of_its_table(kafka) -> None:
         table_include="customers",
         time_zone="UTC",
     )
-    assert found.ddl == (
+    assert schema.ddl == (
         "id INT NOT NULL, name STRING, email STRING, balance DECIMAL(20,4), created TIMESTAMP(3), "
         "updated TIMESTAMP_NTZ(6)"
     )
-    assert found.primary_key == ("id",)
+    assert schema.primary_key == ("id",)
     with pytest.raises(
         InferenceError,
         match=(

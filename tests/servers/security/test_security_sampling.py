@@ -150,8 +150,8 @@ def test_a_topic_is_followed_with_a_file_of_properties(
 def test_a_password_comes_from_the_environment(secured: Secured, topic: str) -> None:
     config: dict[str, Any] = librdkafka_options(secured.scram())
     password = config.pop("sasl.password")
-    given = [part for name, value in config.items() for part in ("-X", f"{name}={value}")]
-    run = ("tail", topic, *TAIL, "-v", *given, "-X", "sasl.password=env:ORDERS_PASSWORD")
+    options = [part for name, value in config.items() for part in ("-X", f"{name}={value}")]
+    run = ("tail", topic, *TAIL, "-v", *options, "-X", "sasl.password=env:ORDERS_PASSWORD")
     done = cdc(*run, ORDERS_PASSWORD=password)
     assert rows(done) == ROWS
     assert "sasl.password=***" in done.stderr

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     ],
 )
 @pytest.mark.parametrize(
-    "written_by", [known for known in ("4.0", "4.1", "4.2") if known <= pyspark.__version__]
+    "written_by", [version for version in ("4.0", "4.1", "4.2") if version <= pyspark.__version__]
 )
 def test_a_query_continues(
     spark: SparkSession, tmp_path: Path, written_by: str, store: str, order: str

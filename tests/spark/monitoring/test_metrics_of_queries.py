@@ -73,11 +73,11 @@ def test_lag_and_counts_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
     after = time.time()
 
     def value(name: str, **labels: str) -> float:
-        found: float | None = registry.get_sample_value(
+        sample: float | None = registry.get_sample_value(
             f"changelog_{name}", {"query": "of_orders", **labels}
         )
-        assert found is not None, name
-        return found
+        assert sample is not None, name
+        return sample
 
     oldest, newest = (
         value("lag_seconds", observation="orders", of=which) for which in ("oldest", "newest")

@@ -89,11 +89,11 @@ def test_operations_that_the_plan_shows(spark: SparkSession) -> None:
                 total(upserts, changelog_mode=stated)
         with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
             upserts.agg(signed_sum("n"))
-    found = {
+    sums = {
         row.operation: row.n
         for row in reduce(lambda one, other: one.unionByName(other), totals).collect()
     }
-    assert found == {operation: 6 if operation == "union" else 3 for operation in SHOWN}
+    assert sums == {operation: 6 if operation == "union" else 3 for operation in SHOWN}
 
 
 @pytest.mark.parametrize("operation", LOST)
@@ -165,13 +165,13 @@ def _in_foreach_batch(
     stream: DataFrame, checkpoint: Path, function: Callable[[DataFrame], object]
 ) -> list[object]:
     """Return what a function returned or raised in ``foreachBatch``."""
-    found: list[object] = []
+    results: list[object] = []
 
     def call(batch: DataFrame, number: int) -> None:
         try:
-            found.append(function(batch))
+            results.append(function(batch))
         except ArgumentError as error:
-            found.append(error)
+            results.append(error)
 
     query = (
         stream.writeStream.foreachBatch(call)
@@ -180,7 +180,7 @@ def _in_foreach_batch(
         .start()
     )
     query.awaitTermination()
-    return found
+    return results
 
 
 @pytest.mark.cross_section
@@ -200,8 +200,8 @@ def test_a_foreach_batch_dataframe_has_the_plan_of_its_query(
         changes = with_changelog_mode(_stream(spark, tmp_path / mode), mode).selectExpr(
             "upper(row_kind) AS row_kind", "id", "n"
         )  # type: ignore[arg-type]
-        found = _in_foreach_batch(changes, tmp_path / f"checkpoint_{mode}", compute)
-        assert found == [(mode, mode, None, "upsert" if mode == "upsert" else None)]
+        results = _in_foreach_batch(changes, tmp_path / f"checkpoint_{mode}", compute)
+        assert results == [(mode, mode, None, "upsert" if mode == "upsert" else None)]
 
 
 def test_the_results_of_a_stream_have_no_update_before(spark: SparkSession, tmp_path: Path) -> None:

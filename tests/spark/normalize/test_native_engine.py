@@ -163,8 +163,8 @@ def test_any_cut_into_micro_batches_gives_the_rows_of_the_fold(spark, tmp_path):
         )
 
     collect()
-    found = rows_of_stories(spark, tmp_path, True, stories, {2, 5})
-    assert {story: found.get(story, {}) for story in range(len(stories))} == dict(
+    rows = rows_of_stories(spark, tmp_path, True, stories, {2, 5})
+    assert {story: rows.get(story, {}) for story in range(len(stories))} == dict(
         enumerate(map(folded, stories))
     )
 

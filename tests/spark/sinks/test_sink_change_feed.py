@@ -44,12 +44,12 @@ def test_invalid_change_feeds(spark: SparkSession) -> None:
         from_change_feed(changes)
     with pytest.raises(ArgumentError, match="already has a column _change_type"):
         to_change_feed(changes.withColumn("_change_type", changes.row_kind))
-    for odd, convert in (
+    for invalid_rows, convert in (
         (changelog(spark, "id INT", [(None, 1)]), to_change_feed),
         (_feed(spark, "truncate"), from_change_feed),
     ):
         with pytest.raises(Exception, match=r"is (NULL|truncate), not one of"):
-            convert(odd).collect()
+            convert(invalid_rows).collect()
 
 
 @pytest.mark.parametrize(

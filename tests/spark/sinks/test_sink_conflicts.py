@@ -43,9 +43,9 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
     latest = changelog(spark, "id INT, v INT", [("+U", 1, 1), ("+U", 2, 1)])
 
     slow = _waiting(latest, go, began)
-    wanted = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
+    spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
     with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(sink.table.sink(spark).merge, slow, wanted)
+        merging = pool.submit(sink.table.sink(spark).merge, slow, spec)
         while not began.exists() and not merging.done():
             time.sleep(0.05)
         try:

@@ -144,12 +144,12 @@ def test_a_history_does_not_depend_on_how_changes_arrive(
         )
     valid = sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect()
     for at in range(0, 100, 7):
-        found = {
+        values = {
             (row.example, row.id): row.value
             for row in valid
             if row["__START_AT"] <= at and (row["__END_AT"] or 100) > at
         }
-        assert found == table_at(applied, at)
+        assert values == table_at(applied, at)
 
 
 def table_at(events: Iterable[Event], at: int) -> dict[tuple[int, int], int]:
@@ -173,10 +173,10 @@ def test_only_tracked_columns_make_versions(spark: SparkSession, new_sink: NewSi
             "track_history": track_history,
         }
         apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, **options)
-        found: dict[int, list[tuple[Any, ...]]] = {}
+        versions_by_key: dict[int, list[tuple[Any, ...]]] = {}
         for row in sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect():
-            found.setdefault(row.id, []).append(tuple(row)[1:])
-        return {key: sorted(found[key]) for key in sorted(found)}
+            versions_by_key.setdefault(row.id, []).append(tuple(row)[1:])
+        return {key: sorted(versions_by_key[key]) for key in sorted(versions_by_key)}
 
     updated = [("a", 1, 1), ("a", 2, 5), ("a", 4, 9)]
     first = [("+U", key, *values) for key in (1, 2, 3) for values in updated]
@@ -277,8 +277,8 @@ def test_columns_of_any_type_and_name(spark: SparkSession, new_sink: NewSink, ki
             scd_type=2,
             **columns,
         )
-    found = sink.read().selectExpr("k0", "size(row)", "__START_AT", "__END_AT").collect()
-    assert sorted(map(tuple, found), key=lambda row: row[2]) == [
+    history = sink.read().selectExpr("k0", "size(row)", "__START_AT", "__END_AT").collect()
+    assert sorted(map(tuple, history), key=lambda row: row[2]) == [
         ({"m": 1}, 1, (hours[0], 1), (hours[1], 1)),
         ({"m": 1}, 1, (hours[0], 2), (hours[0], 2)),
         ({"m": None}, 1, (hours[1], 1), (hours[2], 1)),

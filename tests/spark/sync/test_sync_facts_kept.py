@@ -68,9 +68,9 @@ def test_rows_of_a_micro_batch_are_kept_as_they_were_first(
 
     def kept(number: int, value: int) -> list[tuple[Any, ...]]:
         rows = spark.createDataFrame([(1, value)], "`a ,;b` INT, value INT")
-        found = store.keep_rows("shop.orders", Batch("q", number), rows)
-        assert found.columns == rows.columns
-        return list(map(tuple, found.collect()))
+        kept_rows = store.keep_rows("shop.orders", Batch("q", number), rows)
+        assert kept_rows.columns == rows.columns
+        return list(map(tuple, kept_rows.collect()))
 
     assert [kept(1, 5), kept(1, 6), kept(2, 7), kept(2, 8)] == [
         [(1, 5)],
@@ -121,13 +121,13 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
         distinguished_by=("database", "table", "topic"),
         completes_moved=True,
     )
-    given = records()
-    here = changes_here(spark, given, source, ChangeOptions())
-    frame = spark.createDataFrame(given, RECORD_DDL).repartition(3)
+    record_table = records()
+    here = changes_here(spark, record_table, source, ChangeOptions())
+    frame = spark.createDataFrame(record_table, RECORD_DDL).repartition(3)
     several = changes_on_spark(frame, source, ChangeOptions())
     computed = several.rows.cache()
     computed.count()
-    assert several.found(computed)[1].moved == 2
+    assert several.finish(computed)[1].moved == 2
     one = changes_on_spark(
         frame.repartition(1).sortWithinPartitions("offset"),
         source,
@@ -136,7 +136,7 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     )
     computed = one.rows.cache()
     computed.count()
-    rows, of_one = one.found(computed)
+    rows, of_one = one.finish(computed)
     assert sorted(map(str, here.rows.toArrow().to_pylist())) == sorted(
         map(str, rows.toArrow().to_pylist())
     )

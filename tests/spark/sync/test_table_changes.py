@@ -78,7 +78,7 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> No
         record_columns=ROUTED_COLUMNS,
     )
     nothing = {"k": 2, "day": "2026-01-02"}
-    given = records(
+    table = records(
         ("+I", ROW),
         ("+I", ROW | {"k": 3}),
         ("-U", ROW),
@@ -89,19 +89,19 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> No
         partitions=3,
     )
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
-        here = changes_here(spark, given, source, ChangeOptions())
+        here = changes_here(spark, table, source, ChangeOptions())
         by_spark = changes_on_spark(
-            spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions()
+            spark.createDataFrame(table, RECORD_DDL).repartition(3), source, ChangeOptions()
         )
-        rows = [changes.found(changes.rows.cache())[0] for changes in (here, by_spark)]
-        found = [sorted(map(str, each.orderBy("k").toArrow().to_pylist())) for each in rows]
+        rows = [changes.finish(changes.rows.cache())[0] for changes in (here, by_spark)]
+        texts = [sorted(map(str, each.orderBy("k").toArrow().to_pylist())) for each in rows]
         instant = (
             rows[0]
             .where("k = 1.5")
             .selectExpr("unix_seconds(at) AS seconds", "CAST(local AS STRING) AS local", "took")
             .collect()
         )
-    assert found[0] == found[1]
+    assert texts[0] == texts[1]
     assert rows[0].dtypes == rows[1].dtypes
     assert [row.asDict() for row in instant] == [
         {"seconds": 1772955000, "local": "2026-03-08 02:30:00", "took": 90_000_000_000}
@@ -126,7 +126,7 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
         mode="DROPMALFORMED",
         record_columns=ROUTED_COLUMNS,
     )
-    given = records(
+    table = records(
         ("+I", {"k": 1}),
         ("+I", {"k": "x"}),
         ("+I", {"k": 2}),
@@ -134,41 +134,41 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
         ("+I", {"k": "y"}),
         partitions=3,
     )
-    found = []
+    outcomes = []
     for changes in (
-        changes_here(spark, given, source, ChangeOptions()),
+        changes_here(spark, table, source, ChangeOptions()),
         changes_on_spark(
-            spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions()
+            spark.createDataFrame(table, RECORD_DDL).repartition(3), source, ChangeOptions()
         ),
     ):
         computed = changes.rows.cache()
         computed.count()
-        rows, result = changes.found(computed)
+        rows, result = changes.finish(computed)
         assert sorted((row["row_kind"], row["k"]) for row in rows.collect()) == [
             ("+U", 2),
             ("-D", 1),
         ]
-        found.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
-    assert found == [(2, 2, (1_000, 1_004))] * 2
+        outcomes.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
+    assert outcomes == [(2, 2, (1_000, 1_004))] * 2
 
 
 def both(
-    spark: SparkSession, given: pa.Table, source: DecodePlan, options: ChangeOptions
+    spark: SparkSession, table: pa.Table, source: DecodePlan, options: ChangeOptions
 ) -> list[list[dict[str, Any]]]:
     """Return the changes that are decoded on the driver, and by Spark in several tasks."""
-    tasks = spark.createDataFrame(given, RECORD_DDL).repartition(3)
-    found = []
+    tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
+    results = []
     for changes in (
-        changes_here(spark, given, source, options),
+        changes_here(spark, table, source, options),
         changes_on_spark(tasks, source, options),
     ):
         computed = changes.rows.cache()
         computed.count()
-        rows = [row.asDict(recursive=True) for row in changes.found(computed)[0].collect()]
-        found.append(
+        rows = [row.asDict(recursive=True) for row in changes.finish(computed)[0].collect()]
+        results.append(
             sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
         )
-    return found
+    return results
 
 
 def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSession) -> None:
@@ -191,10 +191,10 @@ def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSess
     for rows in both(
         spark, records_of([value for _, value in changes], partitions=3), source, ChangeOptions()
     ):
-        found = sorted(
+        values = sorted(
             (row["id"], row["a"], row["b"], row["c"], row[ABSENT_COLUMN] is None) for row in rows
         )
-        assert found == [(1, 3, 5, 4, True), (2, None, None, 5, False)]
+        assert values == [(1, 3, 5, 4, True), (2, None, None, 5, False)]
 
 
 def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
@@ -219,8 +219,8 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
     for rows in both(
         spark, records_of([value for _, value in changes], partitions=2), source, options
     ):
-        found = sorted((row["shard"], row["row_kind"], row["id"], row["name"]) for row in rows)
-        assert found == [("x.t", "+U", 1, "a"), ("y.t", "+U", 1, "b"), ("z.t", "-D", 1, None)]
+        values = sorted((row["shard"], row["row_kind"], row["id"], row["name"]) for row in rows)
+        assert values == [("x.t", "+U", 1, "a"), ("y.t", "+U", 1, "b"), ("z.t", "-D", 1, None)]
 
 
 def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from tests.support.replay.differences import (
     ROW_TOO_MANY,
     Difference,
     Evidence,
-    Found,
+    Mismatch,
 )
 from tests.support.replay.replaying import (
     Final,
@@ -33,7 +33,7 @@ class Verdict:
 
     rows: int
     explained: Counter[Difference] = field(default_factory=Counter)
-    unexplained: list[Found] = field(default_factory=list)
+    unexplained: list[Mismatch] = field(default_factory=list)
 
 
 def judge(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
@@ -51,7 +51,7 @@ def judge(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
             topic, evidence, _numbered(topic, evidence, bag_of(changelog)), _numbered_truth(topic)
         )
     for place in replay.corrupt:
-        _explain(topic, Found(CORRUPT, record=evidence.records[place]), evidence, verdict)
+        _explain(topic, Mismatch(CORRUPT, record=evidence.records[place]), evidence, verdict)
     return verdict
 
 
@@ -76,7 +76,7 @@ def _numbered(topic: Topic, evidence: Evidence, rows: Sequence[Final]) -> dict[A
         return (
             _reason(
                 topic,
-                Found(ROW_TOO_MANY, row=final, record=evidence.records[final.place]),
+                Mismatch(ROW_TOO_MANY, row=final, record=evidence.records[final.place]),
                 evidence,
             )
             is not None
@@ -98,23 +98,23 @@ def _compare(
 ) -> Verdict:
     verdict = Verdict(len(expected))
     for key in {**expected, **actual}:
-        for mismatch in _found(actual.get(key), expected.get(key), evidence):
+        for mismatch in _mismatches(actual.get(key), expected.get(key), evidence):
             _explain(topic, mismatch, evidence, verdict)
     return verdict
 
 
-def _found(
+def _mismatches(
     actual: Final | None, expected: Mapping[str, Any] | None, evidence: Evidence
-) -> Iterator[Found]:
+) -> Iterator[Mismatch]:
     record = evidence.records[actual.place] if actual else None
     if actual is None:
-        yield Found(ROW_MISSING, truth=expected)
+        yield Mismatch(ROW_MISSING, truth=expected)
     elif expected is None:
-        yield Found(ROW_TOO_MANY, row=actual, record=record)
+        yield Mismatch(ROW_TOO_MANY, row=actual, record=record)
     else:
         for name, value in expected.items():
             if not _same(actual.row[name], value):
-                yield Found(name, actual.row[name], value, actual, record)
+                yield Mismatch(name, actual.row[name], value, actual, record)
 
 
 def _same(actual: Any, truth: Any) -> bool:
@@ -122,7 +122,7 @@ def _same(actual: Any, truth: Any) -> bool:
     return repr(actual) == repr(truth)
 
 
-def _reason(topic: Topic, mismatch: Found, evidence: Evidence) -> Difference | None:
+def _reason(topic: Topic, mismatch: Mismatch, evidence: Evidence) -> Difference | None:
     candidates = (
         difference for difference in topic.differences if mismatch.what in difference.what
     )
@@ -131,7 +131,7 @@ def _reason(topic: Topic, mismatch: Found, evidence: Evidence) -> Difference | N
     )
 
 
-def _explain(topic: Topic, mismatch: Found, evidence: Evidence, verdict: Verdict) -> None:
+def _explain(topic: Topic, mismatch: Mismatch, evidence: Evidence, verdict: Verdict) -> None:
     difference = _reason(topic, mismatch, evidence)
     if difference is None:
         verdict.unexplained.append(mismatch)
@@ -170,7 +170,7 @@ def assert_before_images(topic: Topic, replay: Replay, records: Sequence[Recorde
             continue
         verdict.rows += 1
         before = {name: value for name, value in final.row.items() if name not in topic.additional}
-        for mismatch in _found(rows.pop(key, None), before, evidence):
+        for mismatch in _mismatches(rows.pop(key, None), before, evidence):
             _explain(topic, mismatch, evidence, verdict)
     assert verdict.rows
     assert not verdict.unexplained, verdict.unexplained[:5]

@@ -52,8 +52,8 @@ class Evidence:
         }
 
 
-class Found(NamedTuple):
-    """A found difference.
+class Mismatch(NamedTuple):
+    """A difference between the result and the truth.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Found(NamedTuple):
     record: Recorded | None = None
 
 
-Explains = Callable[[Found, Evidence], bool]
+Explains = Callable[[Mismatch, Evidence], bool]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Difference:
         Columns, or `ROW_TOO_MANY`, `ROW_MISSING`, `CORRUPT`.
     reason : str
     explains : callable
-        Whether this difference explains a found one.
+        Whether this difference explains a mismatch.
     times : int or None
         The number of occurrences, if known.
     """
@@ -109,7 +109,7 @@ def written_as(reason: str, spelling: Callable[[Any], Any], *columns: str) -> Di
     )
 
 
-def _value_of(mismatch: Found) -> bytes:
+def _value_of(mismatch: Mismatch) -> bytes:
     return (mismatch.record.value if mismatch.record else None) or b""
 
 
@@ -117,7 +117,7 @@ def _value_of(mismatch: Found) -> bytes:
 # ALTER TABLE
 
 
-def _has(mismatch: Found, column: str, schemas: tuple[int, ...]) -> bool:
+def _has(mismatch: Mismatch, column: str, schemas: tuple[int, ...]) -> bool:
     """Whether the record has a column: by its name in JSON, by the id of its schema in Avro."""
     value = _value_of(mismatch)
     return (
@@ -128,7 +128,7 @@ def _has(mismatch: Found, column: str, schemas: tuple[int, ...]) -> bool:
 def added_later(column: str, default: str, schemas: tuple[int, ...] = ()) -> Difference:
     """Return the difference of a column added with a default: rows not written since lack it."""
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         return (
             mismatch.actual is None
             and mismatch.truth == default
@@ -143,7 +143,7 @@ def added_later(column: str, default: str, schemas: tuple[int, ...] = ()) -> Dif
 def renamed_later(column: str, before: str) -> Difference:
     """Return the difference of a renamed column: rows not written since have its old name."""
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         assert mismatch.row is not None
         return mismatch.actual is None and mismatch.truth == mismatch.row.row[before]
 
@@ -155,7 +155,7 @@ def renamed_later(column: str, before: str) -> Difference:
 def default_for_null(column: str, default: str, schemas: tuple[int, ...] = ()) -> Difference:
     """Return a nullable column's difference: Connect's converters write its default for NULL."""
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         return (
             mismatch.truth is None
             and mismatch.actual == default
@@ -174,7 +174,7 @@ def default_for_null(column: str, default: str, schemas: tuple[int, ...] = ()) -
 def truncated_at(timestamp: int) -> Difference:
     """Return the difference of a TRUNCATE the topic lacks: rows last written before it stay."""
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         return mismatch.record is not None and mismatch.record.timestamp <= timestamp
 
     return Difference((ROW_TOO_MANY,), "TRUNCATE is not in the topic, or has no row", explains)
@@ -187,7 +187,7 @@ def torn_between_partitions(table: str) -> Difference:
     partitions within a millisecond.
     """
 
-    def explains(mismatch: Found, evidence: Evidence) -> bool:
+    def explains(mismatch: Mismatch, evidence: Evidence) -> bool:
         (column,) = evidence.primary_key
         key = (mismatch.row.row if mismatch.row else mismatch.truth)[column]
         partitions: dict[int, set[int]] = {}
@@ -210,7 +210,7 @@ def fake_keys(column: str) -> Difference:
     again under another key.
     """
 
-    def explains(mismatch: Found, evidence: Evidence) -> bool:
+    def explains(mismatch: Mismatch, evidence: Evidence) -> bool:
         assert mismatch.row is not None
         row = mismatch.row.row
         images = (
@@ -245,12 +245,12 @@ def toast_of_the_old_key() -> tuple[Difference, Difference]:
         messages = (evidence.messages[place] for place in evidence.corrupt)
         return {message["after"]["id"] for message in messages if message["op"] == "c"}
 
-    def corrupt(mismatch: Found, evidence: Evidence) -> bool:
+    def corrupt(mismatch: Mismatch, evidence: Evidence) -> bool:
         after = json.loads(_value_of(mismatch))["after"]
         has_placeholder = any(text in _value_of(mismatch) for text in _PLACEHOLDERS)
         return has_placeholder and after["id"] in created_with_placeholders(evidence)
 
-    def missing(mismatch: Found, evidence: Evidence) -> bool:
+    def missing(mismatch: Mismatch, evidence: Evidence) -> bool:
         return mismatch.truth["id"] in created_with_placeholders(evidence)
 
     reason = (
@@ -345,7 +345,7 @@ NUMERIC = written_as(
 def unchanged_vectors(*columns: str) -> Difference:
     """Return the difference of pgvector's vectors in TOAST, which an update did not change."""
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         updated = b'"op":"u"' in _value_of(mismatch)
         return updated and mismatch.actual is None and mismatch.truth is not None
 
@@ -408,7 +408,7 @@ def nested_json(*columns: str) -> Difference:
     A JSON string becomes its bare text, and a JSON null becomes SQL's NULL.
     """
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         if mismatch.truth is None:
             return False
         value = json.loads(mismatch.truth, parse_float=Decimal)
@@ -424,7 +424,7 @@ def nested_json(*columns: str) -> Difference:
 def bootstrapped_zone(*columns: str) -> Difference:
     """Return the difference of a bootstrap's TIMESTAMP: the server's zone, not the stream's UTC."""
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         actual, truth = (datetime.fromisoformat(text) for text in (mismatch.actual, mismatch.truth))
         return b'"type":"bootstrap-insert"' in _value_of(mismatch) and actual - truth == timedelta(
             hours=2
@@ -436,7 +436,7 @@ def bootstrapped_zone(*columns: str) -> Difference:
 def bootstrapped_again(rows: int) -> Difference:
     """Return the difference of a keyless table that was bootstrapped when it already had rows."""
 
-    def explains(mismatch: Found, evidence: Evidence) -> bool:
+    def explains(mismatch: Mismatch, evidence: Evidence) -> bool:
         assert mismatch.row is not None
         return as_text(mismatch.row.row) in evidence.bootstrapped
 
@@ -476,7 +476,7 @@ def respaced_json(*columns: str) -> Difference:
     def value_of(text: str) -> Any:
         return json.loads(text, parse_float=Decimal, parse_int=Decimal)
 
-    def explains(mismatch: Found, _: Evidence) -> bool:
+    def explains(mismatch: Mismatch, _: Evidence) -> bool:
         return None not in (mismatch.actual, mismatch.truth) and bool(
             value_of(mismatch.actual) == value_of(mismatch.truth)
         )

@@ -59,7 +59,7 @@ class LocalSource(LocalMariaDb):
             for statement in statements:
                 cursor.execute(statement)
 
-    def others(self) -> list[tuple[int, str]]:
+    def other_connections(self) -> list[tuple[int, str]]:
         """Return the ids and commands of the user's other connections."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(
@@ -73,10 +73,10 @@ class LocalSource(LocalMariaDb):
 
     def kill_others(self) -> set[str]:
         """Kill the user's other connections; return their commands."""
-        others = self.others()
+        connections = self.other_connections()
         killed = set()
         with self.connect() as connection, connection.cursor() as cursor:
-            for number, command in others:
+            for number, command in connections:
                 with suppress(pymysql.err.OperationalError):  # a connection that ended meanwhile
                     cursor.execute(f"KILL {number}")
                     killed.add(str(command))
@@ -95,13 +95,13 @@ class LocalSource(LocalMariaDb):
 
     def options(self, table: str, **more: str) -> dict[str, str]:
         """Return the options of a reader."""
-        given = {
+        options = {
             "hostname": "127.0.0.1",
             "port": str(self.port),
             "username": self.user,
             "password": self.password,
         }
-        return given | {"database-name": "test", "table-name": table} | more
+        return options | {"database-name": "test", "table-name": table} | more
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         with self.connect() as connection, connection.cursor() as cursor:
@@ -223,8 +223,8 @@ def everything(stream: Stream) -> list[dict[str, Any]]:
 
 
 def _through_json(offset: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(offset))
-    return found
+    copy: dict[str, Any] = json.loads(json.dumps(offset))
+    return copy
 
 
 METADATA = ("row_kind", "database", "table", "op_ts", "position")

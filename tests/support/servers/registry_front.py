@@ -58,10 +58,10 @@ class RegistryFront:
         schema_type: str = "",
     ) -> None:
         self.behind, self.schemas, self.answers = behind, dict(schemas or {}), list(answers)
-        self.wanted = (
+        self.authorization = (
             None if basic is None else "Basic " + base64.b64encode(basic.encode()).decode()
         )
-        self.wanted = self.wanted if bearer is None else f"Bearer {bearer}"
+        self.authorization = self.authorization if bearer is None else f"Bearer {bearer}"
         self.certificate, self.client_certificate = certificate, client_certificate
         self.schema_type = {"schemaType": schema_type} if schema_type else {}
         self.requests = 0
@@ -114,7 +114,7 @@ class RegistryFront:
     def answer(self, path: str, body: bytes | None, authorization: str | None) -> tuple[int, bytes]:
         """Return the status and the body of the answer to a request."""
         self.requests += 1
-        if self.wanted is not None and authorization != self.wanted:
+        if self.authorization is not None and authorization != self.authorization:
             return 401, b'{"error_code": 40101, "message": "Unauthorized"}'
         if self.answers:
             return self.answers.pop(0)

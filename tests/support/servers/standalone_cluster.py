@@ -138,16 +138,16 @@ class StandaloneCluster:
 
     def _java(self, folder: str) -> list[psutil.Process]:
         """Return the processes of a Worker and of its executors, which name or have its folder."""
-        path, found = str(self.folder / folder), []
+        path, java_processes = str(self.folder / folder), []
         for process in psutil.process_iter():
             try:
                 if process.name() == "java" and (
                     path in process.cmdline() or process.cwd().startswith(path)
                 ):
-                    found.append(process)
+                    java_processes.append(process)
             except psutil.Error:  # it ended, or is another user's
                 continue
-        return found
+        return java_processes
 
     def _start(self, name: str, kind: str, *arguments: str) -> None:
         command = [

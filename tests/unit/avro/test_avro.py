@@ -186,8 +186,8 @@ MICROS = 1_529_507_596_945_104
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
 def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any) -> None:
-    found = read(avro, value, sql_type)
-    assert (found, type(found)) == (expected, type(expected))
+    result = read(avro, value, sql_type)
+    assert (result, type(result)) == (expected, type(expected))
     assert (
         read(
             ["null", avro] if not isinstance(avro, list) and avro != "null" else avro,

@@ -261,19 +261,19 @@ def decoded(front: RegistryFront, number: int = 1, **options: object) -> object:
 
 
 KEY = b"\0\0\0\7"
-FOUND = [Change(RowKind.UPDATE_AFTER, (7, 42))]
+CHANGES = [Change(RowKind.UPDATE_AFTER, (7, 42))]
 
 
 def test_a_schema_is_requested_once() -> None:
     with RegistryFront(schemas={1: ROW}) as front:
-        assert [decoded(front), decoded(front)] == [FOUND, FOUND]
+        assert [decoded(front), decoded(front)] == [CHANGES, CHANGES]
         assert front.requests == 1
 
 
 @pytest.mark.parametrize(("basic", "bearer"), [("user:pass:word", None), (None, "token")])
 def test_a_registry_with_users(basic: str | None, bearer: str | None) -> None:
     with RegistryFront(schemas={1: ROW}, basic=basic, bearer=bearer) as front:
-        assert decoded(front, basic_auth_user_info=basic, bearer_auth_token=bearer) == FOUND
+        assert decoded(front, basic_auth_user_info=basic, bearer_auth_token=bearer) == CHANGES
         with pytest.raises(
             SchemaRegistryError, match=r"refuses schema 1 \(status 401\): see basic_auth_user_info"
         ):
@@ -281,7 +281,7 @@ def test_a_registry_with_users(basic: str | None, bearer: str | None) -> None:
         with pytest.raises(SchemaRegistryError, match="401") as caught:
             decoded(front, basic_auth_user_info=f"user:{SECRET}")
         assert SECRET not in str(caught.value)
-        front.answers, front.wanted, before = (
+        front.answers, front.authorization, before = (
             [(403, b'{"error_code": 40301, "message": "no"}')],
             None,
             front.requests,
@@ -347,7 +347,7 @@ def test_a_schema_that_cannot_be_read_is_a_record_error(schema: dict, text: str)
 )
 def test_a_busy_registry_is_retried(busy: tuple[int, bytes]) -> None:
     with RegistryFront(schemas={1: ROW}, answers=(busy,)) as front:
-        assert decoded(front, retry_seconds=4) == FOUND
+        assert decoded(front, retry_seconds=4) == CHANGES
         assert front.requests == 2
 
 
@@ -393,7 +393,7 @@ def test_tls_with_a_private_authority_and_a_certificate_of_the_client(certificat
     with RegistryFront(
         schemas={1: ROW}, certificate=certificates, client_certificate=True
     ) as front:
-        assert decoded(front, **own, **trusting, ssl_key_password=SECRET) == FOUND
+        assert decoded(front, **own, **trusting, ssl_key_password=SECRET) == CHANGES
         with pytest.raises(SchemaRegistryError):
             decoded(front, **trusting)
         with pytest.raises(
@@ -441,7 +441,9 @@ def test_a_schema_by_its_guid_in_a_header() -> None:
     guid = registry.client.confluent.register_schema_full_response("rows", Schema(ROW, "AVRO")).guid
     by_guid = decoder(url="mock://guids")
     headers = [("other", b"x"), ("__value_schema_id", b"\1" + uuid.UUID(guid).bytes)]
-    assert by_guid.decode(KEY, b"\x54", headers) == by_guid.decode(KEY, framed(1, b"\x54")) == FOUND
+    assert (
+        by_guid.decode(KEY, b"\x54", headers) == by_guid.decode(KEY, framed(1, b"\x54")) == CHANGES
+    )
     with pytest.raises(WriterSchemaError, match=f"has no schema {GUID}"):
         by_guid.decode(KEY, b"\x54", [("__value_schema_id", b"\1" + GUID.bytes)])
 

@@ -21,11 +21,11 @@ from tests.support.scenarios import OURS, REQUIRED
 
 def classes(root: type[ChangelogError] = ChangelogError) -> list[type[ChangelogError]]:
     own = [cls for cls in root.__subclasses__() if cls.__module__ == errors.__name__]
-    return [root, *[found for cls in own for found in classes(cls)]]
+    return [root, *[subclass for cls in own for subclass in classes(cls)]]
 
 
 DECODE = [cls for cls in classes() if issubclass(cls, DecodeError)]
-OTHERS = [cls for cls in classes() if not issubclass(cls, DecodeError)]
+OTHER_ERRORS = [cls for cls in classes() if not issubclass(cls, DecodeError)]
 
 
 def test_error_text_includes_condition_path_and_record() -> None:
@@ -59,7 +59,7 @@ def test_decode_error_survives_pickling_with_all_of_its_text(cls: type[DecodeErr
     assert copy.__dict__ == error.__dict__
 
 
-@pytest.mark.parametrize("cls", OTHERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", OTHER_ERRORS, ids=lambda cls: cls.__name__)
 def test_other_error_survives_pickling_with_all_of_its_text(cls: type[ChangelogError]) -> None:
     copy = pickle.loads(pickle.dumps(cls("what to do")))
     assert type(copy) is cls

@@ -302,8 +302,8 @@ def layer_of(name: str) -> int:
 
 @pytest.mark.parametrize("name", sorted(name for name in PATHS if name.startswith("cdc_formats.")))
 def test_modules_of_cdc_formats_are_imported_in_one_direction(name: str) -> None:
-    others = {each for each in IMPORTED[name] if each.startswith("cdc_formats.")}
-    assert {each for each in others if layer_of(each) > layer_of(name)} == set()
+    imports = {each for each in IMPORTED[name] if each.startswith("cdc_formats.")}
+    assert {each for each in imports if layer_of(each) > layer_of(name)} == set()
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES_MAY_IMPORT))

@@ -76,7 +76,7 @@ def test_entry_points_are_the_built_in_table() -> None:
 
 
 def test_every_format_of_the_package_is_registered_and_loads() -> None:
-    found = {}
+    formats = {}
     for path in sorted((ROOT / "cdc_formats" / "formats").rglob("*.py")):
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         for name, cls in vars(module).items():
@@ -87,8 +87,8 @@ def test_every_format_of_the_package_is_registered_and_loads() -> None:
                 and hasattr(cls, "identifier")
                 and cls.__module__ == module.__name__
             ):
-                found[cls.identifier] = f"{cls.__module__}:{name}"
-    assert found == dict(BUILT_IN)
+                formats[cls.identifier] = f"{cls.__module__}:{name}"
+    assert formats == dict(BUILT_IN)
     assert {name: type(get_format(name)).__qualname__ for name in BUILT_IN} == {
         n: p.partition(":")[2] for n, p in BUILT_IN.items()
     }

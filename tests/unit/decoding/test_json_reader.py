@@ -30,9 +30,9 @@ Narrow = msgspec.defstruct("Narrow", [("c0", str)])
     )
 )
 def test_many_texts_are_read_as_each_one(texts: list[bytes | None]) -> None:
-    values, others = batch_reader(Narrow)(texts)
+    values, places = batch_reader(Narrow)(texts)
     fits = [text == b'{"c0":"x"}' for text in texts]
-    assert others == [index for index, fit in enumerate(fits) if not fit]
+    assert places == [index for index, fit in enumerate(fits) if not fit]
     assert values == [Narrow("x")] * sum(fits)
 
 

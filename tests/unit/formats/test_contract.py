@@ -57,13 +57,13 @@ each_scenario = pytest.mark.parametrize(
 
 @each_scenario
 def test_scenario_has_a_file_or_a_reason_for_every_format(scenario: Scenario) -> None:
-    known = set(OURS)
+    formats = set(OURS)
     named = {*scenario.gaps, *scenario.options, *scenario.keyed_differs, *scenario.identifiers}
     overrides = {path.stem for path in scenario.folder.glob("*.changelog")} - {"expected"}
-    assert named - {"*"} | overrides <= known, "names an unknown format"
+    assert named - {"*"} | overrides <= formats, "names an unknown format"
     assert set(scenario.identifiers) & set(scenario.gaps) == set(), "a gap, and there is a file"
-    gaps = known - set(scenario.identifiers) if "*" in scenario.gaps else set(scenario.gaps)
-    assert set(scenario.identifiers) | gaps == known, (
+    gaps = formats - set(scenario.identifiers) if "*" in scenario.gaps else set(scenario.gaps)
+    assert set(scenario.identifiers) | gaps == formats, (
         "neither a file nor a reason why there is none"
     )
     assert all(reason.strip() for reason in scenario.gaps.values())

@@ -108,7 +108,7 @@ def test_each_message_is_read_by_its_own_schema() -> None:
         }
     )
     narrow = envelope({"id": "int"})
-    found = decoder("id INT, name STRING, price DOUBLE")
+    reader = decoder("id INT, name STRING, price DOUBLE")
     first = message(PARTS, "c", None, {"id": 1, "name": "fork"})
     second = message(
         wide,
@@ -118,7 +118,7 @@ def test_each_message_is_read_by_its_own_schema() -> None:
     )
     third = message(narrow, "c", None, {"id": 2})
     assert [
-        found.decode(None, value)[-1].row for value in (first, second, third, second, first)
+        reader.decode(None, value)[-1].row for value in (first, second, third, second, first)
     ] == [
         (1, "fork", None),
         (1, "knife", 2.5),
@@ -204,22 +204,22 @@ def test_metadata_has_flinks_names() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"table_include": "parts"}], ids=["", "with a filter"])
 def test_damage_in_lazily_read_parts_raises_only_decode_errors(options: dict[str, str]) -> None:
-    found = decoder(metadata=tuple(sorted(get_format(NAME).metadata)), **options)
+    reader = decoder(metadata=tuple(sorted(get_format(NAME).metadata)), **options)
     value, draw = (
         message(PARTS, "u", {"id": 1, "name": "fork"}, {"id": 1, "name": "knife"}),
         Random(5),
     )
     for _ in range(1500):
-        check_record(found, None, value[:5] + damaged(value[5:], draw))
+        check_record(reader, None, value[:5] + damaged(value[5:], draw))
 
 
 def test_a_filter_by_table() -> None:
-    found = decoder(table_include="parts|tools", database_include="shop")
-    assert found.decode(None, message(PARTS, "c", None, {"id": 1, "name": None})) == [
+    reader = decoder(table_include="parts|tools", database_include="shop")
+    assert reader.decode(None, message(PARTS, "c", None, {"id": 1, "name": None})) == [
         Change(C, (1, None))
     ]
     assert (
-        found.decode(None, message(PARTS, "c", None, {"id": 1, "name": None}, table="orders"))
+        reader.decode(None, message(PARTS, "c", None, {"id": 1, "name": None}, table="orders"))
         is Ignored.OTHER_TABLE
     )
 
@@ -312,7 +312,7 @@ def written(**options: Any) -> Any:
 
 def test_an_update_is_one_message_and_half_an_update_a_delete_or_an_insert() -> None:
     format = written()
-    encoder, found = format.encoder(DDL), format.decoder(DDL)
+    encoder, reader = format.encoder(DDL), format.decoder(DDL)
     cases = [
         ((C, OLD), [(C, OLD)]),
         ((D, OLD), [(D, OLD)]),
@@ -323,7 +323,7 @@ def test_an_update_is_one_message_and_half_an_update_a_delete_or_an_insert() -> 
     for change, expected in cases:
         key, value = encoder.encode(*change)
         assert key is None
-        assert [(change.kind, change.row) for change in found.decode(None, value)] == expected
+        assert [(change.kind, change.row) for change in reader.decode(None, value)] == expected
 
 
 def test_the_schema_is_flinks_and_registered_under_the_subject() -> None:

@@ -507,7 +507,9 @@ def _nested(inner: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
         array
         | entries
         | fields.map(
-            lambda found: SqlType("STRUCT", fields=tuple(Column(name, of) for name, of in found))
+            lambda members: SqlType(
+                "STRUCT", fields=tuple(Column(name, of) for name, of in members)
+            )
         )
     )
 
@@ -515,7 +517,7 @@ def _nested(inner: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
 types = st.recursive(plain_types, _nested, max_leaves=4)
 tables = st.lists(
     st.tuples(names, types), min_size=1, max_size=4, unique_by=lambda column: column[0]
-).map(lambda found: tuple(Column(name, of) for name, of in found))
+).map(lambda pairs: tuple(Column(name, of) for name, of in pairs))
 
 
 def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
@@ -542,7 +544,7 @@ def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
         "TIMESTAMP_NTZ": lambda: st.integers(LEAST, MOST) | st.integers(-(10**12), 10**12).map(lambda millis: millis * 1000),
         "ARRAY": lambda: st.lists(inner[0], max_size=3) | st.just([PLACEHOLDER]) if sql_type.fields[0].type.name == "STRING"
         else st.lists(inner[0], max_size=3),
-        "MAP": lambda: st.dictionaries(text, inner[1], max_size=3).map(lambda found: sorted([key, value] for key, value in found.items())),
+        "MAP": lambda: st.dictionaries(text, inner[1], max_size=3).map(lambda pairs: sorted([key, value] for key, value in pairs.items())),
         "STRUCT": lambda: st.tuples(*inner).map(list),
     }  # fmt: skip
     chosen = (
@@ -585,7 +587,7 @@ def test_any_row_of_any_table_is_read_back_or_is_an_error(
         if encoder.pairs_updates
         else {kind: kind for kind in RowKind}
     )
-    cases = [(kind, None, [(said, row)]) for kind, said in lone.items()]
+    cases = [(kind, None, [(read_kind, row)]) for kind, read_kind in lone.items()]
     cases += [(A, before, [(B, before), (A, row)])] if encoder.pairs_updates else []
     for kind, old, expected in cases:
         record = made(lambda kind=kind, old=old: encoder.encode(kind, row, old), EncodeError)

@@ -464,7 +464,7 @@ def test_a_custom_format_has_its_own_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "text"),
     [
         (
             Vector(value=b'{"a": 1}', schema="id INT", expected=None),
@@ -476,8 +476,8 @@ def test_a_custom_format_has_its_own_schema() -> None:
         ),
     ],
 )
-def test_a_schema_that_does_not_fit_breaks_the_contract(case: Vector | Reject, said: str) -> None:
-    with pytest.raises(AssertionError, match=said):
+def test_a_schema_that_does_not_fit_breaks_the_contract(case: Vector | Reject, text: str) -> None:
+    with pytest.raises(AssertionError, match=text):
         check_json_schema(Own(), case)
 
 

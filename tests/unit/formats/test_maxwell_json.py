@@ -156,8 +156,8 @@ def test_another_key_than_the_tables_is_refused_if_it_may_have_changed() -> None
 def test_missing_columns_are_unchanged_if_declared_so() -> None:
     value = b'{"type":"update","data":{"id":2,"n":5},"old":{"id":1,"n":4}}'
     for image in ("MINIMAL", "NOBLOB"):
-        found = upserts(value, binlog_row_image=image)
-        assert found == [
+        changes = upserts(value, binlog_row_image=image)
+        assert changes == [
             KeyedChange((1,), None),
             KeyedChange((2,), (2, 5, ABSENT), partial=True, moved_from=(1,)),
         ]
@@ -287,9 +287,9 @@ def test_every_row_image_ends_in_the_databases_table(
             del table[key]
             table[changed["id"]] = changed
             message = written("update", changed, before, assigned, image, nulls)
-        found = decoder.upserts(None, message)
-        assert not isinstance(found, Ignored)
-        for change in found:
+        changes = decoder.upserts(None, message)
+        assert not isinstance(changes, Ignored)
+        for change in changes:
             row = change.row
             if change.partial:
                 assert row is not None

@@ -121,7 +121,7 @@ SIMPLE = {
 ROW = {"id": "1", "name": "Bob"}
 PROTOBUF = b"\x08\x01\x12\x04bike\x1a\x02\x08\x05"
 """A number, text and a message."""
-OTHERS = [
+FOREIGN_MESSAGES = [
     ("debezium-json", CLOUD_EVENT, "a CloudEvent around Debezium's"),
     ("maxwell-json", CLOUD_EVENT, "a CloudEvent around Debezium's"),
     ("maxwell-json", {**MAXWELL, **ENCRYPTED}, "Maxwell encrypted the message"),
@@ -188,7 +188,7 @@ def bytes_of(message: dict[str, Any] | bytes) -> bytes:
     return message if isinstance(message, bytes) else json.dumps(message).encode()
 
 
-@pytest.mark.parametrize(("identifier", "message", "sentence"), OTHERS)
+@pytest.mark.parametrize(("identifier", "message", "sentence"), FOREIGN_MESSAGES)
 def test_an_error_begins_with_what_the_message_is(
     identifier: str, message: dict[str, Any] | bytes, sentence: str
 ) -> None:
@@ -204,7 +204,7 @@ def test_an_error_begins_with_what_the_message_is(
         )
 
 
-@pytest.mark.parametrize(("identifier", "message", "sentence"), OTHERS)
+@pytest.mark.parametrize(("identifier", "message", "sentence"), FOREIGN_MESSAGES)
 def test_no_schema_is_inferred_from_another_message(
     identifier: str, message: dict[str, Any] | bytes, sentence: str
 ) -> None:

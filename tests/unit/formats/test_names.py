@@ -67,8 +67,8 @@ def compared(
 
 @pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
 def test_a_misspelt_column_is_absent_and_the_right_one_unknown(format, options, absent):
-    found = compared(format, options, RowKind.INSERT)
-    assert (found.absent, found.unknown) == ((absent,) if absent else (), ("weight",))
+    difference = compared(format, options, RowKind.INSERT)
+    assert (difference.absent, difference.unknown) == ((absent,) if absent else (), ("weight",))
 
 
 @pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
@@ -78,18 +78,18 @@ def test_columns_as_declared_have_no_difference(format, options, absent):
         (RowKind.UPDATE_AFTER, (1, "bike", None)),
         (RowKind.DELETE, None),
     ):
-        found = compared(format, options, kind, (1, None, 2), before, WRITTEN)
-        assert found is None or not any(found)
+        difference = compared(format, options, kind, (1, None, 2), before, WRITTEN)
+        assert difference is None or not any(difference)
 
 
 def test_a_documents_fields_may_be_missing():
     decoder = get_format("debezium-mongodb-json").decoder(
         "_id STRING, wieght INT", unique_key=["_id"]
     )
-    found = decoder.compare_names(
+    difference = decoder.compare_names(
         None, json.dumps({"op": "c", "after": '{"_id": "a", "weight": 1}'}).encode()
     )
-    assert found == ((), ("weight",))
+    assert difference == ((), ("weight",))
 
 
 @pytest.mark.parametrize(

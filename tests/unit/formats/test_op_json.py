@@ -66,7 +66,7 @@ def same(
     format: Format,
     values: list[bytes],
     schema: str = COLUMNS,
-    odd: list[int] | None = None,
+    in_doubt: list[int] | None = None,
     **plan: Any,
 ) -> None:
     """Check that both decoders give the same for every kind of plan.
@@ -77,8 +77,8 @@ def same(
     metadata = {"operation": "operation", "position": "position"}
     for target in (Blocks,) if plan.get("positions") else (Blocks, TypedRows):
         assert not differences(source_of(format, schema, ["id"], metadata, **plan), records, target)
-    if odd is not None:
-        assert odd_places(source_of(format, schema, ["id"], metadata, **plan), records) == odd
+    if in_doubt is not None:
+        assert odd_places(source_of(format, schema, ["id"], metadata, **plan), records) == in_doubt
 
 
 # --------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_a_code_is_text_a_number_or_a_boolean(codes: Any, op: Any, kind: RowKind
         format.decoder(COLUMNS, unique_key=["id"]).decode(None, value) == [Change(kind, (1, "a"))]
         or kind is RowKind.UPDATE_AFTER
     )
-    same(format, [value], odd=[])
+    same(format, [value], in_doubt=[])
 
 
 @pytest.mark.parametrize("op", [1.0, "1.0", "01", True, None, [], {}, "I", 10**30, "null"])
@@ -115,7 +115,7 @@ def test_an_operation_without_a_code_is_an_error_of_its_record(op: Any) -> None:
         format.decoder(COLUMNS).decode(None, value)
     assert refused.value.path == "$.op"
     assert "is none of 0, 1: add it to codes" in str(refused.value) or op is None
-    same(format, [value, json_bytes({"op": 1, "id": 1, "name": "a"})], odd=[0])
+    same(format, [value, json_bytes({"op": 1, "id": 1, "name": "a"})], in_doubt=[0])
 
 
 def test_a_code_can_be_of_a_message_without_rows() -> None:
@@ -142,7 +142,7 @@ def test_a_code_for_the_row_before_an_update_makes_it_a_message() -> None:
         [],
         [KeyedChange((1,), (1, "a"))],
     ]
-    same(format, values, odd=[])
+    same(format, values, in_doubt=[])
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_an_update_has_both_rows(options: dict[str, Any], value: bytes) -> None:
     assert rows(decoder.decode(None, value)) == [("-U", (1, "scooter")), ("+U", (2, "bike"))]
     assert decoder.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, "bike"))]
     assert str(format.changelog_mode) == "[+I, -U, +U, -D]"
-    same(format, [value] * 3, odd=[])
+    same(format, [value] * 3, in_doubt=[])
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_an_update_whose_row_before_has_only_the_key(options: dict[str, Any], va
     assert decoder.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, "bike"))]
     with pytest.raises(DecodeError, match="an update without its before-image cannot give -U"):
         decoder.decode(None, value)
-    same(format, [value], odd=[])
+    same(format, [value], in_doubt=[])
 
 
 def test_without_rows_before_updates_are_upserts() -> None:
@@ -262,7 +262,7 @@ def test_without_rows_before_updates_are_upserts() -> None:
     assert format.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [
         KeyedChange((2,), (2, "bike"))
     ]
-    same(format, [value], odd=[])
+    same(format, [value], in_doubt=[])
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_missing_column_is_an_error_that_names_the_choices() -> None:
                 match="set missing_columns to 'null' if the producer omits NULLs, or to 'unchanged'",
             ):
                 decode(None, value)
-        same(format, [value], odd=[0])
+        same(format, [value], in_doubt=[0])
 
 
 @pytest.mark.parametrize(("meaning", "name"), [("null", None), ("unchanged", "scooter")])
@@ -332,7 +332,7 @@ def test_a_missing_column_is_null_or_did_not_change(meaning: str, name: str | No
     same(
         format,
         [LACKING, json_bytes({"op": "I", "id": 1}), json_bytes({"op": "D", "id": 1})],
-        odd=[] if meaning == "null" else None,
+        in_doubt=[] if meaning == "null" else None,
     )
 
 
@@ -399,7 +399,7 @@ def test_a_position_is_a_number_or_digits() -> None:
         qlik("REFRESH", NEW, None, None),
         qlik("DELETE", NEW, None, "x"),
     ]
-    same(format, values, odd=[3], positions=True)
+    same(format, values, in_doubt=[3], positions=True)
 
 
 def test_only_an_insert_can_lack_its_position() -> None:

@@ -638,9 +638,9 @@ def upserts(format: str, value: bytes | None, key: bytes | None = None, **option
 
 def test_both_changes_of_an_update_that_changes_the_key_have_its_position() -> None:
     message = {"op": "u", "before": {"id": 1}, "after": {"id": 2}, "source": MYSQL}
-    gone, new = upserts("debezium-json", json.dumps(message).encode())
-    assert gone.position == new.position == position_of(MYSQL)
-    assert (gone.key, gone.row, new.key) == ((1,), None, (2,))
+    delete, new = upserts("debezium-json", json.dumps(message).encode())
+    assert delete.position == new.position == position_of(MYSQL)
+    assert (delete.key, delete.row, new.key) == ((1,), None, (2,))
 
 
 def test_a_wrapped_message_has_the_same_position() -> None:

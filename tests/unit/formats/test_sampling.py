@@ -57,8 +57,8 @@ class TillSampler(Sampler):
     ) -> Declaration:
         types = read_object(value).get("types")
         columns = [
-            DeclaredColumn(Column(name, TYPES.get(said, SqlType(""))), said)
-            for name, said in dict(types or {}).items()
+            DeclaredColumn(Column(name, TYPES.get(type_name, SqlType(""))), type_name)
+            for name, type_name in dict(types or {}).items()
         ]
         return Declaration("types", columns, tuple(self.key_columns(key)), "the key's name")
 
@@ -174,12 +174,12 @@ def test_a_type_that_the_format_does_not_know_is_inferred_from_values() -> None:
 
 
 def test_a_profile_detects_the_format_with_its_evidence() -> None:
-    found = profile(message(1), message(2))
-    assert (found.format, found.reason) == (
+    result = profile(message(1), message(2))
+    assert (result.format, result.reason) == (
         "till-json",
         "2 of 2 values have act, of, row and types, 2 of 2 have an act",
     )
-    (table,) = found.tables
+    (table,) = result.tables
     assert (table.name, table.ddl, table.operations) == (
         "rome",
         "id INT NOT NULL, price DECIMAL(12,2)",
@@ -190,7 +190,7 @@ def test_a_profile_detects_the_format_with_its_evidence() -> None:
         "yes: (id), equal to the row's in 2 events",
     )
     assert table.options == {"euro": True}
-    assert 'format_options={"euro": True}' in found.call()
+    assert 'format_options={"euro": True}' in result.call()
 
 
 def test_options_are_detected_for_a_format_given_by_name() -> None:
@@ -201,8 +201,8 @@ def test_options_are_detected_for_a_format_given_by_name() -> None:
 
 
 def test_the_filter_of_each_table_is_the_formats_own_option() -> None:
-    found = profile(message(1), message(2, "oslo"), message(3, "os.lo"))
-    assert {table.name: table.options["only"] for table in found.tables} == {
+    result = profile(message(1), message(2, "oslo"), message(3, "os.lo"))
+    assert {table.name: table.options["only"] for table in result.tables} == {
         "rome": "rome",
         "oslo": "oslo",
         "os.lo": r"os\.lo",
@@ -210,8 +210,8 @@ def test_the_filter_of_each_table_is_the_formats_own_option() -> None:
 
 
 def test_records_that_the_format_refuses_are_not_its_own() -> None:
-    found = profile(json.dumps({"act": "put", "of": "rome", "row": {"id": 1}}).encode())
-    candidate = next(each for each in found.candidates if each.identifier == "till-json")
+    result = profile(json.dumps({"act": "put", "of": "rome", "row": {"id": 1}}).encode())
+    candidate = next(each for each in result.candidates if each.identifier == "till-json")
     assert (candidate.read, candidate.refused, candidate.error) == (
         0,
         1,
@@ -287,10 +287,10 @@ def test_a_sampler_that_cannot_be_loaded_is_named_and_hides_no_other_format(path
         match=f"the sampler of 'lost-json' .*{path.partition(':')[0]}",
     ):
         sampler_of(registry.get_format("lost-json"))
-    found = profile(message(1), message(2))
-    assert found.format == "till-json"
+    result = profile(message(1), message(2))
+    assert result.format == "till-json"
     assert "the sampler of 'lost-json'" in next(
-        each.requirement for each in found.candidates if each.identifier == "lost-json"
+        each.requirement for each in result.candidates if each.identifier == "lost-json"
     )
 
 

@@ -34,8 +34,8 @@ def test_the_changelog_mode_declares_deletes_by_key() -> None:
     assert mode.key_only_deletes
     assert not mode.contains(RowKind.UPDATE_BEFORE)
     assert [
-        str(found)
-        for found in (
+        str(changelog_mode)
+        for changelog_mode in (
             ChangelogMode.all(),
             ChangelogMode.upsert(),
             ChangelogMode.upsert(key_only_deletes=False),
@@ -49,11 +49,11 @@ def test_the_changelog_mode_declares_deletes_by_key() -> None:
 
 
 def test_a_row_is_an_upsert_and_a_tombstone_a_delete() -> None:
-    found = decoder()
-    assert found.decode(b'{"id":1}', b'{"id":1,"n":2,"s":"x"}') == [Change(V, (1, 2, "x"))]
-    assert found.decode(b'{"id":1}', None) == [Change(D, (1, None, None))]
-    assert found.upserts(b'{"id":1}', b'{"id":1}') == [KeyedChange((1,), (1, None, None))]
-    assert found.upserts(b'{"id":1}', None) == [KeyedChange((1,), None)]
+    reader = decoder()
+    assert reader.decode(b'{"id":1}', b'{"id":1,"n":2,"s":"x"}') == [Change(V, (1, 2, "x"))]
+    assert reader.decode(b'{"id":1}', None) == [Change(D, (1, None, None))]
+    assert reader.upserts(b'{"id":1}', b'{"id":1}') == [KeyedChange((1,), (1, None, None))]
+    assert reader.upserts(b'{"id":1}', None) == [KeyedChange((1,), None)]
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_values_without_the_key(ddl: str, options: dict, value: bytes, row: tupl
 
 
 def test_the_prefix_is_removed_from_key_names() -> None:
-    found = decoder(
+    reader = decoder(
         "k_id INT, id INT", ("k_id",), key_fields_prefix="k_", value_fields_include="EXCEPT_KEY"
     )
-    assert found.decode(b'{"id":1}', b'{"id":2}') == [Change(V, (1, 2))]
+    assert reader.decode(b'{"id":1}', b'{"id":2}') == [Change(V, (1, 2))]
     with pytest.raises(
         SchemaError,
         match="key_fields_prefix is 'k_', but primary key column 'id' does not begin with it",
@@ -126,9 +126,9 @@ def test_the_prefix_is_removed_from_key_names() -> None:
 
 
 def test_a_key_of_several_columns_has_the_order_of_the_primary_key() -> None:
-    found = decoder("a INT, b STRING, c INT", ("c", "a"), key_format="csv")
-    assert found.decode(b"3,1", None) == [Change(D, (1, None, 3))]
-    assert found.upserts(b"3,1", b'{"b":"x"}') == [KeyedChange((3, 1), (1, "x", 3))]
+    reader = decoder("a INT, b STRING, c INT", ("c", "a"), key_format="csv")
+    assert reader.decode(b"3,1", None) == [Change(D, (1, None, 3))]
+    assert reader.upserts(b"3,1", b'{"b":"x"}') == [KeyedChange((3, 1), (1, "x", 3))]
 
 
 def test_json_null_deletes_on_request() -> None:
@@ -272,10 +272,10 @@ def test_a_table_needs_a_primary_key() -> None:
     ],
 )
 def test_csv(options: dict, line: str, row: tuple) -> None:
-    found = decoder(
+    reader = decoder(
         "id INT, n INT, s STRING", value_format="csv", value_fields_include="EXCEPT_KEY", **options
     )
-    assert found.decode(b'{"id":1}', line.encode())[0].row == (1, *row)
+    assert reader.decode(b'{"id":1}', line.encode())[0].row == (1, *row)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_raw(sql_type: str, data: bytes, value: object, buffer: type) -> None:
     ["UTF-8", "UTF-16", "UTF-32", "ascii", "idna", "punycode", "cp037", "shift_jis", "utf-7"],
 )
 def test_raw_text_of_any_bytes_raises_only_decode_errors(charset: str) -> None:
-    found = decoder(
+    reader = decoder(
         "id INT, v STRING",
         value_format="raw",
         value_fields_include="EXCEPT_KEY",
@@ -372,7 +372,7 @@ def test_raw_text_of_any_bytes_raises_only_decode_errors(charset: str) -> None:
     )
     for data in (b"", b"\xff", b"xn--\xff", b"\x00\xd8", b"+//", b"a-\x80", bytes(range(256))):
         try:
-            (change,) = found.decode(b'{"id":1}', data)
+            (change,) = reader.decode(b'{"id":1}', data)
         except DecodeError as error:
             assert f"not {charset}" in str(error)  # noqa: PT017 - either outcome is right
         else:
@@ -439,41 +439,41 @@ def record(**fields: object) -> dict[str, object]:
 
 
 def test_bare_avro_uses_the_columns_schema() -> None:
-    found = decoder("id INT NOT NULL, at TIMESTAMP_NTZ(3)", key_format="avro", value_format="avro")
+    reader = decoder("id INT NOT NULL, at TIMESTAMP_NTZ(3)", key_format="avro", value_format="avro")
     key = written(record(id="int"), {"id": 7})
     value = written(record(id="int", at=["null", "long"]), {"id": 7, "at": 1500})
-    assert found.decode(key, value) == [Change(V, (7, 1_500_000))]
-    assert found.decode(key, None) == [Change(D, (7, None))]
+    assert reader.decode(key, value) == [Change(V, (7, 1_500_000))]
+    assert reader.decode(key, None) == [Change(D, (7, None))]
     with pytest.raises(MalformedMessageError, match="1 bytes are left over"):
-        found.decode(key, value + b"\0")
+        reader.decode(key, value + b"\0")
 
 
 def test_registered_avro_uses_the_records_schema_id() -> None:
-    found = decoder(
+    reader = decoder(
         "id BIGINT, n INT, s STRING",
         key_format="avro-confluent",
         value_format="avro-confluent",
         **REGISTRY,
     )
     key = registered(record(id="int"), {"id": 7})
-    assert found.decode(
+    assert reader.decode(
         key,
         registered(record(s="string", gone="double", id="int"), {"s": "x", "gone": 1.5, "id": 7}),
     ) == [Change(V, (7, None, "x"))]
-    assert found.decode(key, registered(["null", record(n="int")], {"n": 5})) == [
+    assert reader.decode(key, registered(["null", record(n="int")], {"n": 5})) == [
         Change(V, (7, 5, None))
     ]
     with pytest.raises(MissingFieldError, match="the record is null"):
-        found.decode(key, registered(["null", record(n="int")], None))
+        reader.decode(key, registered(["null", record(n="int")], None))
     with pytest.raises(
         MissingFieldError,
         match=r"none of the declared columns \(id, n, s\) is in the value; it has S",
     ):
-        found.decode(key, registered(record(S="string"), {"S": "x"}))
+        reader.decode(key, registered(record(S="string"), {"S": "x"}))
     with pytest.raises(MissingFieldError, match="the writer's schema is not a record"):
-        found.decode(key, registered("string", "x"))
+        reader.decode(key, registered("string", "x"))
     with pytest.raises(DecodeError, match=r"`BIGINT`.*at `\$.id` of the key"):
-        found.decode(registered(record(id="string"), {"id": "x"}), None)
+        reader.decode(registered(record(id="string"), {"id": "x"}), None)
 
 
 def test_a_key_that_is_not_a_record_is_the_value_of_the_only_key_column() -> None:
@@ -482,8 +482,8 @@ def test_a_key_that_is_not_a_record_is_the_value_of_the_only_key_column() -> Non
         ("long", 7, "INT", 7),
         (["null", "int"], 7, "INT", 7),
     ):
-        found = decoder(f"id {sql_type}, n INT", key_format="avro-confluent", **REGISTRY)
-        assert found.decode(registered(schema, value), b'{"n": 1}') == [Change(V, (expected, 1))]
+        reader = decoder(f"id {sql_type}, n INT", key_format="avro-confluent", **REGISTRY)
+        assert reader.decode(registered(schema, value), b'{"n": 1}') == [Change(V, (expected, 1))]
 
 
 def test_headers_are_read_only_if_they_may_have_a_schema_id() -> None:
@@ -532,15 +532,15 @@ NESTED = "m MAP<STRING, DECIMAL(5,1)>, x STRUCT<y: DATE, z: ARRAY<STRING>>"
 
 def there_and_back(ddl: str, row: tuple, key: tuple[str, ...] = ("id",), **options: object) -> None:
     format = get_format("upsert-kafka", **options)
-    encoder, found = format.encoder(ddl, unique_key=key), format.decoder(ddl, unique_key=key)
+    encoder, reader = format.encoder(ddl, unique_key=key), format.decoder(ddl, unique_key=key)
     for kind in (V, RowKind.INSERT):
-        assert found.decode(*encoder.encode(kind, row)) == [Change(V, row)]
-    assert found.decode(*encoder.encode(V, row, row)) == [Change(V, row)]
+        assert reader.decode(*encoder.encode(kind, row)) == [Change(V, row)]
+    assert reader.decode(*encoder.encode(V, row, row)) == [Change(V, row)]
     assert encoder.encode(RowKind.UPDATE_BEFORE, row) is None
     key_alone, value = encoder.encode(D, row)
     assert value is None
-    values = {column.name: part for column, part in zip(found.columns, row, strict=True)}
-    assert found.upserts(key_alone, None) == [
+    values = {column.name: part for column, part in zip(reader.columns, row, strict=True)}
+    assert reader.upserts(key_alone, None) == [
         KeyedChange(tuple(values[name] for name in key), None)
     ]
 

@@ -148,9 +148,9 @@ def test_the_end_of_a_query(
     listener = MetricsListener()
     listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name=None))
     listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception=exception))
-    found = values(listener.registry)
-    assert found['changelog_query_running{"query": "0f"}'] == 0
-    assert found.get('changelog_query_failures_total{"query": "0f"}', 0) == failures
+    metrics = values(listener.registry)
+    assert metrics['changelog_query_running{"query": "0f"}'] == 0
+    assert metrics.get('changelog_query_failures_total{"query": "0f"}', 0) == failures
     assert caplog.messages == ["query 0f failed: [TYPE_CONVERSION] wrong"] * failures
 
 

@@ -56,11 +56,17 @@ def histories(draw: st.DrawFn, added: int) -> tuple[list[dict[int, tuple[int, in
     partitions[0] = [(0, 0), *partitions[0]]  # a first micro-batch has a record
     batches: list[dict[int, tuple[int, int]]] = []
     for size in draw(st.lists(st.integers(1, 4), min_size=2, max_size=6)):
-        known = COUNT + added if batches else COUNT
+        partition_count = COUNT + added if batches else COUNT
         batches.append(
-            {number: partitions[number][0] for number in range(known) if partitions[number]}
+            {
+                number: partitions[number][0]
+                for number in range(partition_count)
+                if partitions[number]
+            }
         )
-        partitions[:known] = [partition[size:] for partition in partitions[:known]]
+        partitions[:partition_count] = [
+            partition[size:] for partition in partitions[:partition_count]
+        ]
     restart = draw(st.integers(1, 6))
     return batches, [COUNT if number < restart else COUNT + added for number in range(len(batches))]
 

@@ -64,10 +64,10 @@ def test_sound_messages_are_read_together(data: Any, pair: tuple[Any, Any]) -> N
         for _ in range(data.draw(st.integers(1, 5)))
     ]
     parsed = AvroSchema(of(schema))
-    found = read_together(parsed, messages)
-    assert (found is not None) == is_read_together(schema)
-    if found is not None:
-        assert repr(found) == repr(
+    results = read_together(parsed, messages)
+    assert (results is not None) == is_read_together(schema)
+    if results is not None:
+        assert repr(results) == repr(
             {index: parsed.read(message)["value"] for index, message in enumerate(messages)}
         )
 
@@ -78,13 +78,13 @@ def simple(depth: int = 2) -> st.SearchStrategy[tuple[Any, Any]]:
 
 def changed(draw: Any, message: bytes) -> bytes:
     """Return a message with a few other bytes, bytes more, or bytes less."""
-    found = bytearray(message)
+    content = bytearray(message)
     for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(found)))
-        found[at : at + draw(st.integers(0, 3))] = draw(
+        at = draw(st.integers(0, len(content)))
+        content[at : at + draw(st.integers(0, 3))] = draw(
             st.binary(max_size=3) | st.sampled_from([b"\x02", b"\x04", b"\x80\x00", b"\xff" * 9])
         )
-    return bytes(found)
+    return bytes(content)
 
 
 @hard
@@ -100,13 +100,13 @@ def test_a_damaged_message_is_read_as_fastavro_reads_it_or_left_to_it(
         changed(data.draw, message) if index in damaged else message
         for index, message in enumerate(sound)
     ]
-    found = read_together(parsed, messages)
-    assert found is not None
-    for index, value in found.items():
+    results = read_together(parsed, messages)
+    assert results is not None
+    for index, value in results.items():
         assert repr(value) == repr(parsed.read(messages[index])["value"])
     # Each message is tried a few times, in smaller and smaller parts: only damaged ones are left
     # over.
-    assert set(range(20)) - set(found) <= damaged
+    assert set(range(20)) - set(results) <= damaged
 
 
 RECORD = {
@@ -151,10 +151,10 @@ def test_bytes_that_polars_and_fastavro_read_differently_are_left_to_fastavro(
     if avro == ["string", "null"]:
         sound = b"\2"
     messages = [sound] * 3 + [message] + [sound] * 3
-    found = read_together(parsed, messages)
-    assert found is not None
-    assert set(found) == set(range(7)) - (set() if is_read else {3})
-    assert all(value == parsed.read(messages[index])["value"] for index, value in found.items())
+    results = read_together(parsed, messages)
+    assert results is not None
+    assert set(results) == set(range(7)) - (set() if is_read else {3})
+    assert all(value == parsed.read(messages[index])["value"] for index, value in results.items())
 
 
 def test_damaged_messages_leave_no_trace_on_the_standard_error(

@@ -201,8 +201,8 @@ def test_translated_options_are_valid_in_librdkafka():
 # where letters go
 
 
-def check(options: dict[str, str], **given: object) -> dict[str, object]:
-    named = {name.replace("_", "."): value for name, value in given.items()}
+def check(options: dict[str, str], **letter_options: object) -> dict[str, object]:
+    named = {name.replace("_", "."): value for name, value in letter_options.items()}
     return dict(destination_of(DeadLetter("dead", named), "debezium-json", options).config)
 
 

@@ -155,7 +155,7 @@ PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434
 
 
 @pytest.mark.parametrize(
-    ("value", "odd"),
+    ("value", "in_doubt"),
     [
         (debezium("u", PART, PART), 0),
         (debezium("u", None, PART), 0),
@@ -179,12 +179,12 @@ PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434
         (b"{", 1),
     ],
 )
-def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, odd: int) -> None:
+def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, in_doubt: int) -> None:
     records = [(None, debezium("c", None, {**PART, "id": key})) for key in range(20, 60)]
     records.insert(7, (None, value))
     format = get_format("debezium-json", decimal_handling_mode="string")
     source = source_of(format, SCHEMA, ["id"], control_events=frozenset(), on_truncate="ignore")
-    assert odd_share(source, records)[0] == odd
+    assert odd_share(source, records)[0] == in_doubt
     assert not differences(source, records)
 
 
@@ -233,8 +233,8 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
         ["shop", "id"],
     )
     assert odd_share(source, [record])[0] == 0
-    found = outcome(source, [record], columnar=together).changes
-    assert sum(map(len, found.values())) == keys
+    changes = outcome(source, [record], columnar=together).changes
+    assert sum(map(len, changes.values())) == keys
     for ignore_deletes, target in product((False, True), (Blocks, TypedRows)):
         assert not differences(replace(source, ignore_deletes=ignore_deletes), [record], target)
 
@@ -484,20 +484,20 @@ def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(
     ):
         outcome(source, records, columnar=together)
     dropping = replace(source, mode="DROPMALFORMED")
-    found = outcome(dropping, records, columnar=together)
-    assert not any(found.changes.values())
-    assert any("'PARTIAL_IMAGE': 1" in str(counts) for counts in found.counts)
+    result = outcome(dropping, records, columnar=together)
+    assert not any(result.changes.values())
+    assert any("'PARTIAL_IMAGE': 1" in str(counts) for counts in result.counts)
     assert not differences(dropping, records)
 
 
 def test_an_update_that_keeps_its_key_may_lack_columns() -> None:
     message = {"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": TOAST, "n": 5}}
-    found = outcome(
+    result = outcome(
         source_of(get_format("debezium-json"), "id INT, note STRING, n INT", ["id"]),
         [(None, json.dumps(message).encode())],
         columnar=together,
     )
-    assert sum(map(len, found.partials.values())) == 1
+    assert sum(map(len, result.partials.values())) == 1
 
 
 def test_keys_that_two_updates_exchange_give_the_same() -> None:
@@ -580,10 +580,10 @@ def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(
     records = [each for record, _ in cases for each in (record, whole)]
     if row_image is None:
         assert odd_places(source, records) == [
-            2 * place for place, (_, odd) in enumerate(cases) if odd
+            2 * place for place, (_, in_doubt) in enumerate(cases) if in_doubt
         ]
-        for record, odd in cases:
-            assert odd_share(source, [record, whole])[0] == odd
+        for record, in_doubt in cases:
+            assert odd_share(source, [record, whole])[0] == in_doubt
             assert not differences(source, [record, whole])
     assert not differences(source, records)
     for arguments in (
@@ -600,10 +600,10 @@ def test_a_message_with_a_row_that_lacks_unchanged_columns_is_decoded_alone() ->
         [{"name": "nut"}, {"name": "nut"}, {"id": 3}],
     )
     source = source_of(get_format("canal-json"), SCHEMA, ["id"])
-    for size, odd in ((1, 0), (2, 0), (3, 1)):
+    for size, in_doubt in ((1, 0), (2, 0), (3, 1)):
         message = {"type": "UPDATE", "data": rows[:size], "old": olds[:size], "pkNames": ["id"]}
         records = [(None, json.dumps({"database": "shop", "table": "parts", **message}).encode())]
-        assert odd_share(source, records)[0] == odd
+        assert odd_share(source, records)[0] == in_doubt
         assert not differences(source, records)
 
 
@@ -737,10 +737,10 @@ def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
     )
     records.insert(2, (None, debezium("u", {**PART, "id": 9}, {**PART, "price": "9.00"})))
     (changes,) = outcome(source, records, columnar=together).changes.values()
-    found = [
+    prices = [
         change.split("'c2': Decimal('")[1][:4] for change in changes if "'c2': Decimal" in change
     ]
-    assert found == ["1.50", "1.50", "9.00", "2.50", "3.50", "4.50"]
+    assert prices == ["1.50", "1.50", "9.00", "2.50", "3.50", "4.50"]
     assert not differences(source, records)
 
 
@@ -822,12 +822,12 @@ def same_in_every_plan(source: DecodePlan, cases: Cases) -> None:
     sound = [case for case in cases if not case[1]]
     for part in (sound, cases):  # records without any in doubt are read in another way
         records = [record for record, _ in (*part, *part)]
-        odd = [place for place, (_, alone) in enumerate((*part, *part)) if alone]
-        assert odd_places(source, records) == odd
+        in_doubt = [place for place, (_, alone) in enumerate((*part, *part)) if alone]
+        assert odd_places(source, records) == in_doubt
         assert not differences(source, records)
         for drop, ignore_deletes in product((False, True), (False, True)):
             plan = replace(source, drop_update_before=drop, ignore_deletes=ignore_deletes)
-            assert odd_places(plan, records, keyed=False) == odd
+            assert odd_places(plan, records, keyed=False) == in_doubt
             assert not differences(plan, records, TypedRows)
 
 
@@ -964,10 +964,10 @@ def test_lines_of_csv_with_keys_of_any_format_are_decoded_together(
         "upsert-kafka", key_format=key_format, value_format="csv", csv_null_literal="NONE"
     )
     source = source_of(format, schema, ["id"], control_events=frozenset())
-    same_in_every_plan(source, [((key, value), odd) for value, odd in LINES])
-    others = [(other, value) for other in (b"", b"\0", b"one", None) for value, _ in LINES]
-    assert not differences(source, others)
-    assert not differences(source, [(key, value) for value, _ in LINES for _ in range(2)] + others)
+    same_in_every_plan(source, [((key, value), in_doubt) for value, in_doubt in LINES])
+    records = [(other, value) for other in (b"", b"\0", b"one", None) for value, _ in LINES]
+    assert not differences(source, records)
+    assert not differences(source, [(key, value) for value, _ in LINES for _ in range(2)] + records)
 
 
 CELLS = (

@@ -144,7 +144,7 @@ def test_a_message_without_a_frame_or_with_its_schema_in_a_header_is_decoded_alo
         for key in range(30)
     ]
     bare = parts("c", None, image(31))[5:]
-    odd = [
+    in_doubt = [
         (None, bare, [("trace", b"1"), ("__value_schema_id", b"\1" + UUID(guid).bytes)]),
         (None, bare, [("__value_schema_id", b"\0" + number.to_bytes(4, "big"))]),
         (None, parts("c", None, image(32)), [("__value_schema_id", None)]),
@@ -154,9 +154,9 @@ def test_a_message_without_a_frame_or_with_its_schema_in_a_header_is_decoded_alo
         (None, b"\0\0"),
         (None, b"\0"),
     ]
-    for place, other in enumerate(odd):
+    for place, other in enumerate(in_doubt):
         records.insert(3 * place, other)
-    assert odd_share(avro_source(), records)[0] == len(odd)
+    assert odd_share(avro_source(), records)[0] == len(in_doubt)
     assert not differences(avro_source(), records)
     with_keys = [
         (framed(number, b"x"), value, [("__key_schema_id", b"x")]) for _, value, *_ in records[30:]
@@ -300,5 +300,5 @@ def test_an_int_of_more_than_32_bits_is_an_error_of_its_message() -> None:
     records.insert(5, (None, damaged))
     for schema in (SCHEMA, "id BIGINT, name STRING", "id SMALLINT, name STRING"):
         assert not differences(avro_source(schema), records)
-    found = outcome(avro_source(), records, columnar=together)
-    assert len(found.side_outputs) == 1
+    result = outcome(avro_source(), records, columnar=together)
+    assert len(result.side_outputs) == 1

@@ -63,7 +63,7 @@ def checked(
 
 
 @pytest.mark.parametrize(
-    ("others", "options"),
+    ("tables", "options"),
     [
         ([table("orders"), table("items")], "table_include"),
         ([table("orders"), table("orders", "other")], "database_include"),
@@ -73,15 +73,15 @@ def checked(
     ],
     ids=["table", "database", "both", "topics", "a topic without names"],
 )
-def test_two_tables_are_an_error_that_shows_the_options(others, options):
+def test_two_tables_are_an_error_that_shows_the_options(tables, options):
     with pytest.raises(
         SeveralTablesError,
         match=f"select one with {options} in format_options" if options else "topics t and u",
     ):
-        NAMES.merged([], others)
-    stored = check(None, [PartitionSummary("t", 0, 0, others[:1])], LAYOUT, Expected(NAMES), 0)
+        NAMES.merged([], tables)
+    stored = check(None, [PartitionSummary("t", 0, 0, tables[:1])], LAYOUT, Expected(NAMES), 0)
     with pytest.raises(SeveralTablesError):
-        check(stored, [PartitionSummary("t", 0, 0, others[1:])], LAYOUT, Expected(NAMES), 0)
+        check(stored, [PartitionSummary("t", 0, 0, tables[1:])], LAYOUT, Expected(NAMES), 0)
 
 
 def test_a_table_is_one_table_in_several_topics_and_without_its_name():

@@ -31,12 +31,12 @@ PLACES = st.lists(
 
 def last_by_definition(places: list[Place]) -> dict[int, Place]:
     """By offset within a partition; then by the greatest timestamp so far, and by the partition."""
-    found: dict[int, tuple] = {}
+    last_places: dict[int, tuple] = {}
     for key, source in {(place.key, place.source) for place in places}:
         of_both = sorted(place for place in places if (place.key, place.source) == (key, source))
         candidate = (max(place.stamp for place in of_both), source, of_both[-1])
-        found[key] = max(found.get(key, candidate), candidate)
-    return {key: place for key, (_, _, place) in found.items()}
+        last_places[key] = max(last_places.get(key, candidate), candidate)
+    return {key: place for key, (_, _, place) in last_places.items()}
 
 
 def batch_of(places: list[Place]) -> pa.RecordBatch:
@@ -105,20 +105,20 @@ def completed_by_definition(rows: list[Row]) -> dict[int, tuple | None]:
             if other.place[:2] == row.place[:2] and other.place.offset <= row.place.offset
         ]
         stamped.append((max(before), row.place.source, row.place.offset, row))
-    found: dict[int, tuple | None] = {}
+    rows_by_key: dict[int, tuple | None] = {}
     for *_, row in sorted(stamped, key=lambda each: each[:3]):
-        key, last = row.place.key, found.get(row.place.key, (None,) * 3)
+        key, last = row.place.key, rows_by_key.get(row.place.key, (None,) * 3)
         if row.deleted:
-            found[key] = ()
+            rows_by_key[key] = ()
         elif None not in row.values:
-            found[key] = row.values
+            rows_by_key[key] = row.values
         elif not last:
-            found[key] = None
+            rows_by_key[key] = None
         else:
-            found[key] = tuple(
+            rows_by_key[key] = tuple(
                 old if new is None else new for new, old in zip(row.values, last, strict=True)
             )
-    return found
+    return rows_by_key
 
 
 def batch_of_rows(rows: list[Row]) -> pa.RecordBatch:
@@ -153,13 +153,13 @@ def test_partial_rows_are_completed_from_the_changes_before_them(rows, most, cut
         for batch in merge_pass(batches, row_order="log", most_held=most)
         for row in batch.to_pylist()
     ]
-    found = {
+    rows_by_key = {
         row["key"][0]: ()
         if row["row_kind"] == "-D"
         else tuple(row[f"c{index}"] for index in range(3))
         for row in merged
     }
-    assert found == expected
+    assert rows_by_key == expected
     absent = {row["key"][0]: row["absent"] for row in merged}
     assert absent == {
         key: None if None not in values else "".join("01"[value is None] for value in values)

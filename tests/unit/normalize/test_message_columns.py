@@ -38,7 +38,7 @@ NUMBERS = (
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=3) | st.sampled_from(
     ["true", "False", "0", "1", " 1", "0x10", "NaN", "gone"]
 )
-ODD = (
+ANY_VALUE = (
     TEXTS
     | NUMBERS
     | st.booleans()
@@ -80,8 +80,8 @@ TYPES = {
 def test_a_column_is_converted_as_each_of_its_values(ddl, handling, data):
     (column,) = columns(f"c {ddl}")
     convert = converter(column.type, handling)
-    odd = [ODD] if data.draw(st.booleans()) else []
-    values = data.draw(st.lists(st.one_of(st.none(), TYPES[ddl], *odd), max_size=6))
+    more_values = [ANY_VALUE] if data.draw(st.booleans()) else []
+    values = data.draw(st.lists(st.one_of(st.none(), TYPES[ddl], *more_values), max_size=6))
     expected, refused = [], []
     for index, value in enumerate(values):
         try:
@@ -93,15 +93,15 @@ def test_a_column_is_converted_as_each_of_its_values(ddl, handling, data):
     expected = [None if index in refused else value for index, value in enumerate(expected)]
     tested = MessageColumn(column, handling, convert)
 
-    array, found = tested.array(values)
-    assert sorted(found) == sorted(refused)
+    array, in_doubt = tested.array(values)
+    assert sorted(in_doubt) == sorted(refused)
     shown = [None if index in refused else value for index, value in enumerate(array.to_pylist())]
     assert repr(shown) == repr(
         to_stored(column.type, expected).to_pylist()
     )  # repr: NaN equals NaN, 0.0 does not equal -0.0
 
-    canonical, found = tested.canonical(values)
-    assert sorted(found) == sorted(refused)
+    canonical, in_doubt = tested.canonical(values)
+    assert sorted(in_doubt) == sorted(refused)
     assert repr(
         [None if index in refused else value for index, value in enumerate(canonical)]
     ) == repr(expected)

@@ -120,15 +120,15 @@ def test_followed_rows_are_those_of_the_source(data: st.DataObject) -> None:
         else:
             source[key] = (source[key][0], value)
             changes.append(f"{key.decode()}=_{value}")
-    found = (
+    rows = (
         {key.encode(): tuple(row.split()) for key, row in follow(*changes).items() if row != "-"}
         if changes
         else {}
     )
-    gone = (
+    deleted_keys = (
         {key.encode() for key, row in follow(*changes).items() if row == "-"} if changes else set()
     )
-    assert {key: row for key, row in (target | found).items() if key not in gone} == source
+    assert {key: row for key, row in (target | rows).items() if key not in deleted_keys} == source
 
 
 def test_order_of_changes_is_that_of_their_partitions() -> None:

@@ -49,21 +49,21 @@ class State:
     def batch(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Return accepted changes; store the state as bytes with small numbers, like the stage."""
         epochs = msgspec.msgpack.decode(self.epochs, type=list[Epoch])
-        found = first_deliveries(
+        result = first_deliveries(
             [(change.key, change.source, change.position) for change in deliveries],
             epochs,
             self.keys.get,
         )
-        smaller, numbers = renumbered(found.epochs)
+        smaller, numbers = renumbered(result.epochs)
         self.epochs = msgspec.msgpack.encode(smaller)
-        self.keys |= found.keys
+        self.keys |= result.keys
         self.keys = {
             key: (bisect_left(numbers, number) + bisect_right(numbers, number) - 1, high, low)
             for key, (number, high, low) in self.keys.items()
         }
         assert all(0 <= number <= 2 * len(smaller) for number, _, _ in self.keys.values())
         return [
-            change for change, accepted in zip(deliveries, found.accepted, strict=True) if accepted
+            change for change, accepted in zip(deliveries, result.accepted, strict=True) if accepted
         ]
 
 
@@ -455,9 +455,9 @@ def test_a_snapshot_row_older_than_the_state_leaves_no_trace():
 
 def test_a_snapshot_in_mid_stream_emits_nothing_for_equal_rows_and_is_remembered():
     changes = [at(1, 1), at(2, 2), at(1, 8), at(2, 8)]
-    found = first_deliveries(changes, [], {}.get)
-    assert found.accepted == [True] * 4
-    assert found.keys == {1: (1, 8, 0), 2: (1, 8, 0)}
+    result = first_deliveries(changes, [], {}.get)
+    assert result.accepted == [True] * 4
+    assert result.keys == {1: (1, 8, 0), 2: (1, 8, 0)}
     assert changelog(list(zip(changes, "abab", strict=True))) == ["+I1a", "+I2b"]
 
 
@@ -474,15 +474,15 @@ def test_epochs_that_are_passed_in_are_not_changed():
 
 def test_alternating_servers_add_no_epochs():
     changes = [at(place, place, history="ab"[place % 2]) for place in range(1, 1_000)]
-    found = first_deliveries(changes, [], {}.get)
-    assert all(found.accepted)
-    assert len(found.epochs) == 2
-    smaller, numbers = renumbered(found.epochs)
+    result = first_deliveries(changes, [], {}.get)
+    assert all(result.accepted)
+    assert len(result.epochs) == 2
+    smaller, numbers = renumbered(result.epochs)
     assert [epoch.number for epoch in smaller] == [4, 2]
     again = State(
         {
             key: (bisect_left(numbers, n) + bisect_right(numbers, n) - 1, *place)
-            for key, (n, *place) in found.keys.items()
+            for key, (n, *place) in result.keys.items()
         }
     )
     assert first_deliveries(changes, smaller, again.keys.get).accepted == [False] * len(changes)

@@ -164,7 +164,7 @@ def test_a_column_of_another_type_is_refused(was, now):
 
 
 @pytest.mark.parametrize(
-    ("layout", "wanted", "text"),
+    ("layout", "new_layout", "text"),
     [
         pytest.param(
             LAYOUT,
@@ -183,9 +183,9 @@ def test_a_column_of_another_type_is_refused(was, now):
         ),
     ],
 )
-def test_state_that_cannot_be_read_is_an_error_with_the_reason(layout, wanted, text):
+def test_state_that_cannot_be_read_is_an_error_with_the_reason(layout, new_layout, text):
     with pytest.raises(StateVersionError, match=text):
-        wanted.decode(layout.encode(layout.empty()), 0)
+        new_layout.decode(layout.encode(layout.empty()), 0)
 
 
 def test_state_is_compressed_ascii_text():

@@ -217,10 +217,10 @@ def test_a_number_bomb_is_refused_or_fits(sql_type: str, number: str, quoted: bo
     decoder = get_format("debezium-json").decoder(f"v {sql_type}")
     value = f'{{"op": "c", "after": {{"v": {json.dumps(number) if quoted else number}}}}}'.encode()
     started = time.process_time()
-    found = outcome(decoder.decode, None, value)
+    result = outcome(decoder.decode, None, value)
     assert time.process_time() - started < SECONDS
-    if not isinstance(found, DecodeError):
-        (change,) = found
+    if not isinstance(result, DecodeError):
+        (change,) = result
         assert len(str(change.row)) <= 4 * len(number) + 40
 
 

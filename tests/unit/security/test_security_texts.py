@@ -53,25 +53,25 @@ def decoders(identifier: str) -> list[Decoder]:
     format = get_format(identifier)
     schema = SCHEMA.replace("id INT", f"{name} INT", 1)
     every = {"unique_key": [name], "metadata": sorted(format.metadata)}
-    found = [format.decoder(schema, **every, positions=not format.positions)]
+    readers = [format.decoder(schema, **every, positions=not format.positions)]
     if format.json_schema() is not None:
-        found.append(get_format(identifier, validate=True).decoder(schema, **every))
-    return found
+        readers.append(get_format(identifier, validate=True).decoder(schema, **every))
+    return readers
 
 
 def errors_of(identifier: str, key: bytes | None, value: bytes) -> list[ChangelogError]:
-    found: list[ChangelogError] = []
+    errors: list[ChangelogError] = []
     for decoder in DECODERS[identifier]:
         for decode in (decoder.decode, decoder.upserts):
             try:
                 decode(key, value)
             except DecodeError as error:
-                found += [error, error.at(where="t[0]@1"), error.without_data()]
+                errors += [error, error.at(where="t[0]@1"), error.without_data()]
     try:
         infer_schema([(key, value)], format=FORMATS[identifier])
     except (InferenceError, SchemaError) as error:
-        found.append(error)
-    return found
+        errors.append(error)
+    return errors
 
 
 FORMATS = {name: get_format(name) for name in MESSAGES}

@@ -60,7 +60,7 @@ VERSIONS = replace(
 
 
 @pytest.mark.parametrize(
-    ("spec", "found", "text"),
+    ("spec", "columns", "text"),
     [
         (
             ROWS,
@@ -129,14 +129,14 @@ VERSIONS = replace(
         ),
     ],
 )
-def test_a_missing_column_is_refused(spec: TableSpec, found: list[str], text: str) -> None:
+def test_a_missing_column_is_refused(spec: TableSpec, columns: list[str], text: str) -> None:
     with pytest.raises(SchemaError) as refused:
-        missing_columns("t", spec, found, altered)
+        missing_columns("t", spec, columns, altered)
     assert str(refused.value).removeprefix("[SCHEMA] ").startswith(text)
 
 
 @pytest.mark.parametrize(
-    ("spec", "found", "added"),
+    ("spec", "columns", "added"),
     [
         (ROWS, ["ID", "name", "WEIGHT", "more"], []),
         (replace(ROWS, on_new_column="add"), ["id"], ["Name", "weight"]),
@@ -150,12 +150,12 @@ def test_a_missing_column_is_refused(spec: TableSpec, found: list[str], text: st
         (FEED, [*FEED.names, "__START_AT"], []),
     ],
 )
-def test_a_missing_column_is_added(spec: TableSpec, found: list[str], added: list[str]) -> None:
-    assert [field.name for field in missing_columns("t", spec, found, altered)] == added
+def test_a_missing_column_is_added(spec: TableSpec, columns: list[str], added: list[str]) -> None:
+    assert [field.name for field in missing_columns("t", spec, columns, altered)] == added
 
 
 @pytest.mark.parametrize(
-    ("spec", "found", "written"),
+    ("spec", "columns", "written"),
     [
         (ROWS, ["id"], ["id", "Name", "weight"]),  # only on_new_column="ignore" leaves a column out
         (
@@ -172,9 +172,9 @@ def test_a_missing_column_is_added(spec: TableSpec, found: list[str], added: lis
     ],
 )
 def test_an_ignored_column_is_not_written(
-    spec: TableSpec, found: list[str] | None, written: list[str]
+    spec: TableSpec, columns: list[str] | None, written: list[str]
 ) -> None:
-    assert written_spec("t", spec, found).names == written
+    assert written_spec("t", spec, columns).names == written
 
 
 # --------------------------------------------------------------------------------------------------
@@ -212,19 +212,19 @@ KEEPS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "given", "wide"), LOSES)
-def test_a_type_that_loses_part_of_a_value(kind: str, given: str, wide: str | None) -> None:
-    assert is_narrower(parsed(kind), parsed(given))
-    both = wider(parsed(kind), parsed(given))
+@pytest.mark.parametrize(("kind", "value_type", "wide"), LOSES)
+def test_a_type_that_loses_part_of_a_value(kind: str, value_type: str, wide: str | None) -> None:
+    assert is_narrower(parsed(kind), parsed(value_type))
+    both = wider(parsed(kind), parsed(value_type))
     assert (both and both.simpleString()) == wide
     if both is not None:
-        assert not is_narrower(both, parsed(given))
+        assert not is_narrower(both, parsed(value_type))
         assert not is_narrower(both, parsed(kind))
 
 
-@pytest.mark.parametrize(("kind", "given"), KEEPS)
-def test_a_type_that_keeps_or_refuses_each_value(kind: str, given: str) -> None:
-    assert not is_narrower(parsed(kind), parsed(given))
+@pytest.mark.parametrize(("kind", "value_type"), KEEPS)
+def test_a_type_that_keeps_or_refuses_each_value(kind: str, value_type: str) -> None:
+    assert not is_narrower(parsed(kind), parsed(value_type))
 
 
 def nested(kind: str) -> list[DataType]:

@@ -38,11 +38,11 @@ _QUOTED = {'"': r'"(?:[^"]|"")*"', "`": r"`(?:[^`]|``)*`"}
 
 @pytest.mark.parametrize("dialect", [Dialect(), MySql()])
 @given(
-    found=st.lists(names.filter(bool), min_size=2, max_size=4, unique=True),
+    column_names=st.lists(names.filter(bool), min_size=2, max_size=4, unique=True),
     table=names.filter(lambda name: "." not in name),
 )
 def test_names_change_only_the_quoted_parts_of_a_statement(
-    dialect: Dialect, found: list[str], table: str
+    dialect: Dialect, column_names: list[str], table: str
 ) -> None:
     from pyspark.sql.types import IntegerType, StructField
 
@@ -66,6 +66,6 @@ def test_names_change_only_the_quoted_parts_of_a_statement(
         ]
         return re.sub(_QUOTED[dialect.quote], "name", "\n".join(made))
 
-    assert statements(table, found) == statements(
-        "table", [f"n{index}" for index, _ in enumerate(found)]
+    assert statements(table, column_names) == statements(
+        "table", [f"n{index}" for index, _ in enumerate(column_names)]
     )

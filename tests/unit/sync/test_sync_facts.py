@@ -49,11 +49,11 @@ def after(
 ) -> tuple[Key, ...]:
     """Return the kept keys of a table merged by `key` after a micro-batch's records name `seen`."""
     facts = TableFacts("orders", kept, ("t",))
-    found = checked_facts(
+    new_facts = checked_facts(
         facts, TableFacts("orders", set(seen), {"t", "u"}), key, user_key=user_key, file=FILE
     )
-    assert found.topics == ("t", "u")
-    return found.source_keys
+    assert new_facts.topics == ("t", "u")
+    return new_facts.source_keys
 
 
 # --------------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
     ]
     route = Route(get_format("maxwell-json"), Selection(), fail=True, dead_letters=None)
     *_, last = route_pass(iter([pa.RecordBatch.from_pylist(rows, schema=RECORDS)]), route=route)
-    found = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
-    assert {name: (each.topics, each.source_keys) for name, each in found.items()} == {
+    summaries = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
+    assert {name: (each.topics, each.source_keys) for name, each in summaries.items()} == {
         "shop.orders": ({"t", "u"}, {("id",), ("id", "v")}),
         "shop.items": ({"t", "u"}, {("id",)}),
     }

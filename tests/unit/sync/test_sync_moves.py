@@ -65,9 +65,13 @@ def test_whole_row_has_no_key_before() -> None:
 def test_debezium_names_the_key_before_in_a_header(block: bool) -> None:
     key = {"schema": {"type": "struct"}, "payload": {"id": 1}} if block else {"id": 1}
     for format in ("debezium-json", "debezium-avro-confluent", "debezium-flat-json"):
-        found = get_format(format, **({"url": "http://registry"} if "avro" in format else {}))
-        assert found.previous_key([("other", b"x"), ("__debezium.oldkey", text(key))]) == {"id": 1}
-        assert found.previous_key([]) == {}
+        message_format = get_format(
+            format, **({"url": "http://registry"} if "avro" in format else {})
+        )
+        assert message_format.previous_key([("other", b"x"), ("__debezium.oldkey", text(key))]) == {
+            "id": 1
+        }
+        assert message_format.previous_key([]) == {}
     assert get_format("maxwell-json").previous_key([("__debezium.oldkey", text(key))]) == {}
 
 
@@ -113,7 +117,7 @@ def changes(
     column = Column("shard", SqlType("STRING")) if shard else None
     target = partial(TableChanges, source=source, merged=False, options=ChangeOptions(column))
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
-    found = [
+    changed_rows = [
         row
         for part in decode_pass(iter([batch]), source=source, target=target)
         for row in part.to_pylist()
@@ -128,7 +132,7 @@ def changes(
             row["absent"],
             *(row[base] for base in bases),
         )
-        for row in found
+        for row in changed_rows
     }
 
 
@@ -146,28 +150,28 @@ def test_insert_that_follows_the_delete_of_the_key_before() -> None:
 
 
 def test_values_of_the_micro_batch_are_preferred_to_those_of_the_target() -> None:
-    found = changes(
+    rows = changes(
         "debezium-json",
         debezium("u", {"id": 1, "name": "a", "qty": 4}),
         debezium("d", {"id": 1, "name": None, "qty": None}),
         debezium("c", {"id": 2, "name": PLACEHOLDER, "qty": 5}, earlier=1),
         debezium("u", {"id": 2, "name": PLACEHOLDER, "qty": 6}),
     )
-    assert found == {1: ("-D", None, None, None, None), 2: ("+U", "a", 6, None, None)}
+    assert rows == {1: ("-D", None, None, None, None), 2: ("+U", "a", 6, None, None)}
 
 
 def test_chain_of_keys_of_maxwell() -> None:
-    found = changes(
+    rows = changes(
         "maxwell-json",
         (maxwell("orders", "update", {"id": 2, "qty": 5}, {"id": 1, "qty": 4})[1], []),
         (maxwell("orders", "update", {"id": 3}, {"id": 2})[1], []),
         (maxwell("orders", "update", {"id": 9, "name": "x"}, {"name": "y"})[1], []),
         binlog_row_image="MINIMAL",
     )
-    gone = ("-D", None, None, None, None)
-    assert found == {
-        1: gone,
-        2: gone,
+    deleted_row = ("-D", None, None, None, None)
+    assert rows == {
+        1: deleted_row,
+        2: deleted_row,
         3: ("+U", None, 5, "010", 1),
         9: ("+U", "x", None, "001", None),
     }
@@ -177,8 +181,8 @@ def test_key_before_is_one_of_the_same_shard() -> None:
     message = maxwell(
         "orders", "update", {"id": 2, "qty": 5}, {"id": 1, "qty": 4}, database="shop_2"
     )[1]
-    found = changes("maxwell-json", (message, []), shard=True, binlog_row_image="MINIMAL")
-    assert found[2] == ("+U", None, 5, "010", 1, "shop_2.orders")
+    rows = changes("maxwell-json", (message, []), shard=True, binlog_row_image="MINIMAL")
+    assert rows[2] == ("+U", None, 5, "010", 1, "shop_2.orders")
 
 
 def test_row_that_is_unknown_is_an_error_that_names_its_record() -> None:

@@ -107,14 +107,14 @@ def test_records_and_summaries_of_a_task() -> None:
         "shop.items",
         "shop.orders",
     ]
-    found = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
+    summaries = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
     assert {
-        name: (each.records, each.rows, each.names) for name, each in found.items() if name
+        name: (each.records, each.rows, each.names) for name, each in summaries.items() if name
     } == {
         "shop.orders": (2, 2, {"id", "note"}),
         "shop.items": (1, 0, set()),
     }
-    assert found[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
+    assert summaries[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
 
 
 def test_record_that_cannot_be_read_fails_the_task() -> None:
@@ -188,22 +188,26 @@ def decided(
     """The schema of the table of these messages."""
     records = [(key, value, ()) for key, value in messages]
     return decide(
-        "shop.orders", records, format=get_format(format), given=(), options=TableOptions(**options)
+        "shop.orders",
+        records,
+        format=get_format(format),
+        passed_options=(),
+        options=TableOptions(**options),
     )  # type: ignore[arg-type]
 
 
 def test_columns_with_a_value_and_their_key() -> None:
-    found = decided(maxwell("orders", "insert", {"id": 1, "name": "a", "note": None}))
-    assert found.columns == columns("id BIGINT NOT NULL, name STRING")
-    assert found.primary_key == ("id",)
+    schema = decided(maxwell("orders", "insert", {"id": 1, "name": "a", "note": None}))
+    assert schema.columns == columns("id BIGINT NOT NULL, name STRING")
+    assert schema.primary_key == ("id",)
 
 
 def test_declared_columns_need_no_value_and_are_nullable() -> None:
-    found = decided(
+    schema = decided(
         canal("orders", "INSERT", {"id": 1, "name": None}, {"id": "int", "name": "varchar(9)"}),
         format="canal-json",
     )
-    assert found.columns == columns("id INT NOT NULL, name STRING")
+    assert schema.columns == columns("id INT NOT NULL, name STRING")
 
 
 def test_types_and_columns_of_the_user() -> None:
@@ -236,14 +240,14 @@ def test_new_columns_are_added_at_the_end() -> None:
     key, value = maxwell("orders", "insert", {"early": True, "id": 1, "name": 7})
     assert new_columns(schema, {"early", "id", "name"}, TableOptions()) == ["early"]
     assert new_columns(schema, {"early"}, TableOptions(exclude_columns="early")) == []
-    found = extend(
+    new_schema = extend(
         schema,
         ["early"],
         {"shop.orders": [(key, value, ())]},
         format=get_format("maxwell-json"),
         options=TableOptions(),
     )
-    assert found.columns == columns("id BIGINT NOT NULL, name STRING, early BOOLEAN")
+    assert new_schema.columns == columns("id BIGINT NOT NULL, name STRING, early BOOLEAN")
 
 
 def test_new_column_without_a_type_is_an_error() -> None:
@@ -278,31 +282,35 @@ def test_column_of_which_only_the_placeholder_is_known_has_the_type_of_the_user(
             schema, ["doc"], {"shop.orders": [(*record, ())]}, format=format, options=TableOptions()
         )
     typed = {"doc": "ARRAY<INT>"}
-    found = extend(
+    new_schema = extend(
         schema,
         ["doc"],
         {"shop.orders": [(*record, ())]},
         format=format,
         options=TableOptions(types=typed),
     )
-    assert found.columns == columns("id BIGINT NOT NULL, name STRING, doc ARRAY<INT>")
-    assert decided(record, format="debezium-json", types=typed).columns == found.columns
+    assert new_schema.columns == columns("id BIGINT NOT NULL, name STRING, doc ARRAY<INT>")
+    assert decided(record, format="debezium-json", types=typed).columns == new_schema.columns
 
 
 def merged_schema(**shards: tuple[bytes | None, bytes | None]) -> TableSchema:
     """The schema of a table that is merged from shards, with a message for each."""
     samples = {name: [(*message, ())] for name, message in shards.items()}
     return decide_merged(
-        "shop.orders", samples, format=get_format("canal-json"), given=(), options=TableOptions()
+        "shop.orders",
+        samples,
+        format=get_format("canal-json"),
+        passed_options=(),
+        options=TableOptions(),
     )
 
 
 def test_shards_have_the_columns_of_all() -> None:
     first = canal("orders", "INSERT", {"id": 1, "name": "a"}, {"id": "int", "name": "varchar(9)"})
     second = canal("orders", "INSERT", {"id": 1, "price": 1}, {"id": "int", "price": "double"})
-    found = merged_schema(a=first, b=second)
-    assert found.columns == columns("id INT NOT NULL, name STRING, price DOUBLE")
-    assert found.primary_key == ("id",)
+    schema = merged_schema(a=first, b=second)
+    assert schema.columns == columns("id INT NOT NULL, name STRING, price DOUBLE")
+    assert schema.primary_key == ("id",)
     # A shard without rows.
     assert merged_schema(a=(None, None), b=first).columns == columns("id INT NOT NULL, name STRING")
     with pytest.raises(InferenceError):

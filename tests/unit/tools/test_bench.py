@@ -155,7 +155,7 @@ def test_measured_part_begins_at_the_boundary():
 def test_messages_of_many_tables_decode_to_the_expected_versions():
     source = Source(2, 3)
     messages = [*source.inserts(), *source.updates(20, rate=1e6)]
-    found = {}
+    rows = {}
     for table in range(2):
         decoder = get_format("maxwell-json", table_include=f"t{table}").decoder(
             "id INT, version INT, amount STRING", unique_key=["id"]
@@ -163,8 +163,8 @@ def test_messages_of_many_tables_decode_to_the_expected_versions():
         for key, value in messages:
             changes = decoder.upserts(key, value)
             for change in [] if isinstance(changes, Ignored) else changes:
-                found[table, change.key[0]] = change.row
-    assert found == {
+                rows[table, change.key[0]] = change.row
+    assert rows == {
         (table, row): (row, version, f"{version}.50")
         for (table, row), version in source.versions.items()
     }

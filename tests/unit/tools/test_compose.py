@@ -121,9 +121,9 @@ def test_every_variable_has_a_default_and_is_in_the_readme() -> None:
 
 
 def test_variable_has_one_default_and_secrets_are_marked_demo_only() -> None:
-    found = set(DEFAULTED.findall((REPOSITORY / "compose.yaml").read_text()))
-    assert len({name for name, _ in found}) == len(found)
-    secrets = {name: default for name, default in found if name.endswith(("PASSWORD", "TOKEN"))}
+    defaults = set(DEFAULTED.findall((REPOSITORY / "compose.yaml").read_text()))
+    assert len({name for name, _ in defaults}) == len(defaults)
+    secrets = {name: default for name, default in defaults if name.endswith(("PASSWORD", "TOKEN"))}
     assert secrets
     assert all(default.startswith("demo-only") for default in secrets.values())
 

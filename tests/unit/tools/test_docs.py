@@ -79,12 +79,12 @@ def compiles(source):
 
 def imported(tree):
     """Return (module, name) for each name that a block imports from these packages."""
-    found = [
+    imports = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
     ]
-    return [(node.module, alias.name) for node in found for alias in node.names]
+    return [(node.module, alias.name) for node in imports for alias in node.names]
 
 
 def is_public(module, name):

@@ -41,9 +41,9 @@ class Broken(Format):
     ],
 )
 def test_errors_other_than_decode_errors_are_found(value: bytes, error: str) -> None:
-    found = fuzz.broken(Broken().decoder("id INT"), None, value)
-    assert error in found
-    assert bool(found) == bool(error)
+    problem = fuzz.broken(Broken().decoder("id INT"), None, value)
+    assert error in problem
+    assert bool(problem) == bool(error)
 
 
 def test_a_finding_reproduces_itself() -> None:

@@ -30,8 +30,8 @@ from tests.support.tiers import TIERS, misplaced, mixed, needs
 def test_a_test_belongs_to_one_folder(
     markers: tuple[str, ...], fixtures: tuple[str, ...], target: str | None, tier: str
 ) -> None:
-    found = needs(markers, fixtures, target)
-    assert [each for each in TIERS if misplaced(each, found) is None] == [tier]
+    requirements = needs(markers, fixtures, target)
+    assert [each for each in TIERS if misplaced(each, requirements) is None] == [tier]
 
 
 WRONG = [

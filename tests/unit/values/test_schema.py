@@ -160,10 +160,10 @@ def test_a_time_is_text_in_spark_unless_it_is_declared_without_time_zone() -> No
 
 
 def test_columns_pass_through() -> None:
-    given_ = (Column("a", SqlType("INT")), Column("b", SqlType("STRING"), nullable=False))
-    assert columns(given_) == columns(list(given_)) == given_
+    table = (Column("a", SqlType("INT")), Column("b", SqlType("STRING"), nullable=False))
+    assert columns(table) == columns(list(table)) == table
     with pytest.raises(SchemaError, match="declared twice"):
-        columns([given_[0], given_[0]])
+        columns([table[0], table[0]])
 
 
 names = st.text(st.characters() | st.sampled_from("`.-<>:,;'"), max_size=6)
@@ -188,7 +188,7 @@ def nested(inner: st.SearchStrategy[SqlType]) -> st.SearchStrategy[SqlType]:
         inner,
     )
     fields = st.lists(st.builds(Column, names, inner, st.booleans()), max_size=3)
-    return arrays | maps | fields.map(lambda found: SqlType("STRUCT", fields=tuple(found)))
+    return arrays | maps | fields.map(lambda members: SqlType("STRUCT", fields=tuple(members)))
 
 
 types = st.recursive(plain | sized | decimals, nested, max_leaves=6) | st.just(SqlType("VARIANT"))

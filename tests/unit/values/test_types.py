@@ -408,12 +408,12 @@ def test_a_time_beyond_a_day_is_an_error_with_a_solution(handling: Handling, val
 def test_a_decimal_with_too_many_digits_is_an_error_with_a_solution(value: Any) -> None:
     with pytest.raises(ConversionError) as caught:
         of("DECIMAL(10,2)")(value)
-    said = (
+    message = (
         "more digits after the point than the type holds: declare a type that holds them, or set "
         "rounding='half_up'"
     )
-    assert str(caught.value) == f"expected `DECIMAL(10,2)`, got `number` {D(value)}: {said}"
-    assert caught.value.bare == f"expected `DECIMAL(10,2)`, got `number`: {said}"
+    assert str(caught.value) == f"expected `DECIMAL(10,2)`, got `number` {D(value)}: {message}"
+    assert caught.value.bare == f"expected `DECIMAL(10,2)`, got `number`: {message}"
 
 
 MOST = str(2**64 - 1)
@@ -799,21 +799,21 @@ def test_a_placeholder_is_absent_by_the_type_of_its_column(
 def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(
     sql_type: str, mode: str | None
 ) -> None:
-    found = columns(f"c {sql_type}")
+    table = columns(f"c {sql_type}")
     handling = Handling(time=mode)
-    unit, reason = epoch_unit(found[0].type, handling)
+    unit, reason = epoch_unit(table[0].type, handling)
     assert (unit == "") is (reason != "")
     expected = bool(reason) and mode not in ("text", "isostring", None)
-    assert bool(undeclared(found, handling)) is expected
+    assert bool(undeclared(table, handling)) is expected
 
 
 def test_undeclared_decimals_are_named() -> None:
-    found = undeclared(
+    texts = undeclared(
         columns("a DECIMAL(10,2), b DECIMAL(20,0), c INT, d TIMESTAMP_NTZ"),
         Handling(decimal=None, time="adaptive"),
     )
-    assert [text.partition(":")[0] for text in found] == ["a DECIMAL(10,2)", "d TIMESTAMP_NTZ"]
-    assert "TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)" in found[1]
+    assert [text.partition(":")[0] for text in texts] == ["a DECIMAL(10,2)", "d TIMESTAMP_NTZ"]
+    assert "TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)" in texts[1]
 
 
 # --------------------------------------------------------------------------------------------------

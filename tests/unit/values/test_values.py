@@ -125,7 +125,7 @@ rows = st.tuples(
     st.lists(st.none() | floats, max_size=3),
     st.dictionaries(
         st.text(st.characters(exclude_categories=("Cs",))), st.none() | st.booleans(), max_size=3
-    ).map(lambda found: sorted([name, value] for name, value in found.items())),
+    ).map(lambda entries: sorted([name, value] for name, value in entries.items())),
     floats,
 )
 WRITTEN = get_format("changelog-json").encoder(ROW, unique_key=["a", "d"])
