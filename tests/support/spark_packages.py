@@ -37,8 +37,8 @@ _INTERPRETED = {
 }
 """Spark interprets its plans: for a few rows, generating and compiling classes takes a fifth of the
 CPU."""
-_COMPILING = ("4.0", "4.1")
-"""The versions of Spark on which the tests run compiled plans, as users do."""
+_COMPILING = "4.1"
+"""The version of Spark on which the tests run compiled plans, as users do."""
 
 
 def jars(*kinds: str) -> str:

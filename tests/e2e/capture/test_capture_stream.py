@@ -62,7 +62,6 @@ def replayed(folder: Path) -> Replica:
 SHORT, LONG = ((1, 5),), ((1, 2), (3, 5)) * 10
 
 
-@pytest.mark.cross_section
 @pytest.mark.parametrize(
     "kills", [pytest.param(SHORT, id="1"), pytest.param(LONG, id="20", marks=pytest.mark.soak)]
 )

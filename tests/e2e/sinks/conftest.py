@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sinking import Sink, database_sink, lake_sink, table_name
+from tests.support.sinking import KINDS, Sink, database_sink, lake_sink, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-KINDS = ("delta", "iceberg", "postgresql", "mariadb")
 
 
 @pytest.fixture

@@ -45,7 +45,6 @@ def streamed(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFram
     )
 
 
-@pytest.mark.cross_section
 @pytest.mark.mariadb
 @pytest.mark.postgres
 def test_a_change_feed_has_every_change_once(

@@ -99,8 +99,9 @@ def test_a_soft_delete_without_a_time_has_that_of_the_micro_batch(
     assert int(before) <= deleted <= datetime.now(timezone.utc).timestamp()
 
 
-@pytest.mark.cross_section
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("delta", marks=pytest.mark.cross_section), "iceberg"]
+)
 def test_a_history_from_kafka(
     spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path
 ) -> None:

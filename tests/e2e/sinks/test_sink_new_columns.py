@@ -12,7 +12,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import TargetError
-from tests.support.sinking import Sink, changelog
+from tests.support.sinking import Sink, changelog, delta_in_each_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ NewSink = Callable[[str], Sink]
 FIRST, SECOND = "id INT, name STRING", "id INT, name STRING, `We``ight` INT"
 
 
-@pytest.mark.cross_section
+@delta_in_each_version
 def test_a_new_column_fails_is_ignored_or_is_added(
     spark: SparkSession, sink: Sink, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,7 +19,7 @@ from normalize import JdbcTarget
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
-from tests.support.sinking import Sink, changelog, random_changelog
+from tests.support.sinking import Sink, changelog, delta_in_each_version, random_changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ TYPES = {
 }
 
 
-@pytest.mark.cross_section
+@delta_in_each_version
 def test_values_of_every_type_are_read_back_unchanged(spark: SparkSession, sink: Sink) -> None:
     schema = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
     rows = list(zip(*(values for _, values in TYPES.values()), strict=True))
@@ -79,7 +79,7 @@ def test_values_of_every_type_are_read_back_unchanged(spark: SparkSession, sink:
     assert [tuple(row.values()) for row in typed.toArrow().to_pylist()] == rows
 
 
-@pytest.mark.cross_section
+@delta_in_each_version
 def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
     def apply(schema: str, *rows: Any, **more: Any) -> None:
         apply_batch(changelog(spark, schema, rows), sink.table, keys=["id", "part"], **more)

@@ -151,7 +151,11 @@ def differences(result: Verification) -> list[tuple[str, str | None, tuple[str, 
     return [(each.kind, each.key[0][1], each.columns) for each in result.differences]
 
 
-@pytest.mark.cross_section
+@pytest.mark.parametrize(
+    "database",
+    [pytest.param("postgresql", marks=pytest.mark.cross_section), "mariadb"],
+    indirect=True,
+)
 def test_equal_tables_with_every_family_of_types_and_empty_ones(
     spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]
 ) -> None:

@@ -100,7 +100,6 @@ def versions(events: Iterable[Event], track_history: list[str]) -> list[tuple[An
     return sorted(map(tuple, rows), key=repr)
 
 
-@pytest.mark.cross_section
 @pytest.mark.parametrize(
     ("kind", "track_history", "count"),
     [
