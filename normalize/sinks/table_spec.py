@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import redirect_stdout, suppress
@@ -26,7 +27,18 @@ class Batch(NamedTuple):
 
 
 def running_batch(spark: SparkSession) -> Batch | None:
-    """Return the micro-batch of the current ``foreachBatch`` call, or None."""
+    """Return the micro-batch of the current ``foreachBatch`` call, or None.
+
+    Raises
+    ------
+    ArgumentError
+        When Spark does not show it to Python, so that a repeated micro-batch is not recognized.
+    """
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        raise ArgumentError(
+            "PYSPARK_PIN_THREAD is not 'true', and so Python does not see which micro-batch Spark "
+            "repeats after a failure: remove this environment variable"
+        )
     query, number = map(
         spark.sparkContext.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId")
     )

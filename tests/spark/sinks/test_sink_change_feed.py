@@ -38,6 +38,16 @@ def test_a_changelog_is_a_change_feed_and_back(spark: SparkSession) -> None:
     assert to_change_feed(stamped).columns == ["id", "_change_type", "_commit_version"]
 
 
+def test_a_micro_batch_that_python_does_not_see_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = DeltaTarget(str(tmp_path / "feed"))
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
+    with pytest.raises(ArgumentError, match="remove this environment variable"):
+        apply_batch(changelog(spark, "id INT", [("+I", 1)]), target, change_feed=True)
+    assert not (tmp_path / "feed").exists()
+
+
 def test_invalid_change_feeds(spark: SparkSession) -> None:
     changes = changelog(spark, "id INT", [("+I", 1)])
     with pytest.raises(ArgumentError, match="no column _change_type"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -238,6 +239,7 @@ PATHS = {
 }
 
 
+@cache
 def imported_modules(name: str) -> set[str]:
     """Return the modules of the four packages a module imports, also in functions and for types."""
     package = name if PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
@@ -257,9 +259,6 @@ def imported_modules(name: str) -> set[str]:
     return names & set(PATHS) - {name}
 
 
-IMPORTED = {name: imported_modules(name) for name in PATHS}
-
-
 def room_of(name: str) -> str:
     if name.startswith("normalize."):
         return ".".join(name.split(".")[:2])
@@ -277,8 +276,8 @@ def test_a_module_imports_only_the_rooms_that_its_own_may_import(name: str) -> N
         package if each == package else f"{package}.{each}"
         for each in MAY_IMPORT[room_of(name)].split()
     } | {room_of(name)}
-    foreign = {each for each in IMPORTED[name] if each.partition(".")[0] != package}
-    assert {room_of(each) for each in IMPORTED[name] - foreign} <= allowed
+    foreign = {each for each in imported_modules(name) if each.partition(".")[0] != package}
+    assert {room_of(each) for each in imported_modules(name) - foreign} <= allowed
     assert {each.partition(".")[0] for each in foreign} <= PACKAGES_MAY_IMPORT[package]
 
 
@@ -302,12 +301,12 @@ def layer_of(name: str) -> int:
 
 @pytest.mark.parametrize("name", sorted(name for name in PATHS if name.startswith("cdc_formats.")))
 def test_modules_of_cdc_formats_are_imported_in_one_direction(name: str) -> None:
-    imports = {each for each in IMPORTED[name] if each.startswith("cdc_formats.")}
+    imports = {each for each in imported_modules(name) if each.startswith("cdc_formats.")}
     assert {each for each in imports if layer_of(each) > layer_of(name)} == set()
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES_MAY_IMPORT))
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     TopologicalSorter(
-        {name: names for name, names in IMPORTED.items() if name.partition(".")[0] == package}
+        {name: imported_modules(name) for name in PATHS if name.partition(".")[0] == package}
     ).prepare()
