@@ -47,8 +47,8 @@ check: $(VENV)/installed ## run lint, types, unit tests and doctests: no Java, n
 	$(MAKE) --jobs 3 lint types unit
 
 test: $(VENV)/installed ## run lint, types, docs and all tests
-	$(MAKE) --jobs 2 connect lint types docs
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(MAKE) --jobs 2 connect lint types docs unit JOBS=1
+	$(BIN)/python -m pytest tests/servers tests/spark tests/e2e $(PARALLEL)
 
 connect: fetch ## run the tests on Spark Connect, which need a process of their own
 	$(BIN)/python -m pytest tests/connect --quiet
