@@ -59,7 +59,6 @@ cross-section: fetch ## run a selection of the Spark tests, on 4.1 with all of I
 matrix: ## run the selection, also on Spark Connect, on each other version of PySpark
 	$(MAKE) --jobs 2 install-4.1 install-4.0
 	$(MAKE) fetch SPARK=4.1
-	$(MAKE) fetch SPARK=4.0
 	$(MAKE) --jobs 2 connect-4.1 connect-4.0
 	$(MAKE) cross-section SPARK=4.1
 	$(MAKE) cross-section SPARK=4.0
@@ -70,7 +69,8 @@ install-%:
 connect-%:
 	PYTEST_ADDOPTS="-m '$(call selected,$*)'" $(MAKE) connect SPARK=$*
 
-# Servers and Spark's jars for the tests, and archives of the classes that both load.
+# Servers and Spark's jars for the tests, and archives of the classes that both load. One at a time: Ivy's cache
+# has no lock.
 fetch: $(VENV)/installed
 	$(BIN)/python -m normalize.local_kafka --fetch
 	$(BIN)/python -m tests.support.servers.local_registry --fetch
