@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,8 +120,9 @@ def main() -> None:
     )
     parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    for kinds in ((), ("delta",), tuple(filter(has_package, KINDS))):
-        package_jars(kinds)
+    # Side by side: they wait for the network, and each has an Ivy cache of its own.
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(package_jars, [(), ("delta",), tuple(filter(has_package, KINDS))]))
     if installed_version() >= "4.2":
         row_level_catalog.jars()
     if not all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):
