@@ -10,7 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pytest
 from pyspark.errors import StreamingQueryException
 
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget, apply_changes
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-KINDS = ("delta", "iceberg", "postgresql", "mariadb")
-delta_in_each_version = pytest.mark.parametrize(
-    "sink", [pytest.param("delta", marks=pytest.mark.cross_section), *KINDS[1:]], indirect=True
-)
-"""All kinds of tables; Delta also on each version of Spark. Iceberg has tests of its own there."""
 STORY = [
     ("+I", 1, "a"),
     ("+I", 2, "b"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sinking import KINDS, Sink, database_sink, lake_sink, table_name
+from tests.support.sink_kinds import KINDS
+from tests.support.sinking import Sink, database_sink, lake_sink, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,8 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import TargetError
-from tests.support.sinking import Sink, changelog, delta_in_each_version
+from tests.support.sink_kinds import delta_in_each_version
+from tests.support.sinking import Sink, changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

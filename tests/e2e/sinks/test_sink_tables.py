@@ -19,7 +19,8 @@ from normalize import JdbcTarget
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
-from tests.support.sinking import Sink, changelog, delta_in_each_version, random_changelog
+from tests.support.sink_kinds import delta_in_each_version
+from tests.support.sinking import Sink, changelog, random_changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

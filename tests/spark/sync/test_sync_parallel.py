@@ -25,7 +25,6 @@ def test_no_statement_sees_the_properties_of_another(
         context.setLocalProperty("tests.table", sink.table.name)
         both.wait()
         properties[sink.table.name] = context.getLocalProperty("tests.table")
-        both.wait()
 
     monkeypatch.setattr(LakeSink, "merge", merge)
     for table in ("orders", "items"):
