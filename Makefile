@@ -69,8 +69,8 @@ install-%:
 connect-%:
 	PYTEST_ADDOPTS="-m '$(call selected,$*)'" $(MAKE) connect SPARK=$*
 
-# Servers and Spark's jars for the tests, and archives of the classes that both load. One at a time: Ivy's cache
-# has no lock.
+# Servers and Spark's jars for the tests, and archives of the classes that both load. The session that writes the
+# archives uses Ivy's cache, which has no lock: only one version of Spark at a time.
 fetch: $(VENV)/installed
 	$(BIN)/python -m normalize.local_kafka --fetch
 	$(BIN)/python -m tests.support.servers.local_registry --fetch

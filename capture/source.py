@@ -411,7 +411,9 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if (keys := begin.done(index)) is not None
         ]
         if done and begin.place != end.place:
-            tables = [(self._table(server, begin, end, index), keys) for index, keys in done]
+            tables = [
+                (self._required_table(server, begin, end, index), keys) for index, keys in done
+            ]
             partitions.append(Log(tables, begin.place, end.place, self._server_id))
         shares = split_chunks(self._chunks(server, begin, end), self.options.parallelism)
         return partitions + [
@@ -428,7 +430,7 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             upto = end.frontier if is_last else None
             if is_last and upto == after:
                 break
-            table = self._table(server, begin, end, index)
+            table = self._required_table(server, begin, end, index)
             step = end.step if index == end.work else even_step(server, table, self.options)
             chunks += [
                 Chunk(table, keys)
@@ -436,7 +438,7 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ]
         return chunks
 
-    def _table(self, server: Server, begin: Offset, end: Offset, index: int) -> Table:
+    def _required_table(self, server: Server, begin: Offset, end: Offset, index: int) -> Table:
         table = self._table_at(server, end.tables[index])
         if table is None:
             raise unknown(end.tables[index].id, begin.position)

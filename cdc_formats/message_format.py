@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 _CHOICES = "choices"
 
 
-def choice(default: C, *further: C) -> Any:
+def choice(default: C, *other_values: C) -> Any:
     """Return the dataclass field of an option that has one of some values.
 
     Parameters
     ----------
-    default, *further
+    default, *other_values
         True and False can also be given as text.
     """
-    return field(default=default, metadata={_CHOICES: (default, *further)})
+    return field(default=default, metadata={_CHOICES: (default, *other_values)})
 
 
 def as_boolean(value: Any) -> Any:

@@ -501,7 +501,7 @@ def struct_type(columns: Sequence[Column]) -> SqlType:
 def struct_of(
     columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, absent: pa.Array | None = None
 ) -> pa.Array:
-    """Return rows as one column, from columns named by a prefix and a number; NULL where `absent`."""
+    """Return rows as one column, of columns named by prefix and number; NULL where `absent`."""
     children = [
         of_stored(column.type, changes.column(f"{prefix}{index}"))
         for index, column in enumerate(columns)

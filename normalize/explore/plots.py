@@ -210,12 +210,12 @@ def _require_times(changes: DataFrame, times: Sequence[str]) -> None:
         )
 
 
-def _buckets(changes: DataFrame, time: str, *further: str) -> tuple[list[float], Column, int]:
+def _buckets(changes: DataFrame, time: str, *other_times: str) -> tuple[list[float], Column, int]:
     """Return the start of each bucket, each row's bucket, and a bucket's length.
 
     The starts are in matplotlib's days since 1970, and the length is in microseconds.
     """
-    _require_times(changes, [time, *further])
+    _require_times(changes, [time, *other_times])
     [(first, last)] = changes.agg(F.min(_micros(time)), F.max(_micros(time))).collect()
     if first is None:
         raise ArgumentError(

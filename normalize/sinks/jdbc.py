@@ -427,11 +427,11 @@ def _check_indexes(
             f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: "
             "add that primary key"
         )
-    further = [index for index in indexes if index != key]
-    if further and isinstance(connection.dialect, MySql):
+    other_indexes = [index for index in indexes if index != key]
+    if other_indexes and isinstance(connection.dialect, MySql):
         # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
         raise TargetError(
-            f"{table} has another unique index, on ({', '.join(sorted(further[0]))}), with which "
+            f"{table} has another unique index, on ({', '.join(sorted(other_indexes[0]))}), with which "
             "MySQL would update other rows: drop it"
         )
 

@@ -63,16 +63,16 @@ def require_no_narrowing(
         wide = wider(kind, field.dataType)
         statements = [] if wide is None else widen(StructField(name, kind), StructField(name, wide))
         first = f"run {'; '.join(statements)}, or convert" if statements else "convert"
-        have, values = kind.simpleString().upper(), field.dataType.simpleString().upper()
+        have, type_of_values = kind.simpleString().upper(), field.dataType.simpleString().upper()
         raise SchemaError(
-            f"{table} has the column {backquoted(name)} as {have}, which cuts values of {values}: "
+            f"{table} has the column {backquoted(name)} as {have}, which cuts values of {type_of_values}: "
             f"{first} the column to {have}"
         )
 
 
-def is_narrower(kind: DataType, value: DataType) -> bool:
-    """Return whether a `kind` column silently loses part of a value of another type (`lattice.cuts`)."""
-    return lattice.cuts(_sql_type(kind), _sql_type(value))
+def is_narrower(kind: DataType, value_type: DataType) -> bool:
+    """Return whether a `kind` column silently loses part of a `value_type` (`lattice.cuts`)."""
+    return lattice.cuts(_sql_type(kind), _sql_type(value_type))
 
 
 def wider(kind: DataType, other: DataType) -> DataType | None:

@@ -408,10 +408,10 @@ class SyncDatabase:
             topics[table] |= summary.topics
         reasons = {}
         for topic, text in unread.items():
-            table, *further = tables_of_topic(topic, topics)
-            if further:
+            table, *other_tables = tables_of_topic(topic, topics)
+            if other_tables:
                 raise SyncError(
-                    f"{text}. Its topic has the tables {', '.join([table, *further])}, and the "
+                    f"{text}. Its topic has the tables {', '.join([table, *other_tables])}, and the "
                     "record names none of them: pass mode=DeadLetter(...), or 'DROPMALFORMED'"
                 )
             reasons[table] = text

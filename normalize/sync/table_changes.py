@@ -154,8 +154,8 @@ class Changes(NamedTuple):
         rows; and `FACT`, in the rows of facts.
     finish : callable
         Called with the stored rows (`normalize.sinks.latest.stored`), returns the changes among
-        them, and the result of the pass. `ABSENT_COLUMN` remains if a row is partial, `BASE_COLUMN` if a
-        row has a base.
+        them, and the result of the pass. `ABSENT_COLUMN` remains if a row is partial,
+        `BASE_COLUMN` if a row has a base.
     """
 
     rows: DataFrame

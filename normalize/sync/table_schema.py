@@ -223,11 +223,11 @@ def decide_merged(
             without_rows.append(error)
     if not schemas:
         raise without_rows[0]
-    (name, first), *further = schemas.items()
-    if not further:
+    (name, first), *of_other_shards = schemas.items()
+    if not of_other_shards:
         return first
     columns = first.columns
-    for shard, schema in further:
+    for shard, schema in of_other_shards:
         for what, ours, theirs in (
             ("primary keys", first.primary_key, schema.primary_key),
             ("format_options", dict(first.format_options), dict(schema.format_options)),

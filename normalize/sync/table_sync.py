@@ -382,7 +382,7 @@ class TableSync:
         options: ChangeOptions,
         write: Callable[[DataFrame, PassResult], None],
     ) -> PassResult:
-        """Compute the changes of a micro-batch and write them, and return the result of the pass."""
+        """Compute and write the changes of a micro-batch, and return the result of the pass."""
         if part.here is not None:
             changes = changes_here(spark, part.here, source, options)
             rows, result = changes.finish(changes.rows)
