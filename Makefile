@@ -151,10 +151,11 @@ clean: ## remove the environment and the files that the commands created
 	rm -rf artifacts derby.log metastore_db spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The checks run every time (0.2 s); the installation runs only when a dependency changed.
+# The checks run every time (0.2 s); the installation runs only when a dependency changed. Python compiles modules when
+# they are first imported: pip would compile all of 140 packages, which takes half of a minute.
 $(VENV)/installed: setup.cfg pyproject.toml | prerequisites
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --editable '.[dev]' 'pyspark[connect]==$(SPARK).*'
+	$(BIN)/python -m pip install --no-compile --editable '.[dev]' 'pyspark[connect]==$(SPARK).*'
 	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install 'pandas>=3')
 	touch $@
 

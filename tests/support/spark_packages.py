@@ -66,6 +66,7 @@ def settings(folder: Path) -> dict[str, object]:
         "spark.sql.codegen.cache.maxEntries": 1000,
         **({} if installed_version().startswith(_COMPILING) else _INTERPRETED),
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.daemon.module": "tests.support.worker_daemon",
         # Each broadcast table, however small, takes two pages, of 32 MB each by default.
         "spark.buffer.pageSize": "1m",
         "spark.ui.enabled": False,
