@@ -25,7 +25,7 @@ from cdc_formats.values.types import canonical_type
 
 from .images import ABSENT
 from .json_reader import BatchReader
-from .message_shape import message_shape, narrowed
+from .message_shape import fields_of, message_shape, narrowed
 from .rows import RowConverter
 from .tables import Path
 
@@ -235,24 +235,20 @@ class Envelope:
         """Return the path in the message of a field, ``outer.inner`` if it is within another."""
         struct, path = self.strict_fields, list[str]()
         for part in name.split("."):
-            each = next(field for field in msgspec.structs.fields(struct) if field.name == part)
+            each = next(field for field in fields_of(struct) if field.name == part)
             path.append(each.encode_name)
             struct = each.type
         return tuple(path)
 
     def place(self, name: str) -> Path:
         """Return the path in the message of a field with rows."""
-        declared = any(
-            field.name == name.partition(".")[0] for field in msgspec.structs.fields(self.fields)
-        )
+        declared = any(field.name == name.partition(".")[0] for field in fields_of(self.fields))
         return self.path(name) if declared else (self.names.get(name, name),)
 
     def can_hold(self, rows: RowConverter) -> bool:
         """Return whether no column is named like a field of a message that is itself the row."""
         fields = (
-            []
-            if self.after
-            else [field.encode_name for field in msgspec.structs.fields(self.strict_fields)]
+            [] if self.after else [field.encode_name for field in fields_of(self.strict_fields)]
         )
         return not set(fields) & set(rows.names)
 

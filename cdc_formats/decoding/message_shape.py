@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import NoneType
 from typing import Any, get_args
 
 import msgspec
+from msgspec.structs import FieldInfo
+
+
+@lru_cache(maxsize=256)
+def fields_of(struct: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
+    """Return the fields of a struct; msgspec would evaluate all their types each time."""
+    return msgspec.structs.fields(struct)
 
 
 def message_shape(
@@ -25,7 +33,7 @@ def message_shape(
     names : mapping
         The names in the message of fields that `fields` does not declare, where they differ.
     """
-    declared = {field.name for field in msgspec.structs.fields(fields)}
+    declared = {field.name for field in fields_of(fields)}
     rows: list[Any] = [
         (name, of, None) for name, of in images.items() if name.partition(".")[0] not in declared
     ]
@@ -43,7 +51,7 @@ def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msg
         by_field.setdefault(outer, {})[inner] = of
     fields: list[Any] = []
     renamed = {}
-    for each in msgspec.structs.fields(struct):
+    for each in fields_of(struct):
         if each.name in by_field:
             own = by_field[each.name]
             nested = None if "" in own else narrowed(_struct_of(each.type), own)

@@ -154,9 +154,14 @@ class DecodePlan:
     @property
     def output(self) -> Output:
         """The columns of the resulting DataFrame."""
-        types = {name: column.type for name, column in KAFKA_METADATA.items()}
-        types |= {name: column.sql_type for name, column in self.format.metadata.items()}
-        columns = [Column(column, types[name]) for column, name in self.metadata.items()]
+        of_format = self.format.metadata
+        columns = [
+            Column(
+                column,
+                of_format[name].sql_type if name in of_format else KAFKA_METADATA[name].type,
+            )
+            for column, name in self.metadata.items()
+        ]
         side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [
             SIDE_OUTPUTS[CONTROL_EVENT]
         ] * bool(self.control_events)

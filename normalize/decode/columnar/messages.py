@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import BatchReader, batch_reader
+from cdc_formats.decoding.message_shape import fields_of
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.errors import DecodeError
@@ -144,7 +145,7 @@ class Encoding:
         self.read_lacking = _reader_of_lacking(envelope, rows, whole=whole)
         indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
-        required = [field for field in msgspec.structs.fields(image) if field.required]
+        required = [field for field in fields_of(image) if field.required]
         self.nothing = msgspec.convert({field.encode_name: None for field in required}, image)
         self.columns = [
             MessageColumn(*each)
