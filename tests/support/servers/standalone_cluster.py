@@ -85,6 +85,8 @@ class StandaloneCluster:
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.log.level": "ERROR",
+            # that of the tests is not in the package
+            "spark.python.daemon.module": "pyspark.daemon",
             # both executors run the first tasks
             "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.task.maxFailures": "8",
