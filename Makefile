@@ -21,7 +21,7 @@ ROOMS := normalize/sinks/*,normalize/sync/*,normalize/verify/*
 ROOMS_COVERED := 90
 
 BIN := $(VENV)/bin
-JAVA_GOALS := package stranger demo test coverage integration connect cross-section matrix fetch notebooks bench bench-flink bench-capture soak growth kafka
+JAVA_GOALS := package stranger demo test coverage connect cross-section matrix fetch notebooks bench bench-flink bench-capture soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # The demo needs 11 of the 140 packages that the tests need. It runs in their environment if there is one.
@@ -33,7 +33,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test integration connect cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture soak growth kafka format package audit stranger release release-notes clean prerequisites
+.PHONY: help demo check test connect cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture soak growth kafka format package audit stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,9 +47,7 @@ check: $(VENV)/installed ## run lint, types, unit tests and doctests: no Java, n
 	$(MAKE) --jobs 3 lint types unit
 
 test: $(VENV)/installed ## run lint, types, docs and all tests
-	$(MAKE) --jobs 2 connect lint types docs unit integration
-
-integration: fetch ## run the tests with servers and Spark, but those on Spark Connect
+	$(MAKE) --jobs 2 connect lint types docs unit
 	$(BIN)/python -m pytest tests/servers tests/spark tests/e2e $(PARALLEL)
 
 connect: fetch ## run the tests on Spark Connect, which need a process of their own
