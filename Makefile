@@ -57,7 +57,6 @@ cross-section: fetch ## run a selection of the Spark tests, on 4.1 with all of I
 	$(BIN)/python -m pytest tests/spark tests/e2e -m '$(call selected,$(SPARK))' $(PARALLEL) --quiet
 
 matrix: ## run the selection, also on Spark Connect, on each other version of PySpark
-	$(MAKE) --jobs 2 install-4.1 install-4.0
 	$(MAKE) --jobs 2 connect-4.1 connect-4.0
 	$(MAKE) cross-section SPARK=4.1
 	$(MAKE) cross-section SPARK=4.0
@@ -151,7 +150,7 @@ clean: ## remove the environment and the files that the commands created
 $(VENV)/installed: setup.cfg pyproject.toml | prerequisites
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile --editable '.[dev]' 'pyspark[connect]==$(SPARK).*'
-	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install 'pandas>=3')
+	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install --no-compile 'pandas>=3')
 	touch $@
 
 $(VENV)/installed-demo: setup.cfg pyproject.toml | prerequisites

@@ -35,6 +35,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from cdc_formats.avro.reader import AvroSchema, Type
 from cdc_formats.decoding.json_reader import BatchReader
+from cdc_formats.decoding.message_shape import fields_of
 from normalize.core.fold_columns import Bools
 
 _Lists = Callable[[pl.Series], Iterable[Any]]
@@ -268,7 +269,7 @@ def _lists(avro: Any, of: Any) -> _Lists:
 
 def _structs(record: Any, struct: Any) -> _Lists:
     types = {field["name"]: field["type"] for field in record["fields"]}
-    fields = [(field, types.get(field.encode_name)) for field in msgspec.structs.fields(struct)]
+    fields = [(field, types.get(field.encode_name)) for field in fields_of(struct)]
     readers = [
         (field.encode_name, _lists(avro, field.type)) if avro else (None, _default(field))
         for field, avro in fields

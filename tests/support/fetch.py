@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from demo import recordings
 from normalize import LocalKafka
 from normalize.local_kafka import broker_jars
-from normalize.session import package_jars
 from normalize.spark_versions import KINDS, has_package, installed_version
 from tests.support import quick_java, row_level_catalog
 from tests.support.servers.local_databases import mariadb_home, postgres_home
@@ -50,18 +49,18 @@ def main() -> None:
     """Fetch what the cache does not have; write the class archives if they are missing."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Kafka's source alone and with Delta Lake: those of the notebooks.
-    sets_of_jars = [(), ("delta",), tuple(filter(has_package, KINDS))]
+    kinds_of_tables = [(), ("delta",), filter(has_package, KINDS)]
     downloads = [
         broker_jars,
         registry_home,
         postgres_home,
         mariadb_home,
-        *(partial(package_jars, each) for each in sets_of_jars),
+        *(partial(jars, *kinds) for kinds in kinds_of_tables),
     ]
     # Side by side: they wait for the network, and each has an Ivy cache of its own.
     with ThreadPoolExecutor(len(downloads)) as pool:
-        for future in wait([pool.submit(each) for each in downloads]).done:
-            future.result()
+        for download in [pool.submit(each) for each in downloads]:
+            download.result()
     if installed_version() >= "4.2":
         row_level_catalog.jars()
     if not all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):

@@ -70,6 +70,7 @@ from cdc_formats.decoding.connect_schema import (
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object, read_part
+from cdc_formats.decoding.message_shape import fields_of
 from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
@@ -351,8 +352,8 @@ _ADD_FIELDS = "add it with add.fields of ExtractNewRecordState, or use order='ar
 @lru_cache(maxsize=100)
 def _source_reader(prefix: str) -> Callable[[bytes], Source]:
     """Return a reader of row source fields, named as with ``add.fields=pos`` or ``source.pos``."""
-    fields = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Source)]
-    names = {field.name: field.encode_name for field in msgspec.structs.fields(Source)}
+    fields = [(field.name, field.type, field.default) for field in fields_of(Source)]
+    names = {field.name: field.encode_name for field in fields_of(Source)}
     # Without `source.` the time is the connector's.
     short = {
         name: prefix + ("source_" if name in ("ts_ms", "ts_ns") else "") + added
