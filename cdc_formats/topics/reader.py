@@ -194,9 +194,6 @@ class TopicReader:
         ]
         if places:
             self._consumer.assign(places)
-            self._consumer.resume(
-                places
-            )  # a paused partition stays paused when it is assigned again
         while at:
             if ends is None:
                 yield self._consume(topic, _MOST_RECORDS)[0]
@@ -219,7 +216,8 @@ class TopicReader:
         records = [record for record in records if record.offset < ends[record.partition]]
         at |= {record.partition: record.offset + 1 for record in records}
         for partition in ended & at.keys():
-            self._consumer.pause([self._kafka.TopicPartition(topic, partition)])
+            # After `pause`, a partition that is assigned again may stay paused: librdkafka#5591.
+            self._consumer.incremental_unassign([self._kafka.TopicPartition(topic, partition)])
             del at[partition]
         return records
 
