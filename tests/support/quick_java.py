@@ -26,6 +26,8 @@ QUICK = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto "
     "-Xlog:cds=off -Xlog:cds+dynamic=off"
 )
+# Where Linux has huge pages for whoever asks, they save 6 % of the CPU of a virtual machine.
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 VARIABLES = {"SPARK_SUBMIT_OPTS": "spark", "KAFKA_JVM_PERFORMANCE_OPTS": "kafka"}
 
 
@@ -65,4 +67,7 @@ def unfinished(name: str) -> Path:
 
 
 def _option(option: str, path: Path, is_set: bool) -> str:
-    return f"{QUICK} -XX:{option}={shlex.quote(str(path))}" if is_set else QUICK
+    # Other systems refuse the option, and Linux without huge pages warns.
+    has_huge_pages = HUGE_PAGES.exists() and "[never]" not in HUGE_PAGES.read_text()
+    quick = f"{QUICK} -XX:+UseTransparentHugePages" if has_huge_pages else QUICK
+    return f"{quick} -XX:{option}={shlex.quote(str(path))}" if is_set else quick
