@@ -179,7 +179,12 @@ def test_failover_between_planning_and_reading_keeps_the_batch(
 ) -> None:
     stream, replica = made(source, "running"), Replica("id")
     replica.apply(stream.batch())
-    source.run("UPDATE running SET v = 5 WHERE id < 10", "INSERT INTO running VALUES (60, 0)")
+    follower.catch_up(source)
+    # Only the replica has this transaction, in its log before those of the batch.
+    follower.run("SET SESSION gtid_domain_id = 9", "UPDATE running SET v = 7 WHERE id = 1")
+    source.run(
+        "UPDATE running SET v = 5 WHERE id BETWEEN 2 AND 9", "INSERT INTO running VALUES (60, 0)"
+    )
     end = stream.latest()
     partitions, stream.start = stream.reader.partitions(stream.start, end), end
     assert {type(partition).__name__ for partition in partitions} == {"Chunks", "Log"}
@@ -188,9 +193,11 @@ def test_failover_between_planning_and_reading_keeps_the_batch(
     redirect(stream, follower)
     for partition in partitions:
         replica.apply(row for batch in stream.reader.read(partition) for row in batch.to_pylist())
+    assert (1, 0) in replica.contents()
     replica.places.clear()
     replica.apply(everything(stream))
     assert replica.contents() == set(follower.rows("running"))
+    assert (1, 7) in replica.contents()
     assert len(replica.rows) == 30
     follower.run("DROP TABLE running")
 
