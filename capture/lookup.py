@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
+from itertools import chain
 
 import pyarrow as pa
 
@@ -32,10 +33,11 @@ def rows_of_keys(
         The columns of the keys.
     keys : sequence of sequences
         Values as text; bytes as hexadecimal digits. Rows that are equal in the columns' collations
-        are returned too.
+        are returned too, and for a key with NULL all rows that have NULL in one of the columns.
     """
     of_key = [next(column for column in table.columns if column.name == name) for name in names]
-    operands = ", ".join(map(quoted, names))
+    operands = [quoted(name) for name in names]
+    select = f"SELECT {table.selected} FROM {table.qualified} WHERE "
     rows: list[Row] = []
     server.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     position = server.written()
@@ -45,10 +47,10 @@ def rows_of_keys(
             f"({', '.join(map(literal, of_key, key))})"
             for key in possible[start : start + _AT_ONCE]
         )
-        rows += server.rows(
-            f"SELECT {table.selected} FROM {table.qualified} WHERE ({operands}) IN "
-            f"({', '.join(tuples)})"
-        )
+        rows += server.rows(f"{select}({', '.join(operands)}) IN ({', '.join(tuples)})")
+    if None in chain(*keys):
+        # SQL compares no value with NULL, so the rows above have none.
+        rows += server.rows(select + " OR ".join(f"{operand} IS NULL" for operand in operands))
     server.rows("COMMIT")
     texts = texts_of(table, rows)
     arrays = [

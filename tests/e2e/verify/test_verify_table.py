@@ -304,7 +304,7 @@ def test_keys_of_text_bytes_and_times_and_null_and_empty_text(
         f"CREATE TABLE {name} (t VARCHAR(20) NOT NULL, bin {types[0]} NOT NULL, at {types[1]} NOT "
         "NULL, a VARCHAR(9), b VARCHAR(9), PRIMARY KEY (t, bin, at))",
         f"INSERT INTO {name} VALUES ('it''s {backslash}', {key}, '', 'x'), ('2', {key}, NULL, "
-        f"'x'), ('3', {key}, 'ab', 'c'), ('4', {key}, 'same', NULL)",
+        f"'x'), ('3', {key}, 'ab', 'c'), ('4', {key}, 'same', NULL), ('5', {key}, 'new', NULL)",
     )
     spark.sql(
         f"CREATE TABLE {target.sql_name} (t STRING, bin BINARY, at TIMESTAMP_NTZ, a STRING, b "
@@ -315,14 +315,18 @@ def test_keys_of_text_bytes_and_times_and_null_and_empty_text(
         f"INSERT INTO {target.sql_name} VALUES (concat('it', chr(39), 's ', chr(92)), {key}, NULL, "
         f"'x'), ('2', {key}, 'x', NULL), ('3', {key}, 'a', 'bc'), ('4', {key}, 'same', NULL)"
     )
-    result = verify(spark, database.source(name), target)
-    assert sorted(
-        (each.kind, dict(each.key)["t"], each.columns) for each in result.differences
-    ) == [
-        ("different", "2", ("a", "b")),
-        ("different", "3", ("a", "b")),
-        ("different", "it's \\", ("a",)),
-    ]
+
+    def compared(**options: Any) -> list[tuple[str, str | None, tuple[str, ...]]]:
+        result = verify(spark, database.source(name), target, **options)
+        return sorted((each.kind, dict(each.key)["t"], each.columns) for each in result.differences)
+
+    text = ("different", "it's \\", ("a",))
+    both = [("different", each, ("a", "b")) for each in ("2", "3")]
+    assert compared() == [*both, text, ("missing", "5", ())]
+    # A key with NULL is looked up again in the source, too.
+    absent = [("extra", each, ()) for each in ("2", "3")]
+    missing = [("missing", each, ()) for each in ("2", "3", "5")]
+    assert compared(keys=["t", "b"]) == [text, *absent, *missing]
 
 
 def test_writers_cause_no_false_difference(spark: SparkSession, database: Database) -> None:
