@@ -200,13 +200,14 @@ ROW = record(
 )
 
 
-def test_columns_and_key_of_upserts_come_from_the_records_schemas() -> None:
-    key = avro_bytes("upsert-key", KEY, {"id": 1})
+@pytest.mark.parametrize("key_format", ["avro-confluent", "json"])
+def test_columns_and_key_of_upserts_come_from_the_records_schemas(key_format: str) -> None:
+    key = b'{"id":1}' if key_format == "json" else avro_bytes("upsert-key", KEY, {"id": 1})
     records = [
         (key, avro_bytes("upsert-value", ROW, {"id": 1, "at": at})) for at in (None, 1735787045123)
     ]
     options = {
-        "key_format": "avro-confluent",
+        "key_format": key_format,
         "value_format": "avro-confluent",
         "avro_confluent_url": URL,
     }
