@@ -183,7 +183,9 @@ class Request:
                 source.identity,
                 by_source=source.positions,
                 has_positions=not source.format.positions,
-                masks=source.format.masks.facts,
+                masks=source.format.masks.of_columns(
+                    column.name for column in source.columns
+                ).facts,
             ),
             row_order=source.row_order,
         )

@@ -51,11 +51,11 @@ def check_masks(masks: Masks, columns: Sequence[Column], unique_key: Sequence[st
     SchemaError
     """
     types = {column.name: column.type for column in columns}
-    for name, kind in masks.pairs:
-        if name not in types:
-            raise SchemaError(
-                f"mask has {name!r}, which is not one of the columns: {', '.join(types)}"
-            )
+    if unused := masks.unused({"": types}):
+        raise SchemaError(
+            f"mask has {unused[0]!r}, which is not one of the columns: {', '.join(types)}"
+        )
+    for name, kind in masks.of_columns(types).pairs:
         if kind != HMAC and name in unique_key:
             raise SchemaError(
                 f"mask has {kind!r} for {name!r}, which is part of the primary key: use 'hmac', "
@@ -72,7 +72,7 @@ def check_masks(masks: Masks, columns: Sequence[Column], unique_key: Sequence[st
 
 def read_columns(columns: Sequence[Column], masks: Masks) -> tuple[Column, ...]:
     """Return the columns that are read from messages: all but those that are dropped."""
-    return tuple(column for column in columns if masks.kinds.get(column.name) != DROP)
+    return tuple(column for column in columns if masks.kind(column.name) != DROP)
 
 
 def result_columns(columns: Sequence[Column], masks: Masks) -> tuple[Column, ...]:
@@ -82,7 +82,7 @@ def result_columns(columns: Sequence[Column], masks: Masks) -> tuple[Column, ...
 
 def result_column(column: Column, masks: Masks) -> Column:
     """Return a column with the type of its masked values."""
-    kind = masks.kinds.get(column.name)
+    kind = masks.kind(column.name)
     if kind is None:
         return column
     if kind == HMAC or column.type.name in TEXT_TYPES:
@@ -101,7 +101,7 @@ def masked(convert: Converter, column: Column, masks: Masks) -> Converter:
         As declared.
     masks : Masks
     """
-    kind = masks.kinds.get(column.name)
+    kind = masks.kind(column.name)
     if kind is None:
         return convert
     if kind == HMAC:

@@ -221,7 +221,7 @@ class RowConverter:
 
 
 def _is_direct(may_be: bool, column: Column, handling: Handling) -> bool:
-    return may_be and column.name not in handling.masks.kinds
+    return may_be and handling.masks.kind(column.name) is None
 
 
 def _has_text(sql_type: SqlType) -> bool:

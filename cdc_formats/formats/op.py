@@ -174,7 +174,7 @@ class OpJson(Format):
     def _check_masks(self) -> None:
         for name in ("op_field", "position_field"):
             path = self._paths.get(name, ("",))
-            if path[-1] in self.masks.kinds:
+            if self.masks.kind(path[-1]) is not None:
                 raise FormatOptionError(
                     f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
                     "metadata would have its value. Remove one of them"

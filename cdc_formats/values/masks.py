@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,8 @@ class Masks:
     Parameters
     ----------
     pairs : tuple of (str, str)
-        Names of columns, each with one of `KINDS`.
+        Names of columns, each with one of `KINDS`. A name is that of every column that differs from
+        it in case alone, since Spark and Delta treat them as one.
     key : MaskKey
     """
 
@@ -66,9 +67,12 @@ class Masks:
         return bool(self.pairs)
 
     @cached_property
-    def kinds(self) -> Mapping[str, str]:
-        """The kind of each mask, by the name of its column."""
-        return dict(self.pairs)
+    def _kinds(self) -> Mapping[str, str]:
+        return {folded(name): kind for name, kind in self.pairs}
+
+    def kind(self, column: str) -> str | None:
+        """Return the kind of a column's mask, or None without one."""
+        return self._kinds.get(folded(column))
 
     def digest(self, message: bytes) -> str:
         """Return the HMAC-SHA-256 of a message, as 64 hexadecimal digits."""
@@ -80,37 +84,58 @@ class Masks:
         suffix = {HMAC: f" with the key of fingerprint {self.key.fingerprint}"}
         return {name: kind + suffix.get(kind, "") for name, kind in sorted(self.pairs)}
 
-    def of_table(self, table: str, columns: tuple[str, ...]) -> Masks:
-        """Return the masks of a table's columns, of masks for all tables of a database.
+    def of_columns(self, columns: Iterable[str], table: str = "") -> Masks:
+        """Return the masks of a table's columns, by their names.
 
         Parameters
         ----------
+        columns : iterable of str
         table : str
-            The name of the source table. A mask of ``<table>.<column>`` takes precedence over one
-            of ``<column>``.
-        columns : tuple of str
+            The name of the source table, of a database whose tables share the masks. A mask of
+            ``<table>.<column>`` takes precedence over one of ``<column>``.
         """
-        kinds = self.kinds
         chosen = {
             name: kind
             for name in columns
-            if (kind := kinds.get(f"{table}.{name}", kinds.get(name, "")))
+            if (kind := (table and self.kind(f"{table}.{name}")) or self.kind(name))
         }
         return Masks(tuple(chosen.items()), self.key)
 
-    def unused(self, table: str, columns: tuple[str, ...]) -> list[str]:
-        """Return the masks that name a table, but none of its columns."""
-        prefix = f"{table}."
-        return [
-            name
-            for name in self.kinds
-            if name.startswith(prefix)
-            and name.removeprefix(prefix) not in columns
-            and name not in columns
-        ]
+    def unused(self, tables: Mapping[str, Collection[str]]) -> list[str]:
+        """Return the masks that are of none of these tables' columns.
+
+        Parameters
+        ----------
+        tables : mapping
+            The columns of each source table.
+        """
+        used = {
+            folded(name)
+            for table, columns in tables.items()
+            for column in columns
+            for name in (column, f"{table}.{column}")
+        }
+        return [name for name, _ in self.pairs if folded(name) not in used]
+
+    def naming(self, table: str) -> list[str]:
+        """Return the masks of one table's columns: those that name the table."""
+        prefix = folded(f"{table}.")
+        return [name for name, _ in self.pairs if folded(name).startswith(prefix)]
 
 
 NO_MASKS = Masks()
+
+
+def folded(name: str) -> str:
+    """Return text that is equal for names that differ in case alone.
+
+    Examples
+    --------
+    >>> folded("Email") == folded("EMAIL"), folded("\u017fsn") == folded("SSN")
+    (True, True)
+    """
+    # Spark compares characters in upper and in lower case (Java's equalsIgnoreCase).
+    return name.upper().lower()
 
 
 def masks_of(option: Any, *, env: str | None, file: str | None) -> Masks:
@@ -154,7 +179,19 @@ def _pairs(option: Any) -> tuple[tuple[str, str], ...]:
             raise FormatOptionError(
                 f"mask has {kind!r} for {name!r}: use 'hmac', 'redact' or 'drop'"
             )
+    _require_one_kind(pairs)
     return pairs
+
+
+def _require_one_kind(pairs: Iterable[tuple[str, str]]) -> None:
+    first = dict[str, tuple[str, str]]()
+    for name, kind in pairs:
+        other, of_other = first.setdefault(folded(name), (name, kind))
+        if kind != of_other:
+            raise FormatOptionError(
+                f"mask has {of_other!r} for {other!r} and {kind!r} for {name!r}, which Spark cannot "
+                "tell apart: remove one of them"
+            )
 
 
 def _require_unused_key(env: str | None, file: str | None, is_read: bool) -> None:

@@ -19,6 +19,8 @@ metric                                         labels, meaning
 ``changelog_state_bytes``                      query, operator: its memory
 ``changelog_query_running``                    query: 1, or 0 after its end
 ``changelog_query_failures_total``             query: ends with an error
+``changelog_unused_masks``                     query: masks of `sync_database` that are of no column
+                                               of any table so far
 ``changelog_table_records_total``              query, table: records of a table of `sync_database`
                                                that were applied
 ``changelog_table_rows_total``                 query, table: rows that were merged or deleted
@@ -84,6 +86,7 @@ _GAUGES = {
     "state_rows": ("Rows of a stateful operator's state", "operator"),
     "state_bytes": ("Memory of a stateful operator's state", "operator"),
     "query_running": ("1, or 0 after the query's end",),
+    "unused_masks": ("Masks that are of no column of any table so far",),
     "table_stopped": ("1 if the table is stopped, or 0", "table"),
     "table_lag_seconds": ("From Kafka's timestamp until the table was written", "table", "of"),
 }
@@ -194,6 +197,8 @@ class MetricsListener(StreamingQueryListener):
             return
         for condition, number in progress.bad.items():
             self._counters["table_bad_records"].labels(query, table, condition).inc(number)
+        if progress.unused_masks is not None:
+            self._gauges["unused_masks"].labels(query).set(progress.unused_masks)
         if not table:
             return
         self._counters["table_records"].labels(query, table).inc(progress.records)

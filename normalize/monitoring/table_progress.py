@@ -21,7 +21,8 @@ class TableProgress:
     query : str
         The query's id.
     table : str
-        The source table; empty for records that cannot be read, and so belong to no table.
+        The source table; empty for what belongs to no table: records that cannot be read, and
+        `unused_masks`.
     records : int
         The records that were applied.
     rows : int
@@ -36,6 +37,8 @@ class TableProgress:
     lag : mapping of str to float
         Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table
         was written; empty without records.
+    unused_masks : int or None
+        How many masks are of no column of any table so far; None if this is not about masks.
     """
 
     query: str
@@ -47,6 +50,7 @@ class TableProgress:
     missed: int = 0
     stopped: bool = False
     lag: Mapping[str, float] = field(default_factory=dict)
+    unused_masks: int | None = None
 
 
 class Receiver(Protocol):

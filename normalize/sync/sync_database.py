@@ -21,6 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -39,6 +40,8 @@ from cdc_formats.errors import (
 )
 from cdc_formats.format import Format, option_name
 from cdc_formats.topics.client import TopicDescription
+from cdc_formats.values.masks import folded
+from cdc_formats.values.schema import backquoted
 from normalize.arguments import as_format, check_choice, names_of
 from normalize.connect import require_jvm
 from normalize.core.output import Destination, Mode
@@ -47,6 +50,7 @@ from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import topic_descriptions
 from normalize.monitoring.explain_error import explain_error
+from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
 from normalize.sinks.arrival import ChangeOrderError
@@ -338,6 +342,7 @@ class SyncDatabase:
     topics: KnownTopics
     tables: dict[str, TableSync] = field(default_factory=dict)
     _loaded: bool = False
+    _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -360,7 +365,10 @@ class SyncDatabase:
             ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
             _report_ignored(self.spark, ignored)
-            self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
+            try:
+                self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
+            finally:
+                self._report_unused_masks()
 
     def _load(self, tables: Collection[str]) -> None:
         """Read the files of all tables, also of those without records: their targets are taken."""
@@ -386,6 +394,27 @@ class SyncDatabase:
                     name,
                     table,
                 )
+
+    def _report_unused_masks(self) -> None:
+        """Publish how many masks no table has used, and warn of them once."""
+        masks, batch = self.rules.format.masks, running_batch(self.spark)
+        tables = {table: sync.columns for table, sync in self.tables.items() if sync.columns}
+        if not masks or not tables:
+            return
+        unused = masks.unused(tables)
+        if batch is not None:
+            publish(TableProgress(query=batch.query, table="", unused_masks=len(unused)))
+        # Of a mask that names one of these tables, the table warns itself.
+        named = {name for table in tables for name in masks.naming(table)}
+        unknown = [name for name in unused if name not in named]
+        if unknown and not self._warned_of_masks:
+            self._warned_of_masks = True
+            _log.warning(
+                "mask has %s, which no table has so far%s. If it is misspelt, the column is written "
+                "without a mask",
+                shown_names(unknown),
+                _similar(unknown, tables),
+            )
 
     def _with_unread(
         self, summaries: Mapping[str, TableSummary], unread: Mapping[str, str]
@@ -667,6 +696,21 @@ def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
 
 def _of_table(records: pa.Table, table: str) -> pa.Table:
     return records.filter(pc.equal(records.column("table"), table))
+
+
+def _similar(masks: Sequence[str], tables: Mapping[str, Sequence[str]]) -> str:
+    """Return the columns whose names are similar to those of masks, for a warning."""
+    columns = {
+        folded(column): f"{backquoted(column)} of {table}"
+        for table, names in tables.items()
+        for column in names
+    }
+    near = {
+        columns[name]: None
+        for mask in masks
+        for name in get_close_matches(folded(mask).rpartition(".")[2], columns, 1)
+    }
+    return f"; similar columns are {', '.join(near)}" if near else ""
 
 
 def _report_ignored(spark: SparkSession, summary: TableSummary) -> None:

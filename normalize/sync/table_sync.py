@@ -329,6 +329,11 @@ class TableSync:
         return self.schema is not None and bool(self.schema.columns)
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns; empty until its first micro-batch."""
+        return () if self.schema is None else tuple(each.name for each in self.schema.columns)
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """The topics of its records."""
         return () if self.schema is None else self.schema.facts.topics
@@ -459,7 +464,7 @@ class TableSync:
         if self.schema is None:
             return text
         columns = wider_column(text, self.schema, partial(self._samples, part), self.rules.format)
-        if columns is None or columns[0].name in self._masks(self.schema).kinds:
+        if columns is None or self._masks(self.schema).kind(columns[0].name) is not None:
             return text
         target = self.rules.database.target(self.rules.target_name(self.table))
         return (
@@ -658,8 +663,11 @@ class TableSync:
     def _masks(self, schema: TableSchema) -> Masks:
         """Return the masks of the table's columns, and warn of those for columns it does not have."""
         masks, columns = self.rules.format.masks, tuple(column.name for column in schema.columns)
+        unused = masks.unused({self.table: columns})
         unused = [
-            name for name in masks.unused(self.table, columns) if name not in self._unused_masks
+            name
+            for name in masks.naming(self.table)
+            if name in unused and name not in self._unused_masks
         ]
         if unused:
             self._unused_masks.update(unused)
@@ -670,7 +678,7 @@ class TableSync:
                 shown_names(unused),
                 shown_names(columns),
             )
-        return masks.of_table(self.table, columns)
+        return masks.of_columns(columns, self.table)
 
     def source(self, schema: TableSchema) -> DecodePlan:
         """Return the arguments of the decode pass."""

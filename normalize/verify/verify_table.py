@@ -180,15 +180,15 @@ def _without_values(
         When a mask is of no column, or of the key.
     """
     columns = read.schema.fieldNames()
-    for name in masks.kinds:
-        if name not in columns:
-            raise ArgumentError(f"mask: {read.name} has no column {backquoted(name)}")
-        if name in key:
-            raise ArgumentError(
-                f"mask: {backquoted(name)} is part of the key, and rows with a masked key cannot "
-                "be looked up: pass other keys"
-            )
-    return [name for name, kind in masks.pairs if kind != HMAC and name not in exclude]
+    if unused := masks.unused({"": columns}):
+        raise ArgumentError(f"mask: {read.name} has no column {backquoted(unused[0])}")
+    of_columns = masks.of_columns(columns).pairs
+    if hidden := [name for name, _ in of_columns if name in key]:
+        raise ArgumentError(
+            f"mask: {backquoted(hidden[0])} is part of the key, and rows with a masked key cannot "
+            "be looked up: pass other keys"
+        )
+    return [name for name, kind in of_columns if kind != HMAC and name not in exclude]
 
 
 def _compared_columns(
@@ -203,7 +203,11 @@ def _compared_columns(
         )
     pairs = [(field, copied[field.name.lower()]) for field in fields]
     return tuple(
-        (partial(masked_column, masks=masks) if field.name in masks.kinds else compared_column)(
+        (
+            compared_column
+            if masks.kind(field.name) is None
+            else partial(masked_column, masks=masks)
+        )(
             field.name,
             field.dataType,
             same.name,

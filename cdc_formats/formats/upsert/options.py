@@ -98,7 +98,7 @@ class UpsertOptions(Format):
                 "another name in the key: remove one of them"
             )
         by_place = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
-        if by_place and DROP in self.masks.kinds.values():
+        if by_place and DROP in dict(self.masks.pairs).values():
             raise FormatOptionError(
                 f"upsert-kafka: mask has 'drop', and {min(by_place)} has its columns by their "
                 "place: use 'redact'"

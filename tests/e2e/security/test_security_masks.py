@@ -26,7 +26,7 @@ RECORDS = [
     ProducerRecord(None, debezium("u", ROW, {**ROW, "age": 8}), 0, 1_600_000_000_002),
 ]
 OPTIONS = {
-    "mask": {"email": "hmac", "name": "redact", "note": "drop"},
+    "mask": {"Email": "hmac", "name": "redact", "note": "drop"},
     "mask_key_env": KEY_ENV,
 }
 

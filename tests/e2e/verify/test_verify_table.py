@@ -515,7 +515,7 @@ def test_a_masked_copy_is_compared_with_the_masks_of_its_source(
     copy = spark.createDataFrame(rows, "id INT, email STRING, card STRING, name STRING")
     copy.write.format("delta").save(target.name)
     options = {
-        "mask": {"email": "hmac", "card": "hmac", "name": "redact"},
+        "mask": {"Email": "hmac", "card": "hmac", "NAME": "redact"},
         "mask_key_env": KEY_ENV,
     }
     result = verify(spark, postgresql.source(name), target, **options)

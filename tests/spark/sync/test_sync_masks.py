@@ -11,10 +11,11 @@ from tests.support.masks import KEY, KEY_ENV, hashed
 from tests.support.syncing import BoundedSync, write
 
 MASK = {
-    "email": "hmac",
+    "Email": "hmac",
     "shop.users.id": "hmac",
     "shop.users.name": "drop",
     "shop.users.nane": "drop",
+    "emails": "drop",
 }
 OPTIONS = {"format_options": {"mask": MASK, "mask_key_env": KEY_ENV}}
 ANN = {"id": 1, "email": "ann", "name": "Ann"}
@@ -35,6 +36,10 @@ def test_masks_of_all_tables_and_of_one_also_of_a_column_that_appears_later(
     assert sync.rows_of("users") == [ann]
     assert sync.rows_of("orders") == [{"id": 1, "name": "pen"}]
     assert "shop.users: mask has `shop.users.nane`, which is not one of its columns" in caplog.text
+    unused = (
+        "mask has `emails`, which no table has so far; similar columns are `email` of shop.users"
+    )
+    assert caplog.text.count(unused) == 1
     bob = {"id": 2, "email": "bob", "name": "Bob"}
     write(
         sync,

@@ -117,10 +117,12 @@ def test_tables_of_a_query_become_metrics() -> None:
     publish(TABLE)
     publish(TableProgress(query="0f", table="shop.orders", records=2, missed=4, stopped=True))
     publish(TableProgress(query="0f", table="", bad={"MALFORMED_MESSAGE": 1}))
+    publish(TableProgress(query="0f", table="", unused_masks=2))
     publish(TableProgress(query="another", table="shop.orders", records=1))
     orders = '{"query": "shop", "table": "shop.orders"'
     assert values(listener.registry) == {
         'changelog_query_running{"query": "shop"}': 1,
+        'changelog_unused_masks{"query": "shop"}': 2,
         f"changelog_table_records_total{orders}}}": 9,
         f"changelog_table_rows_total{orders}}}": 5,
         f'changelog_table_bad_records_total{orders}, "condition": "TYPE_CONVERSION"}}': 3,
@@ -170,6 +172,7 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="orders"))
     listener.take(read_progress(PROGRESS))
     listener.take_table(TABLE)
+    listener.take_table(TableProgress(query=TABLE.query, table="", unused_masks=1))
     listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception="wrong"))
     exposed = {name.partition("{")[0] for name in values(listener.registry)}
     text = (REPOSITORY / "grafana" / "changelog.json").read_text("utf-8")
