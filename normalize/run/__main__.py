@@ -22,7 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if parsed.job is None:
         parser.error("the job file is missing")
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    # Py4J logs each connection that it closes, and tracebacks when Java ends, at INFO.
+    logging.getLogger("normalize").setLevel(logging.INFO)
     try:
         run_job(read_job(parsed.job))
     except ChangelogError as error:

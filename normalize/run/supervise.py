@@ -26,7 +26,7 @@ def run_job(job: Job, spark: SparkSession | None = None) -> None:
     """Run a job until it ends, is stopped, or fails too often.
 
     SIGTERM and SIGINT stop the query between two micro-batches, or in one, which is then repeated
-    by the next run.
+    by the next run. They may also end Java, as when systemd signals the whole process group.
 
     Parameters
     ----------
@@ -37,8 +37,9 @@ def run_job(job: Job, spark: SparkSession | None = None) -> None:
     Raises
     ------
     ChangelogError
-        When the job cannot be started: a restart would not help.
-    StreamingQueryException
+        When the job cannot be started the first time: a restart would not help. Later starts are
+        repeated as failures are, since Kafka can be down when a query starts again.
+    StreamingQueryException, ChangelogError
         The last failure, after `Restart.limit` failures in a row.
     """
     stop = threading.Event()
@@ -49,19 +50,23 @@ def run_job(job: Job, spark: SparkSession | None = None) -> None:
     previous = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
         _run(job, spark or _session(job), stop)
+    except Exception as error:
+        if not stop.is_set():
+            raise
+        _log.debug("the error of the query while it was stopped: %s", explain_error(error))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if stop.is_set():
+        _log.info("the query is stopped")
 
 
 def _run(job: Job, spark: SparkSession, stop: threading.Event) -> None:
+    query: StreamingQuery | Exception = job.writer(spark).start()
     failures = 0
-    while not stop.is_set():
-        query = job.writer(spark).start()
-        error = _ended(query, stop)
-        if error is None:
-            return
-        failures = 1 if query.recentProgress else failures + 1
+    while (error := _error_of(query, stop)) is not None and not stop.is_set():
+        is_new_row = not isinstance(query, Exception) and query.recentProgress
+        failures = 1 if is_new_row else failures + 1
         if failures > job.restart.limit:
             raise error
         seconds = pause(job.restart, failures)
@@ -69,13 +74,29 @@ def _run(job: Job, spark: SparkSession, stop: threading.Event) -> None:
             "the query failed, %s of at most %s times in a row, and starts again in %g s: %s",
             *(failures, job.restart.limit, seconds, explain_error(error)),
         )
-        stop.wait(seconds)
+        if not stop.wait(seconds):
+            query = _started_again(job, spark)
 
 
-def _ended(query: StreamingQuery, stop: threading.Event) -> Exception | None:
-    """Wait for the end of a query; return the error of one that failed."""
+def _started_again(job: Job, spark: SparkSession) -> StreamingQuery | Exception:
+    """Start the query again; return it, or the error, such as that of a Kafka that is down.
+
+    The error is raised if Spark is stopped, so that no later start can succeed.
+    """
+    try:
+        return job.writer(spark).start()
+    except Exception as error:
+        if spark._jsc.sc().isStopped():
+            raise
+        return error
+
+
+def _error_of(query: StreamingQuery | Exception, stop: threading.Event) -> Exception | None:
+    """Wait for the end of a query; return the error of one that failed, or was not started."""
     from pyspark.errors import StreamingQueryException
 
+    if isinstance(query, Exception):
+        return query
     try:
         while not query.awaitTermination(_POLL):
             if stop.is_set():

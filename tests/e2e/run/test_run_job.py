@@ -1,16 +1,21 @@
-"""A job file is run: to the end, and again after failures."""
+"""A job file is run: until a signal, and again after failures."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.run import read_job, run_job
+from normalize.run import Job, read_job, run_job
 from tests.support.databases import maxwell
 from tests.support.job_file import job_file
+from tests.support.servers.processes import free_port
 from tests.support.streams import new_topic
 
 if TYPE_CHECKING:
@@ -25,17 +30,61 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
     from pyspark.errors import StreamingQueryException
 
     topic = new_topic(kafka, [maxwell("orders", "insert", {"id": 1, "name": "a"})])
-    once = {"trigger": {"available_now": True}, "restart": {"limit": 2, "first_pause": 0.01}}
-    run_job(read_job(job_file(kafka, tmp_path, topic, **once)), spark)
+    until_signal = {"trigger": {"processing_time": "1 second"}}
+    stops = threading.Thread(target=_stop_after_commit, args=(tmp_path / "checkpoint",))
+    stops.start()
+    run_job(read_job(job_file(kafka, tmp_path, topic, **until_signal)), spark)
+    stops.join()
+    assert not spark.streams.active
     table = str(tmp_path / "lake" / "orders")
     assert [tuple(row) for row in spark.read.format("delta").load(table).collect()] == [(1, "a")]
+
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     kafka.produce(topic, [(None, b"no message")])
-    with caplog.at_level(logging.WARNING, "normalize"), pytest.raises(StreamingQueryException):
-        run_job(read_job(job_file(kafka, tmp_path, topic, **once)), spark)
+    once = {"trigger": {"available_now": True}, "restart": {"limit": 2, "first_pause": 0.01}}
+    job = read_job(job_file(kafka, tmp_path, topic, **once))
+    with (
+        _without_kafka_at_the_first_restart(job),
+        caplog.at_level(logging.WARNING, "normalize"),
+        pytest.raises(StreamingQueryException),
+    ):
+        run_job(job, spark)
     restarts = [each for each in caplog.messages if "starts again" in each]
     assert len(restarts) == 2
+    assert restarts[0].startswith(
+        "the query failed, 1 of at most 2 times in a row, and starts again in 0.01 s: [MALFORMED"
+    )
     assert restarts[1].startswith(
-        "the query failed, 2 of at most 2 times in a row, and starts again in 0.02 s: ["
+        "the query failed, 2 of at most 2 times in a row, and starts again in 0.02 s: "
+        "[KAFKA_UNAVAILABLE] "
     )
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+
+
+def _stop_after_commit(checkpoint: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not (checkpoint / "commits" / "0").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _without_kafka_at_the_first_restart(logging.Filter):  # noqa: N801 - a context
+    """Connects a job to a port without a broker, from its first restart to its second one."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self.options, self.arguments = dict(job.arguments["options"]), job.arguments
+        self.down = {**self.options, "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}"}
+
+    def __enter__(self) -> None:
+        logging.getLogger("normalize").addFilter(self)
+
+    def __exit__(self, *exc_info: object) -> None:
+        logging.getLogger("normalize").removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "starts again" in record.getMessage():
+            down = ", 1 of" in record.getMessage()
+            self.arguments["options"] = self.down if down else self.options
+            self.arguments["check"] = down
+        return True
