@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from .decoding.images import ABSENT, absent_as_null, complete
+from .decoding.images import ABSENT, complete
 from .decoding.masking import check_masks, read_columns
 from .decoding.other_messages import named
 from .decoding.rows import RowConverter
@@ -264,11 +264,28 @@ class Decoder:
             elif event.changed_only and event.before is not None:
                 row = _changed_as_null(row, rows.raw(event.before))
             if ABSENT in row and event.before is not None and not event.changed_only:
-                row = complete(row, rows.row(event.before, event.before_path))
+                row = complete(row, self._logged_before(event, rows))
             partial = ABSENT in row
         if rows.required:
             rows.require(row, event.after, event.after_path, self.format.whole_rows)
         return row, partial
+
+    def _logged_before(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
+        """Return the row before an update, with `ABSENT` for values that its log may lack.
+
+        An unavailable value is a large one, so that an empty value is not the one before it.
+        """
+        before, was = rows.row(event.before, event.before_path), rows.raw(event.before)
+        if not any(map(_is_empty, was)) or self.format.logs_empty_values(event.message):
+            return before
+        # A column that the row after lacks is no unavailable value.
+        now = rows.raw(event.after)
+        return tuple(
+            [
+                ABSENT if new is not ABSENT and _is_empty(old) else value
+                for value, old, new in zip(before, was, now, strict=True)
+            ]
+        )
 
     def _changes(self, event: Event, changes: list[Change]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event)
@@ -289,9 +306,11 @@ class Decoder:
         """Return the row that an event removes."""
         row = rows.row(event.before, event.before_path)
         self._check_key(row, event.before_path)
-        if event.sparse and ABSENT in row:
+        if not event.sparse:
+            row = _missing_as_null(row, rows.raw(event.before))
+        if ABSENT in row:
             raise self._partial(row, event.before_path)
-        return absent_as_null(row)
+        return row
 
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
         if event.before is None:
@@ -303,16 +322,17 @@ class Decoder:
             )
         if event.changed_only:
             return rows.before(event.before, after, event.before_path)
-        before = rows.row(event.before, event.before_path)
-        return complete(self._of_before(before, rows.raw(event.before)), after)
-
-    def _of_before(self, row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the row before an update with NULL for columns that the message lacks.
-
-        Columns of the key that it lacks did not change, and stay absent.
-        """
-        key, nulled = self._rows.key_indices, _missing_as_null(row, raw)
-        return tuple([row[index] if index in key else value for index, value in enumerate(nulled)])
+        before, raw = rows.row(event.before, event.before_path), rows.raw(event.before)
+        # Columns of the key that the message lacks did not change.
+        key, nulled = self._rows.key_indices, _missing_as_null(before, raw)
+        if ABSENT in nulled:
+            raise self._partial(nulled, event.before_path)
+        return tuple(
+            [
+                new if index in key and was is ABSENT else value
+                for index, (value, was, new) in enumerate(zip(nulled, before, after, strict=True))
+            ]
+        )
 
     def _moved(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         remedy = f": {self.format.whole_rows}" if self.format.whole_rows else ""
@@ -452,6 +472,11 @@ def _known_columns(
                 )
 
     return require_known
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a message's value is null, or the default of a type that can be unavailable."""
+    return value is None or value in ("", b"", "{}", [], {})
 
 
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:

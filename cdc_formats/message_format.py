@@ -315,6 +315,20 @@ class MessageFormat(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
 
+    def logs_empty_values(self, message: Any) -> bool:
+        """Whether an empty value in a row before an update is the column's.
+
+        Otherwise it may be a column that the log lacks: PostgreSQL's REPLICA IDENTITY USING INDEX
+        logs the index's columns only, and the others have NULL or their type's default. It then
+        does not complete the row after.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`.
+        """
+        return False
+
     def previous_key(self, headers: Headers) -> Mapping[str, Any]:
         """Return the columns of the key that a record's row had before.
 

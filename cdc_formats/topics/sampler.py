@@ -107,9 +107,6 @@ class Sampler:
     exact_numbers: ClassVar[bool] = True
     """Whether the producer writes decimals as JSON numbers. Otherwise a number with a fraction is a
     DOUBLE."""
-    complete_connectors: ClassVar[Collection[str]] = ()
-    """The connectors whose messages have all values, so that text equal to the placeholder is
-    ordinary data."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
@@ -173,6 +170,16 @@ class Sampler:
             `Event.message`.
         """
         return None
+
+    def is_complete(self, message: Any) -> bool:
+        """Whether a message has all values, so that the placeholder's text is ordinary data.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`.
+        """
+        return False
 
     def column_notes(
         self,

@@ -88,12 +88,13 @@ from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
+    BINLOG_CONNECTORS,
     CELL_CONNECTORS,
-    COMPLETE_CONNECTORS,
     SCHEMAS_KEPT,
     RowEnvelope,
     control_event_of,
     envelope_of,
+    is_complete_source,
     refuse_cells,
     without_op,
 )
@@ -107,7 +108,7 @@ from .json import (
 )
 from .spanner import CONNECTOR as SPANNER
 
-_COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COMPLETE_CONNECTORS)
+_BINLOG_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in BINLOG_CONNECTORS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,7 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         meaning of a negative number in a ``DECIMAL(20,0)`` column.
     unavailable_value_placeholder : str
         The connector's ``unavailable.value.placeholder``; ignored in messages of MySQL's and
-        MariaDB's connectors, which never write it.
+        MariaDB's connectors before Debezium 3.7, which never write it.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
@@ -302,7 +303,10 @@ class _Reader(ScalarReader):
             raise MissingFieldError("the envelope is null", "$")
         if written.rows is None:
             return without_op(message, "$")
-        return self.events(_Message.of(message), data, rows=written.rows)
+        fields, rows = _Message.of(message), written.rows
+        if written.complete is not None and is_complete_source(fields.source):
+            rows = written.complete
+        return self.events(fields, data, rows=rows)
 
 
 class _Schemas:
@@ -328,11 +332,20 @@ class _Schemas:
         """Return a schema and the converter of its rows."""
         schema = self.format.registry.client.schema(name)
         try:
-            return _Envelope(schema, self._rows(schema), SPANNER in _source_name(schema))
+            source, handling = _source_name(schema), self.format.handling
+            _refuse_cells_of(source)
+            return _Envelope(
+                schema,
+                self._rows(schema, handling),
+                self._rows(schema, replace(handling, placeholder=None))
+                if source in _BINLOG_SOURCES
+                else None,
+                SPANNER in source,
+            )
         except WriterSchemaError as error:
             raise WriterSchemaError(f"schema {name}: {error.reason}") from None
 
-    def _rows(self, schema: AvroSchema) -> RowConverter | None:
+    def _rows(self, schema: AvroSchema, handling: Handling) -> RowConverter | None:
         record = schema.record_of(schema.top)
         if record is None:
             raise WriterSchemaError("its writer's schema is not a record")
@@ -351,7 +364,6 @@ class _Schemas:
             if image
             for name, avro in schema.fields(image).items()
         }
-        handling = _of_source(_source_name(schema), self.format.handling)
         return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
 
 
@@ -363,20 +375,17 @@ def _source_name(schema: AvroSchema) -> str:
     return "" if source is None else str(source["name"])
 
 
-def _of_source(name: str, handling: Handling) -> Handling:
-    """Return the handling of the values of a connector, by the name of its source's schema.
+def _refuse_cells_of(source: str) -> None:
+    """Raise if a connector writes cells, by the name of its source's schema.
 
     Raises
     ------
     MalformedMessageError
-        When the connector writes cells.
     """
     # Messages that are decoded together do not read the connector's name.
     refuse_cells(
-        next((connector for connector in CELL_CONNECTORS if connector in name.lower()), None)
+        next((connector for connector in CELL_CONNECTORS if connector in source.lower()), None)
     )
-    # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
-    return replace(handling, placeholder=None) if name in _COMPLETE_SOURCES else handling
 
 
 class _Envelope(NamedTuple):
@@ -387,12 +396,16 @@ class _Envelope(NamedTuple):
     schema : AvroSchema
     rows : RowConverter or None
         The converter of its images; None if its messages have no rows.
+    complete : RowConverter or None
+        The same for messages of a connector that never writes the placeholder; None if there are
+        none.
     partial : bool
         Whether updates may have only the changed columns, so that they are decoded alone.
     """
 
     schema: AvroSchema
     rows: RowConverter | None
+    complete: RowConverter | None
     partial: bool
 
 

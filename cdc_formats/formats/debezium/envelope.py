@@ -29,15 +29,15 @@ from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.types import converter
 
-from .position import position_of
+from .position import BEFORE_3_7, position_of
 from .spanner import mark_unchanged
 
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
 SCHEMAS_KEPT = 1000
 """The number of schemas whose compiled readers are kept."""
-COMPLETE_CONNECTORS = ("mysql", "mariadb")
-"""Connectors whose log has all values: they never write the placeholder."""
+BINLOG_CONNECTORS = ("mysql", "mariadb")
+"""The connectors that read a binlog."""
 ROW_CONNECTORS = (
     "mysql",
     "mariadb",
@@ -98,7 +98,10 @@ class DebeziumEnvelope(Format):
 class RowEnvelope(DebeziumEnvelope):
     """A format of Debezium's envelope around the rows of tables with columns."""
 
-    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
+    whole_rows = (
+        "configure the database to write whole rows (PostgreSQL: REPLICA IDENTITY FULL; MySQL: "
+        "binlog_row_image=FULL)"
+    )
 
     binary_handling_mode: str = choice(*BINARY_MODES)
     bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(
@@ -113,6 +116,33 @@ class RowEnvelope(DebeziumEnvelope):
                 f"{self.identifier}: unavailable_value_placeholder is empty, and would match every "
                 "empty string"
             )
+
+    def logs_empty_values(self, message: Any) -> bool:
+        """Whether the connector reads a binlog: a PostgreSQL row before may lack columns."""
+        return member(message.source, "connector") in BINLOG_CONNECTORS
+
+
+def is_complete(connector: Any, version: Any) -> bool:
+    """Whether a connector never writes the placeholder, so that its text is ordinary data.
+
+    From Debezium 3.7 on, the connectors of MySQL and MariaDB write it with binlog_row_image=NOBLOB.
+
+    Parameters
+    ----------
+    connector, version : Any
+        ``connector`` and ``version`` of ``source``; a message without a version may have the
+        placeholder.
+    """
+    return (
+        connector in BINLOG_CONNECTORS
+        and isinstance(version, str)
+        and BEFORE_3_7.fullmatch(version) is not None
+    )
+
+
+def is_complete_source(source: Any) -> bool:
+    """`is_complete` for a message's ``source``."""
+    return is_complete(member(source, "connector"), member(source, "version"))
 
 
 def envelope_of(rows: RowConverter, **more: Any) -> Envelope:

@@ -94,7 +94,7 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
-from .envelope import COMPLETE_CONNECTORS, SCHEMAS_KEPT
+from .envelope import SCHEMAS_KEPT, is_complete
 from .json import DebeziumJson
 from .kafka_key import KafkaKey, as_image
 from .position import Source, position_of_fields
@@ -107,8 +107,8 @@ _KINDS = {
     "d": RowKind.DELETE,
 }
 _DELETED = {None: False, "false": False, False: False, "true": True, True: True}
-_ADDED = ("op", "ts_ms", "db", "schema", "table", "connector")
-_OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector")
+_ADDED = ("op", "ts_ms", "db", "schema", "table", "connector", "version")
+_OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector", "version")
 _DELETED_FIELD = "__deleted"  # constant in Debezium, independent of add.fields.prefix
 
 
@@ -128,8 +128,8 @@ class DebeziumFlatJson(DebeziumJson):
     bigint_unsigned_handling_mode, time_zone
         As of `DebeziumJson`.
     unavailable_value_placeholder : str
-        As of `DebeziumJson`. A message shows that it is from MySQL or MariaDB only if
-        ``add.fields`` has ``connector``; otherwise choose a text that no row contains for them.
+        As of `DebeziumJson`. A message shows that its connector never writes it only if
+        ``add.fields`` has ``connector`` and ``version``.
     database_include, table_include : str or None
         Regular expressions that the added fields ``db`` and ``table`` must match in full. A null
         value has neither field and is an error.
@@ -294,6 +294,14 @@ def either(first: Any, second: Any) -> Any:
     return second if first is None else first
 
 
+def connector_of(added: Any) -> tuple[Any, Any]:
+    """Return the added fields ``connector`` and ``version``."""
+    return (
+        either(added.connector, added.source_connector),
+        either(added.version, added.source_version),
+    )
+
+
 class _Message(NamedTuple):
     """The source of metadata: the known added fields and the row; None if there is only a key."""
 
@@ -411,8 +419,7 @@ class _Reader:
         self.nothing = _Message(shape(), None, self.prefix)
         self.added = json_reader(shape | None)
         self.parts = json_reader(dict[str, msgspec.Raw])
-        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary
-        # data.
+        # Where a message has all values, the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.images = lru_cache(2 * SCHEMAS_KEPT)(self._images)
         self.tables = format.table_filter
@@ -474,9 +481,7 @@ class _Reader:
                 f"{path}.{self.prefix}op",
                 bare=f"op {reason}",
             )
-        images = self.images(
-            block, either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
-        )
+        images = self.images(block, is_complete(*connector_of(added)))
         image = images.read(value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]

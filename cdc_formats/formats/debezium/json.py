@@ -87,12 +87,12 @@ from cdc_formats.values.handling import DECIMAL_MODES, TIME_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
-    COMPLETE_CONNECTORS,
     ROW_CONNECTORS,
     SCHEMAS_KEPT,
     RowEnvelope,
     WrappedReader,
     envelope_of,
+    is_complete_source,
     refuse_cells,
     without_op,
 )
@@ -135,8 +135,9 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         distinguishes the two; its ``int64`` is unsigned only with ``long``.
     unavailable_value_placeholder : str
         The connector's ``unavailable.value.placeholder``. A column can hold the same text by
-        chance: it is ignored in messages of MySQL's and MariaDB's connectors, which never write it;
-        for PostgreSQL choose a text that no row contains.
+        chance: choose a text that no row contains. It is ignored in messages of MySQL's and
+        MariaDB's connectors before Debezium 3.7, which never write it. From 3.7 on they write it
+        for TEXT and BLOB with binlog_row_image=NOBLOB.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
@@ -377,8 +378,7 @@ class _Reader(WrappedReader, ScalarReader):
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
         ScalarReader.__init__(self, format.envelope(rows), rows, format.table_filter, keyed=keyed)
         self.schema_include = format.schema_include
-        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary
-        # data.
+        # Where a message has all values, the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.described = lru_cache(SCHEMAS_KEPT)(self._described)
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
@@ -409,7 +409,7 @@ class _Reader(WrappedReader, ScalarReader):
         """Whether the placeholder's text in a message is ordinary data."""
         images = [message.after] if self.keyed else [message.after, message.before]
         placed = any(image is not None and self.rows.has_placeholder(image) for image in images)
-        return placed and member(message.source, "connector") in COMPLETE_CONNECTORS
+        return placed and is_complete_source(message.source)
 
     def _rows(self, schema: bytes, complete: bool) -> RowConverter | None:
         """Return the converter of the rows of messages with a schema block; None: as declared."""

@@ -87,8 +87,9 @@ _MOST_32, _MOST_48 = 2**32 - 1, 2**48 - 1
 _KEEP = "keep the fields of `source` if a transform removes them, or use order='arrival'"
 _LSN = re.compile(r"([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})")
 _DB2_LSN = re.compile(r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8}:[0-9A-Fa-f]{4}(?:[0-9A-Fa-f]{12})?")
-_REPEATED_LSNS = re.compile(r"[0-2]\..*|3\.[0-6]\..*|3\.7\.0\.Alpha[12]")
-"""The versions of Debezium's Informix connector that repeat the LSN of an earlier commit."""
+BEFORE_3_7 = re.compile(r"[0-2]\..*|3\.[0-6]\..*|3\.7\.0\.Alpha[12]")
+"""The versions whose Informix connector repeats the LSN of an earlier commit, and whose connectors
+of MySQL and MariaDB never write the unavailable-value placeholder."""
 
 
 class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
@@ -312,7 +313,7 @@ def informix(source: Source, path: str) -> Position | None:
     """
     if source.commit_lsn is None:
         return None
-    if source.version is None or _REPEATED_LSNS.fullmatch(source.version):
+    if source.version is None or BEFORE_3_7.fullmatch(source.version):
         raise MissingFieldError(
             "Informix's connector before Debezium 3.7 repeats the LSN of an earlier commit in the "
             "changes of a transaction: use Debezium 3.7, or order='arrival'",

@@ -107,7 +107,7 @@ def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
         event
         for each in readings
         for event in each.events
-        if sampler.connector(event.message) not in sampler.complete_connectors
+        if not sampler.is_complete(event.message)
     ]
     images = [event.after for event in events if isinstance(event.after, Mapping)]
     names = Counter(

@@ -10,7 +10,7 @@ from cdc_formats.decoding.metadata import member
 from cdc_formats.decoding.wrappers import message_fields
 from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.events import Headers
-from cdc_formats.formats.debezium.envelope import COMPLETE_CONNECTORS
+from cdc_formats.formats.debezium.envelope import is_complete_source
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.topics.encodings import JSON_BLOCK
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
@@ -60,12 +60,15 @@ class EnvelopeSampler(Sampler):
     """The hooks of the formats with Debezium's envelope."""
 
     operation_path = ("op",)
-    complete_connectors = COMPLETE_CONNECTORS
 
     def connector(self, message: Any) -> str | None:
         """Return the name of the connector in ``source``."""
         name = member(message.source, "connector")
         return None if name is None else str(name)
+
+    def is_complete(self, message: Any) -> bool:
+        """Whether the connector in ``source`` never writes the placeholder."""
+        return is_complete_source(message.source)
 
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
         """Return the fields of the Kafka key."""

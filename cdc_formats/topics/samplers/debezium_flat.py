@@ -8,7 +8,8 @@ from typing import Any
 from cdc_formats.decoding.metadata import member, text
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers
-from cdc_formats.formats.debezium.flat import DebeziumFlatJson, either
+from cdc_formats.formats.debezium.envelope import is_complete
+from cdc_formats.formats.debezium.flat import DebeziumFlatJson, connector_of, either
 from cdc_formats.topics.encodings import EMPTY, JSON_BLOCK, JSON_NULL, JSON_PAYLOAD, NULL
 from cdc_formats.topics.sampler import Declaration, Evidence, InspectedRecord, SampleCounts
 
@@ -39,7 +40,11 @@ class DebeziumFlatSampler(DebeziumSampler):
 
     def connector(self, message: Any) -> str | None:
         """Return the added field ``connector``."""
-        return text(either(message.added.connector, message.added.source_connector))
+        return text(connector_of(message.added)[0])
+
+    def is_complete(self, message: Any) -> bool:
+        """Whether the added fields name a connector that never writes the placeholder."""
+        return is_complete(*connector_of(message.added))
 
     def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
         """Return the connector's options that the schema blocks show, and `keyless`."""

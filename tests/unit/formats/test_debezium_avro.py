@@ -13,6 +13,7 @@ import pytest
 
 from cdc_formats import Change, ControlEvent, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.avro.schema_registry import Registry, framed
+from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import (
     EncodeError,
     FormatOptionError,
@@ -45,9 +46,8 @@ def envelope(columns: dict[str, Any], connector: str = "mysql", **more: Any) -> 
     )
     source["namespace"] = f"io.debezium.connector.{connector}"
     images = {"before": optional(record("Value", columns)), "after": optional("Value")}
-    return record(
-        "Envelope", {**images, "source": source, "op": "string", "ts_ms": optional("long"), **more}
-    )
+    rest = {"source": source, "op": "string", "ts_ms": optional("long"), **more}
+    return record("Envelope", {**images, **rest})
 
 
 def message(
@@ -157,8 +157,40 @@ def test_the_placeholder_is_completed_from_the_message_or_the_state() -> None:
 
 
 def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it() -> None:
-    value = message(PARTS, "c", None, {"id": 1, "name": TOAST})
+    versioned = record("Source", {"version": optional("string"), "connector": "string"})
+    versioned["namespace"] = "io.debezium.connector.mysql"
+    schema = envelope({"id": "int", "name": optional("string")}, source=versioned)
+
+    def of_mysql(version: str | None, op: str, before: Any, after: Any) -> bytes:
+        source = {"version": version, "connector": "mysql"}
+        return message(schema, op, before, after, source=source)
+
+    row = {"id": 1, "name": TOAST}
+    value = of_mysql("3.6.1.Final", "c", None, row)
     assert decoder().decode(None, value) == [Change(C, (1, TOAST))]
+    for version in ("3.7.1.Final", None):
+        values = [
+            of_mysql(version, "u", None, row),
+            of_mysql(version, "u", row, {**row, "name": "x"}),
+            of_mysql(version, "d", row, None),
+        ]
+        assert decoder().upserts(None, values[0]) == [KeyedChange((1,), (1, ABSENT), (), True)]
+        for value in values:
+            with pytest.raises(PartialImageError, match="left out name"):
+                decoder().decode(None, value)
+        plan = source_of(get_format(NAME, url=URL), "id INT, name STRING", ["id"])
+        assert not differences(plan, [(None, value) for value in values])
+
+
+def test_a_value_that_the_log_may_lack_completes_no_unavailable_one() -> None:
+    ddl = "id INT, name STRING, blob BINARY"
+    after = {"id": 1, "name": TOAST, "blob": TOAST.encode()}
+    unknown = KeyedChange((1,), (1, ABSENT, ABSENT), (), True)
+    for name, blob in ((None, None), ("", b"")):
+        value = message(POSTGRES, "u", {"id": 1, "name": name, "blob": blob}, after)
+        assert decoder(ddl).upserts(None, value) == [unknown]
+        with pytest.raises(PartialImageError, match="left out name, blob"):
+            decoder(ddl).decode(None, value)
 
 
 def test_metadata_has_flinks_names() -> None:

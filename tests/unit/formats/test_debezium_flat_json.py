@@ -321,7 +321,15 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
 # placeholders
 
 
-@pytest.mark.parametrize("added", [{}, {"__connector": "postgresql"}])
+@pytest.mark.parametrize(
+    "added",
+    [
+        {},
+        {"__connector": "postgresql", "__version": "3.6.1.Final"},
+        {"__connector": "mysql"},
+        {"__connector": "mariadb", "__version": "3.7.1.Final"},
+    ],
+)
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_unchanged_toast_value_is_absent(added: dict[str, str], wrapped: bool) -> None:
     row: dict[str, Any] = {"id": 1, "body": PLACEHOLDER, **added}
@@ -332,10 +340,11 @@ def test_an_unchanged_toast_value_is_absent(added: dict[str, str], wrapped: bool
         decoder.decode(None, value)
 
 
-@pytest.mark.parametrize("name", ["__connector", "__source_connector"])
+@pytest.mark.parametrize("prefix", ["__", "__source_"])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_the_placeholder_is_plain_text_in_messages_of_mysql(name: str, wrapped: bool) -> None:
-    row = {"id": 1, "body": PLACEHOLDER, name: "mysql"}
+def test_the_placeholder_is_plain_text_in_messages_of_mysql(prefix: str, wrapped: bool) -> None:
+    added = {f"{prefix}connector": "mysql", f"{prefix}version": "3.6.1.Final"}
+    row = {"id": 1, "body": PLACEHOLDER, **added}
     value = json_bytes({"schema": block(), "payload": row} if wrapped else row)
     assert FLAT.decoder("id INT, body STRING", unique_key=["id"]).decode(None, value)[0].row == (
         1,

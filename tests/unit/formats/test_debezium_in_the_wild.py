@@ -419,6 +419,7 @@ def test_the_placeholder_is_plain_text_in_mysql(connector: str) -> None:
         "id INT, body STRING, tags ARRAY<STRING>", unique_key=["id"]
     )
     source = {
+        "version": "3.6.1.Final",
         "connector": connector,
         "db": "shop",
         "table": "orders",

@@ -180,14 +180,25 @@ def test_a_missing_column_is_null_though_another_is_unchanged() -> None:
         decoder.decode(None, message("c", None, {"id": 1, "body": PLACE}))
 
 
-def test_an_unchanged_value_in_a_before_image_is_taken_from_the_after_image() -> None:
+NOBLOB = {"connector": "mysql", "version": "3.7.1.Final", "db": "shop", "table": "parts"}
+"""The ``source`` of a connector that writes the placeholder with binlog_row_image=NOBLOB."""
+
+
+def test_a_value_that_a_before_image_lacks_is_not_the_one_after() -> None:
     decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT")
-    changes = decoder.decode(
-        None, message("u", {"id": 1, "body": PLACE}, {"id": 1, "body": "new", "n": 5})
-    )
-    assert [change.row for change in changes] == [(1, "new", None), (1, "new", 5)]
-    assert decoder.decode(None, message("d", {"id": 1, "body": PLACE}, None)) == [
-        Change(RowKind.DELETE, (1, None, None))
+    before, after = {"id": 1, "body": PLACE, "n": 4}, {"id": 1, "body": "new", "n": 5}
+    for value in (
+        message("u", before, after, source=NOBLOB),
+        message("d", before, None, source=NOBLOB),
+    ):
+        with pytest.raises(PartialImageError, match=r"left out body.*binlog_row_image=FULL"):
+            decoder.decode(None, value)
+    keyed = get_format("debezium-json").decoder(decoder.columns, unique_key=["id"])
+    assert keyed.upserts(None, message("u", before, after, source=NOBLOB)) == [
+        KeyedChange((1,), (1, "new", 5))
+    ]
+    assert keyed.upserts(None, message("d", before, None, source=NOBLOB)) == [
+        KeyedChange((1,), None)
     ]
 
 
@@ -601,21 +612,77 @@ def test_filters_match_in_full_and_before_the_row_is_read() -> None:
 
 @pytest.mark.parametrize("connector", ["mysql", "mariadb"])
 @pytest.mark.parametrize("op", ["c", "u"])
+@pytest.mark.parametrize(
+    ("version", "plain"),
+    [
+        ({"version": "1.9.7.Final"}, True),
+        ({"version": "3.6.1.Final"}, True),
+        ({"version": "3.7.0.Final"}, False),
+        ({"version": "4.0.0.Final"}, False),
+        ({"version": 3}, False),
+        ({}, False),
+    ],
+)
 def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it(
-    connector: str, op: str
+    connector: str, op: str, version: dict[str, Any], plain: bool
 ) -> None:
     decoder = get_format("debezium-json").decoder(
         "id INT, name STRING, text STRING, raw BINARY", unique_key=["id"]
     )
     encoded = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
     after = {"id": 1, "name": "__debezium_unavailable_value", "text": encoded, "raw": encoded}
-    before = {"id": 1, "name": "old", "text": None, "raw": None} if op == "u" else None
-    value = json.dumps(
-        {"op": op, "before": before, "after": after, "source": {"connector": connector}}
-    ).encode()
+    before = {"id": 1, "name": PLACE, "text": "old", "raw": encoded} if op == "u" else None
+    value = message(op, before, after, source={"connector": connector, **version})
     row = (1, "__debezium_unavailable_value", encoded, b"__debezium_unavailable_value")
-    assert decoder.upserts(None, value) == [KeyedChange((1,), row)]
-    assert decoder.decode(None, value)[-1].row == row
+    if plain:
+        assert decoder.upserts(None, value) == [KeyedChange((1,), row)]
+        assert decoder.decode(None, value)[-1].row == row
+    else:
+        # A before-image of an unchanged value has it where the table has no primary key.
+        unknown = (1, ABSENT, "old" if before else ABSENT, ABSENT)
+        assert decoder.upserts(None, value) == [KeyedChange((1,), unknown, (), True)]
+        with pytest.raises(PartialImageError):
+            decoder.decode(None, value)
+    plan = source_of(get_format("debezium-json"), "id INT, name STRING, text STRING", ["id"])
+    assert not differences(plan, [(None, value)])
+
+
+EMPTY = [
+    ("STRING", PLACE, [None, "", "{}"]),
+    ("VARIANT", PLACE, [None, "{}"]),
+    ("BINARY", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", [None, ""]),
+    ("ARRAY<STRING>", [PLACE], [None, []]),
+    ("ARRAY<INT>", list(PLACE.encode()), [None, []]),
+    ("MAP<STRING, STRING>", {PLACE: PLACE}, [None, {}]),
+]
+
+
+@pytest.mark.parametrize(("sql_type", "placeholder", "empty"), EMPTY)
+def test_a_value_that_the_log_may_lack_completes_no_unavailable_one(
+    sql_type: str, placeholder: Any, empty: list[Any]
+) -> None:
+    # PostgreSQL's REPLICA IDENTITY USING INDEX: a row before has NULL, or the type's default, in
+    # columns that are not in the index.
+    format = get_format("debezium-json")
+    schema = f"id INT, code STRING, v {sql_type}"
+    decoder = format.decoder(schema, unique_key=["id"])
+    postgres = {"connector": "postgresql", "version": "3.7.1.Final"}
+    after = {"id": 1, "code": "B", "v": placeholder}
+    for value in empty:
+        update = message("u", {"id": 1, "code": "A", "v": value}, after, source=postgres)
+        assert decoder.upserts(None, update) == [KeyedChange((1,), (1, "B", ABSENT), (), True)]
+        with pytest.raises(PartialImageError, match="left out v"):
+            decoder.decode(None, update)
+        assert not differences(source_of(format, schema, ["id"]), [(None, update)])
+        # MySQL logs an empty value as it is.
+        update = message("u", {"id": 1, "code": "A", "v": value}, after, source=NOBLOB)
+        (change,) = decoder.upserts(None, update)
+        assert not change.partial
+        assert change.row is not None
+        assert change.row[:2] == (1, "B")
+    masked = get_format("debezium-json", mask={"v": "redact"}).decoder(schema, unique_key=["id"])
+    update = message("u", {"id": 1, "code": "A", "v": empty[-1]}, after, source=postgres)
+    assert masked.upserts(None, update)[0].partial
 
 
 def test_a_placeholder_in_bytes_is_recognised_in_an_otherwise_plain_row() -> None:

@@ -375,11 +375,16 @@ def test_encodings_that_depend_on_the_producers_configuration(
 
 @pytest.mark.parametrize(
     ("connector", "expected"),
-    [("postgresql", "1, written as '__debezium_unavailable_value': doc (1)"), ("mysql", None)],
+    [
+        ("postgresql 3.6.1", "1, written as '__debezium_unavailable_value': doc (1)"),
+        ("mysql 3.7.1", "1, written as '__debezium_unavailable_value': doc (1)"),
+        ("mysql 3.6.1", None),
+    ],
 )
 def test_unavailable_values(connector: str, expected: str | None) -> None:
     value = debezium("u", None, {"id": 1, "doc": "__debezium_unavailable_value"})
-    value["source"]["connector"] = connector
+    value["source"]["connector"], number = connector.split()
+    value["source"]["version"] = f"{number}.Final"
     assert dict(profile_records(messages(value)).handling).get("unavailable values") == expected
 
 
