@@ -285,7 +285,9 @@ def rejects(schemas: Schemas) -> list[dict[str, Any]]:
         )
 
     good = event("c", None, row)
-    toast = event("u", None, {**row, "name": "__debezium_unavailable_value"}, from_postgres)
+    unavailable = {**row, "name": "__debezium_unavailable_value"}
+    toast = event("u", None, unavailable, from_postgres)
+    unlogged = event("u", {**row, "name": ""}, unavailable, from_postgres)
     number = {
         "type": "record",
         "name": "Value",
@@ -364,6 +366,7 @@ def rejects(schemas: Schemas) -> list[dict[str, Any]]:
             "$.before",
         ),
         ("an unchanged value that nothing completes", toast, "PartialImageError", "$.after"),
+        ("an unchanged value, and an index's before-image", unlogged, "PartialImageError", "$.after"),
         (
             "a long that nothing calls a time",
             unnamed,

@@ -23,10 +23,11 @@ Changelog mode: all. Key: read only for a ``d`` whose ``before`` is null (Cockro
 `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
 
 Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an
-unchanged TOAST value) is `ABSENT` by the column's type (text: also its bytes in base64 or hex); it
-is taken from a full before-image or completed by ChangelogNormalize. Spanner's updates have only
-the changed columns (`cdc_formats.formats.debezium.spanner`): a column that is null in both images
-is `ABSENT`.
+unchanged TOAST value, an unchanged TEXT or BLOB with binlog_row_image=NOBLOB) is `ABSENT` by the
+column's type (text: also its bytes in base64 or hex). It is taken from the before-image or
+completed by ChangelogNormalize. An empty value of a before-image does not replace it, except in
+MySQL's messages: PostgreSQL's log may lack the column. Spanner's updates have only the changed
+columns (`cdc_formats.formats.debezium.spanner`): a column that is null in both images is `ABSENT`.
 
 Types: with a schema block, every column is read by its schema there (io.debezium.time.*,
 io.debezium.data.*, Connect's Decimal, Date, Time, Timestamp and bytes), including the parts of a
