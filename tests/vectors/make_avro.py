@@ -366,7 +366,12 @@ def rejects(schemas: Schemas) -> list[dict[str, Any]]:
             "$.before",
         ),
         ("an unchanged value that nothing completes", toast, "PartialImageError", "$.after"),
-        ("an unchanged value, and an index's before-image", unlogged, "PartialImageError", "$.after"),
+        (
+            "an unchanged value, and an index's before-image",
+            unlogged,
+            "PartialImageError",
+            "$.after",
+        ),
         (
             "a long that nothing calls a time",
             unnamed,
