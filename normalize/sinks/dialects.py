@@ -8,17 +8,16 @@ in UTC: drivers shift them by the JVM's time zone, and lose the hour that summer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.core.stored_position import redelivery_condition
-
-from .latest import ADDS
-from .partial_rows import ABSENT_COLUMN, is_absent
+from normalize.tables.merge import ADDS, Clause, MergePlan, Side
+from normalize.tables.partial_rows import ABSENT_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -32,6 +31,20 @@ _TEXT = {
     "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * "
     "0.000001BD AS DECIMAL(18,6))) AS STRING)",
 }
+
+
+class Step(NamedTuple):
+    """A statement of a merge.
+
+    Attributes
+    ----------
+    statement : str
+    fails : bool
+        Whether it is a query for a change that its row cannot complete.
+    """
+
+    statement: str
+    fails: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,40 +184,91 @@ class Dialect:
             else kind
         )
 
-    def incomplete(
-        self, staging: str, table: str, primary_key: Mapping[str, str], deleted: str | None
-    ) -> str:
-        """Return the query for a partial row whose key the target lacks or has deleted softly.
+    def merge(
+        self,
+        plan: MergePlan,
+        staging: str,
+        table: str,
+        columns: Mapping[str, str],
+        bases: Mapping[str, str] | None = None,
+    ) -> list[Step]:
+        """Return the statements that apply the staged changes, in this order.
 
-        The query returns NULL if there is no such row.
+        Parameters
+        ----------
+        plan : MergePlan
+            With the target's names.
+        staging, table : str
+        columns : mapping
+            The columns of the staging table, by those of the target.
+        bases : mapping or None
+            As in `stage`.
         """
-        deleted_too = "" if deleted is None else f" OR t.{self.name(deleted)} IS NOT NULL"
-        is_gone = f"(t.{self.name(next(iter(primary_key)))} IS NULL{deleted_too})"
+        column, tables = self._column(columns), {"s": staging, "t": table}
+        same, base = (
+            plan.same.render(self._column({**columns, **each})) for each in ({}, bases or {})
+        )
+        steps = []
+        if plan.position is not None:
+            positions = column("s", plan.position), column("t", plan.position)
+            redelivered = redelivery_condition(*positions)
+            steps.append(Step(self.delete_from("s", tables, same, redelivered)))
+        if any(clause.fails for clause in plan.clauses):
+            steps.append(Step(self._failing(plan, tables, base, column), fails=True))
+        if plan.completed:
+            values = {columns[name]: each.render(column) for name, each in plan.completed.items()}
+            partial = plan.partial.render(column)
+            steps.append(Step(self.update("s", tables, base, values, partial)))
+        before: Clause | None = None
+        for clause in plan.clauses:
+            when = clause.when.render(column)
+            inserted = f"{self.insert(staging, table, columns)} AS s WHERE {when}"
+            values = {self.name(name): each.render(column) for name, each in clause.values.items()}
+            if clause.kind == "delete":
+                steps.append(Step(self.delete_from("t", tables, same, when)))
+            elif clause.kind == "update":
+                steps.append(Step(self.update("t", tables, same, values, when)))
+            elif before is not None and (before.when, before.values) == clause[1:3]:
+                # An update and an insert of the same rows are one statement.
+                steps[-1] = Step(f"{inserted} {self.or_update(plan.primary_key, clause.values)}")
+            else:
+                there = f"SELECT 1 FROM {self.table(table)} AS t WHERE {same}"
+                steps.append(Step(f"{inserted} AND NOT EXISTS ({there})"))
+            before = clause
+        return steps
+
+    def _failing(
+        self,
+        plan: MergePlan,
+        tables: Mapping[str, str],
+        same: str,
+        column: Callable[[Side, str], str],
+    ) -> str:
+        """Return the query for a staged change that its row cannot complete.
+
+        The query returns the text of `ABSENT_COLUMN`, and NULL if there is no such change.
+        """
+        key = column("t", plan.primary_key[0])
+        failing = " OR ".join(
+            f"{key} IS {'' if clause.kind == 'insert' else 'NOT '}NULL AND "
+            f"{clause.when.render(column)} AND {clause.fails.render(column)}"
+            for clause in plan.clauses
+            if clause.fails is not None
+        )
         return (
-            f"SELECT MIN(s.{ABSENT_COLUMN}) FROM {self.table(staging)} AS s LEFT JOIN "
-            f"{self.table(table)} AS t ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} "
-            f"IN {ADDS} AND s.{ABSENT_COLUMN} IS NOT NULL AND {is_gone}"
+            f"SELECT MIN(s.{ABSENT_COLUMN}) FROM {self.table(tables['s'])} AS s LEFT JOIN "
+            f"{self.table(tables['t'])} AS t ON {same} WHERE {failing}"
         )
 
-    def complete(
-        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
-    ) -> str:
-        """Return the statement that fills staged partial rows' missing columns from the target."""
-        tables, absent = {"s": staging, "t": table}, f"s.{ABSENT_COLUMN} IS NOT NULL"
-        return self.update("s", tables, primary_key, self.completed(columns), absent)
-
-    def completed(self, columns: Mapping[str, str]) -> dict[str, str]:
-        """Return the value of each column of the staging table: the target's if it is absent."""
-        return {
-            staged: f"CASE WHEN {is_absent(index)} THEN t.{self.name(name)} ELSE s.{staged} END"
-            for index, (name, staged) in enumerate(columns.items())
-        }
+    def _column(self, columns: Mapping[str, str]) -> Callable[[Side, str], str]:
+        """Return the function that renders a column of a plan."""
+        return lambda side, name: f"t.{self.name(name)}" if side == "t" else f"s.{columns[name]}"
 
     def update(
         self,
         alias: str,
         tables: Mapping[str, str],
-        primary_key: Mapping[str, str],
+        same: str,
         values: Mapping[str, str],
         condition: str,
     ) -> str:
@@ -216,94 +280,33 @@ class Dialect:
             ``s``: the staging table is updated. ``t``: the target.
         tables : mapping
             The two tables, by their alias.
-        primary_key : mapping
-            The columns of the staging table, by those of the target.
+        same : str
+            The condition that two rows have the same key.
         values : mapping
             The new values, by the name of their column in SQL.
         condition : str
         """
         sets = ", ".join(f"{column} = {value}" for column, value in values.items())
         updated, other = self._joined(alias, tables)
-        return (
-            f"UPDATE {updated} SET {sets} FROM {other} WHERE {self.equal(primary_key)} "
-            f"AND {condition}"
-        )
+        return f"UPDATE {updated} SET {sets} FROM {other} WHERE {same} AND {condition}"
 
-    def delete_from(
-        self, alias: str, tables: Mapping[str, str], primary_key: Mapping[str, str], condition: str
-    ) -> str:
+    def delete_from(self, alias: str, tables: Mapping[str, str], same: str, condition: str) -> str:
         """Return the statement that deletes rows of one table which the other has, too.
 
         The parameters are those of `update`.
         """
         deleted, other = self._joined(alias, tables)
-        return (
-            f"DELETE FROM {deleted} USING {other} WHERE {self.equal(primary_key)} AND {condition}"
-        )
+        return f"DELETE FROM {deleted} USING {other} WHERE {same} AND {condition}"
 
     def _joined(self, alias: str, tables: Mapping[str, str]) -> list[str]:
         """Return the two tables with their aliases, that of the statement first."""
         ordered = sorted(tables, key=lambda each: each != alias)
         return [f"{self.table(tables[each])} AS {each}" for each in ordered]
 
-    @property
-    def _is_deleted(self) -> str:
-        return f"s.{self.name(ROW_KIND)} NOT IN {ADDS}"
-
-    def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:
-        """Return the statement that deletes the rows whose last change is a retraction."""
-        return self.delete_from("t", {"s": staging, "t": table}, primary_key, self._is_deleted)
-
-    def soft_delete(
-        self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]
-    ) -> str:
-        """Return the statement that sets the time of a delete, unless it is set.
-
-        `deleted` are the columns of this time in the target and in the staging table.
-        """
-        name, tables = self.name(deleted[0]), {"s": staging, "t": table}
-        unset = f"{self._is_deleted} AND t.{name} IS NULL"
-        return self.update("t", tables, primary_key, {name: f"s.{deleted[1]}"}, unset)
-
-    def redelivered(
-        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
-    ) -> str:
-        """Return the statement that drops staged changes which are not after their row.
-
-        The statement compares the positions in the two tables.
-        """
-        is_redelivered = redelivery_condition(f"s.{position[1]}", f"t.{self.name(position[0])}")
-        return self.delete_from("s", {"s": staging, "t": table}, primary_key, is_redelivered)
-
-    def place_deletes(
-        self, staging: str, table: str, primary_key: Mapping[str, str], position: tuple[str, str]
-    ) -> str:
-        """Return the statement that gives deleted rows the position of their last delete."""
-        tables, value = {"s": staging, "t": table}, {self.name(position[0]): f"s.{position[1]}"}
-        return self.update("t", tables, primary_key, value, self._is_deleted)
-
-    def insert_deletes(
-        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
-    ) -> str:
-        """Return the statement that inserts a deleted row for each delete of an absent key.
-
-        An absent key is one that the table lacks.
-        """
-        return (
-            f"{self.insert(staging, table, columns)} AS s WHERE {self._is_deleted} "
-            f"AND NOT EXISTS (SELECT 1 FROM {self.table(table)} AS t WHERE "
-            f"{self.equal(primary_key)})"
-        )
-
-    def upsert(
-        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
-    ) -> str:
-        """Return the statement that inserts or updates the other rows."""
-        sets = ", ".join(f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in columns)
-        return (
-            f"{self.insert(staging, table, columns)} {self.added()} ON CONFLICT "
-            f"({self.names(primary_key)}) DO UPDATE SET {sets}"
-        )
+    def or_update(self, primary_key: Sequence[str], names: Iterable[str]) -> str:
+        """Return the end of an ``INSERT`` that updates the rows which are there already."""
+        sets = ", ".join(f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in names)
+        return f"ON CONFLICT ({self.names(primary_key)}) DO UPDATE SET {sets}"
 
     def insert(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
         """Return the statement that inserts all rows."""
@@ -312,16 +315,12 @@ class Dialect:
             f"{', '.join(columns.values())} FROM {self.table(staging)}"
         )
 
-    def twins(self, staging: str, primary_key: Mapping[str, str]) -> str:
+    def twins(self, staging: str, key: Iterable[str]) -> str:
         """Return the query that counts keys which differ in Spark but are equal in the database."""
         return (
-            f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {self.table(staging)} {self.added()} "
-            f"GROUP BY {', '.join(primary_key.values())} HAVING COUNT(*) > 1) AS twins"
+            f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {self.table(staging)} WHERE "
+            f"{self.name(ROW_KIND)} IN {ADDS} GROUP BY {', '.join(key)} HAVING COUNT(*) > 1) AS twins"
         )
-
-    def added(self) -> str:
-        """Return the condition of rows that are inserted or updated."""
-        return f"WHERE {self.name(ROW_KIND)} IN {ADDS}"
 
     def require_name(self, name: str, of: str = "column") -> None:
         """Raise an error for the name of a column or table that the database does not support.
@@ -341,12 +340,6 @@ class Dialect:
     def names(self, columns: Iterable[str]) -> str:
         """Return names, quoted, with commas."""
         return ", ".join(map(self.name, columns))
-
-    def equal(self, primary_key: Mapping[str, str]) -> str:
-        """Return the condition that a target row t and a staging table row s have the same key."""
-        return " AND ".join(
-            f"t.{self.name(name)} = s.{staged}" for name, staged in primary_key.items()
-        )
 
     def staged(self, field: StructField) -> SparkColumn:
         """Return a column as it is written into the staging table."""
@@ -445,27 +438,21 @@ class MySql(Dialect):
         self,
         alias: str,
         tables: Mapping[str, str],
-        primary_key: Mapping[str, str],
+        same: str,
         values: Mapping[str, str],
         condition: str,
     ) -> str:
         sets = ", ".join(f"{alias}.{column} = {value}" for column, value in values.items())
         joined = " JOIN ".join(self._joined(alias, tables))
-        return f"UPDATE {joined} ON {self.equal(primary_key)} SET {sets} WHERE {condition}"
+        return f"UPDATE {joined} ON {same} SET {sets} WHERE {condition}"
 
-    def delete_from(
-        self, alias: str, tables: Mapping[str, str], primary_key: Mapping[str, str], condition: str
-    ) -> str:
+    def delete_from(self, alias: str, tables: Mapping[str, str], same: str, condition: str) -> str:
         joined = " JOIN ".join(self._joined(alias, tables))
-        return f"DELETE {alias} FROM {joined} ON {self.equal(primary_key)} WHERE {condition}"
+        return f"DELETE {alias} FROM {joined} ON {same} WHERE {condition}"
 
-    def upsert(
-        self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]
-    ) -> str:
-        sets = ", ".join(f"{self.name(name)} = VALUES({self.name(name)})" for name in columns)
-        return (
-            f"{self.insert(staging, table, columns)} {self.added()} ON DUPLICATE KEY UPDATE {sets}"
-        )
+    def or_update(self, primary_key: Sequence[str], names: Iterable[str]) -> str:
+        sets = ", ".join(f"{self.name(name)} = VALUES({self.name(name)})" for name in names)
+        return f"ON DUPLICATE KEY UPDATE {sets}"
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,11 @@ from cdc_formats.values.schema import backquoted
 from normalize.connect import require_jvm
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
+from normalize.tables.merge import MergePlan
+from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
 
 from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
-from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
 from .table_spec import Batch, TableSpec, missing_columns, running_batch, written_spec
 from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
@@ -155,7 +156,7 @@ class DatabaseSink(Sink):
             # A repeated micro-batch would find other rows at earlier keys.
             with staged.transaction(running_batch(self.spark) if staged.bases else None) as is_new:
                 if is_new:
-                    staged.merge(partial_rows=spec.partial_rows)
+                    staged.merge()
 
     def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
         with self._staged(rows, spec) as staged, staged.transaction(batch) as is_new:
@@ -181,28 +182,16 @@ class DatabaseSink(Sink):
             name = self._staging_table()
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.execute(drop)
-            names, key = (
-                connection.staged(self.table.table, spec.names),
-                connection.spelled(self.table.table, spec.primary_key),
-            )
-            bases = (
-                {column: f"b{part}" for part, column in enumerate(key)}
-                if BASE_COLUMN in rows.columns
-                else {}
-            )
-            computed = (spec.deleted_column, spec.position_column)
-            deleted, position = (
-                column and connection.spelled(self.table.table, [column])[0] for column in computed
-            )
+            spelled = connection.spelled(self.table.table, spec.names)
+            plan = spec.plan(dict(zip(spec.names, spelled, strict=True)).__getitem__)
+            with_bases = BASE_COLUMN in rows.columns
             staged = _StagedRows(
                 connection,
                 self.table,
                 name,
-                names,
-                {column: names[column] for column in key},
-                bases,
-                deleted,
-                position,
+                {column: f"c{index}" for index, column in enumerate(spelled)},
+                {key: f"b{part}" for part, key in enumerate(plan.primary_key) if with_bases},
+                plan,
             )
             try:
                 staged.fill(rows, spec)
@@ -235,21 +224,18 @@ class _StagedRows:
         The staging table's name.
     names : dict of str to str
         The columns of the staging table, by those of the table.
-    key, bases : dict of str to str
-        Those of the row's key, and of the key whose row has the missing columns; empty if it is the
-        row's own.
-    deleted, position : str or None
-        The table's columns of soft deletes, and of the position of a row's last change.
+    bases : dict of str to str
+        Those of the key whose row has the missing columns; empty if it is the row's own.
+    plan : MergePlan
+        With the table's names.
     """
 
     connection: JdbcConnection
     table: JdbcTarget
     name: str
     names: dict[str, str]
-    key: dict[str, str]
     bases: dict[str, str]
-    deleted: str | None
-    position: str | None
+    plan: MergePlan
 
     def fill(self, rows: DataFrame, spec: TableSpec) -> None:
         """Create the staging table, and write the rows into it."""
@@ -295,9 +281,11 @@ class _StagedRows:
 
     def require_distinct_keys(self) -> None:
         """Raise an error for keys that differ in Spark and are equal in the database."""
-        if self.connection.number(self.connection.dialect.twins(self.name, self.key)):
+        key = self.plan.primary_key
+        staged = [self.names[name] for name in key]
+        if self.connection.number(self.connection.dialect.twins(self.name, staged)):
             raise TargetError(
-                f"{self.table}: keys ({', '.join(self.key)}) that differ in the changelog are "
+                f"{self.table}: keys ({', '.join(key)}) that differ in the changelog are "
                 "equal in the table's collation: use a binary collation"
             )
 
@@ -313,42 +301,22 @@ class _StagedRows:
         with self.connection.transaction():
             yield batch is None or _begun(self.connection, batches, self.table.table, batch)
 
-    def merge(self, *, partial_rows: bool) -> None:
-        """Apply the staged changes."""
-        dialect, connection, table = self.connection.dialect, self.connection, self.table.table
-        position = None if self.position is None else (self.position, self.names[self.position])
-        if position is not None:
-            connection.execute(dialect.redelivered(self.name, table, self.key, position))
-        if partial_rows:
-            self._complete()
-        if self.deleted is None:
-            connection.execute(dialect.delete(self.name, table, self.key))
-        else:
-            connection.execute(
-                dialect.soft_delete(
-                    self.name, table, self.key, (self.deleted, self.names[self.deleted])
-                )
-            )
-        if position is not None:
-            connection.execute(dialect.place_deletes(self.name, table, self.key, position))
-            connection.execute(dialect.insert_deletes(self.name, table, self.names, self.key))
-        connection.execute(dialect.upsert(self.name, table, self.names, self.key))
-
-    def _complete(self) -> None:
-        """Give partial rows the values that the table has in the columns that they lack.
+    def merge(self) -> None:
+        """Apply the staged changes.
 
         Raises
         ------
         PartialImageError
-            When the table does not have a row's key.
+            When the table does not have the row that completes a change.
         """
-        dialect, key = self.connection.dialect, self.bases or self.key
-        ((lost,),) = self.connection.rows(
-            dialect.incomplete(self.name, self.table.table, key, self.deleted)
+        steps = self.connection.dialect.merge(
+            self.plan, self.name, self.table.table, self.names, self.bases
         )
-        if lost:
-            raise missing_row(lost.split()[1])
-        self.connection.execute(dialect.complete(self.name, self.table.table, self.names, key))
+        for statement, fails in steps:
+            if not fails:
+                self.connection.execute(statement)
+            elif lost := self.connection.rows(statement)[0][0]:
+                raise missing_row(lost.split()[1])
 
 
 def in_same_schema(table: str, name: str) -> str:
@@ -543,10 +511,6 @@ class JdbcConnection:
         """Return names with the table's upper and lower case."""
         spelled = {name.lower(): name for name in self.columns(table) or []}
         return [spelled.get(name.lower(), name) for name in names]
-
-    def staged(self, table: str, names: Sequence[str]) -> dict[str, str]:
-        """Return a mapping from the table's column names to those of the staging table."""
-        return {name: f"c{index}" for index, name in enumerate(self.spelled(table, names))}
 
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns, in lower case, of each unique index that an upsert can use."""

@@ -19,14 +19,14 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
-from normalize.core.stored_position import redelivery_condition
 from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
+from normalize.tables.merge import ADDS
+from normalize.tables.partial_rows import BASE_COLUMN, is_absent
+from normalize.tables.spark_merge import RAISED, merge_statement
 
-from .latest import ADDS
 from .narrowing import require_no_narrowing
-from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent, missing_row
-from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns, written_spec
+from .table_spec import Batch, TableSpec, missing_columns, written_spec
 from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ class LakeSink(Sink):
                 latest = self._with_moved_rows(latest, spec, keep)
             latest.createTempView(changes)
             try:
-                spark.sql(merge_statement(self.table, changes, spec))
+                spark.sql(merge_statement(spec.plan(), self.table.sql_name, changes))
             finally:
                 spark.catalog.dropTempView(changes)
 
@@ -336,7 +336,7 @@ class LakeSink(Sink):
         values = []
         for index, name in enumerate(names):
             kind, own = moved.schema[name].dataType, F.col(f"s.{backquoted(name)}")
-            kept = F.when(lost, F.expr(_RAISED).cast(kind)).otherwise(
+            kept = F.when(lost, F.expr(RAISED).cast(kind)).otherwise(
                 F.col(f"t.{backquoted(name)}").cast(kind)
             )
             values.append(F.when(F.expr(is_absent(index)), kept).otherwise(own).alias(name))
@@ -487,90 +487,6 @@ def provider_of(spark: SparkSession, name: str) -> str:
     )
     # The table's columns come first, and one may have this name.
     return str(described[-1]["data_type"]).lower() if described else "no provider"
-
-
-def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
-    """Return the ``MERGE`` statement.
-
-    Rows are matched by the primary key alone, so that a row whose partition column changes moves to
-    its new partition.
-
-    Examples
-    --------
-    >>> from pyspark.sql.types import StringType, StructField
-    >>> from normalize.sinks.lake import DeltaTarget
-    >>> fields = tuple(StructField(name, StringType()) for name in ("id", "name"))
-    >>> print(merge_statement(DeltaTarget("products"), "changes", TableSpec(fields, ("id",), True, "fail")))
-    MERGE INTO `products` AS t USING changes AS s ON t.`id` = s.`id`
-    WHEN MATCHED AND s.row_kind NOT IN ('+I', '+U') THEN DELETE
-    WHEN MATCHED AND s.row_kind IN ('+I', '+U') THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
-    WHEN NOT MATCHED AND s.row_kind IN ('+I', '+U') THEN INSERT (`id`, `name`) VALUES (s.`id`, s.`name`)
-    """
-    equal = [f"t.{name} = s.{name}" for name in map(backquoted, spec.primary_key)]
-    if spec.versions:
-        # The place of the change that made the row.
-        equal.append(
-            " = ".join(
-                f"coalesce({of}.{backquoted(START_AT)}, {of}.{backquoted(END_AT)})" for of in "ts"
-            )
-        )
-    deletion, matched, added = (
-        "THEN DELETE",
-        "WHEN MATCHED",
-        f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS}",
-    )
-    if spec.deleted_column is not None:
-        deleted = backquoted(spec.deleted_column)
-        # The first delete counts, also if its micro-batch is repeated.
-        deletion = f"AND t.{deleted} IS NULL THEN UPDATE SET t.{deleted} = s.{deleted}"
-    if spec.position_column is not None:
-        assert spec.deleted_column is not None
-        position = backquoted(spec.position_column)
-        matched += (
-            f" AND NOT coalesce({redelivery_condition(f's.{position}', f't.{position}')}, false)"
-        )
-        deletion = (
-            f"THEN UPDATE SET t.{deleted} = coalesce(t.{deleted}, s.{deleted}), t.{position} = "
-            f"s.{position}"
-        )
-        # Also a delete: the insert before it may be delivered again.
-        added = "WHEN NOT MATCHED"
-    names, (updated, inserted) = list(map(backquoted, spec.names)), _written_values(spec)
-    sets = ", ".join(f"t.{name} = {value}" for name, value in zip(names, updated, strict=True))
-    return "\n".join(
-        [
-            f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {' AND '.join(equal)}",
-            f"{matched} AND s.{ROW_KIND} NOT IN {ADDS} {deletion}",
-            f"{matched} AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET {sets}",
-            f"{added} THEN INSERT ({', '.join(names)}) VALUES ({', '.join(inserted)})",
-        ]
-    )
-
-
-def _written_values(spec: TableSpec) -> tuple[list[str], list[str]]:
-    """Return the values of the columns in a row that is updated, and in one that is inserted."""
-    names = list(map(backquoted, spec.names))
-    inserted = [f"s.{name}" for name in names]
-    if not spec.partial_rows:
-        return inserted, inserted
-    updated = [
-        f"CASE WHEN {is_absent(index)} THEN t.{name} ELSE s.{name} END"
-        for index, name in enumerate(names)
-    ]
-    # In a value, since Spark evaluates it only for rows that are written: a row that is deleted
-    # softly is not there either.
-    inserted[0] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL THEN {_RAISED} ELSE {inserted[0]} END"
-    if spec.deleted_column is not None:
-        deleted = backquoted(spec.deleted_column)
-        updated[-1] = (
-            f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL AND t.{deleted} IS NOT NULL THEN {_RAISED} "
-            f"ELSE s.{deleted} END"
-        )
-    return updated, inserted
-
-
-_RAISED = f"raise_error(concat('{missing_row()} in ', substring_index(s.{ABSENT_COLUMN}, ' ', -1)))"
-"""The SQL that raises the error for a partial row of a key that the table does not have."""
 
 
 def _conflict(error: Any, table: LakeTarget) -> str:

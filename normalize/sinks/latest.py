@@ -31,6 +31,7 @@ from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
+from normalize.tables.merge import ADDS
 
 from .arrival import ChangeOrderError
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ADDS = ("+I", "+U")
 _PARTITION_BITS = 33
 _FLAGS = ("unkinded", "unplaced", "ambiguous")
 

@@ -31,10 +31,11 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
+from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN
+from normalize.tables.spark_merge import merged_rows
 
 from .lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
-from .latest import ADDS, computed, count
-from .partial_rows import ABSENT_COLUMN, BASE_COLUMN
+from .latest import computed, count
 from .table_spec import Batch, TableSpec, running_batch
 from .targets import TableTarget, TargetError, repeat_conflicts
 
@@ -327,8 +328,6 @@ def fresh_rows(spark: SparkSession, target: DeltaTarget) -> DataFrame:
     TargetError
         When the changes cannot be read.
     """
-    from pyspark.sql import functions as F
-
     changes, version = changes_table(target), -1
     spec = ChangesSink(spark, changes).spec()
     if spec is None:
@@ -337,30 +336,8 @@ def fresh_rows(spark: SparkSession, target: DeltaTarget) -> DataFrame:
     # is in both tables or in neither.
     while version != (version := _version(spark, target)):
         of_changes = _version(spark, changes)
-    stored, last = (
-        _at(spark, target, version).alias("t"),
-        _last(_at(spark, changes, of_changes)).alias("s"),
-    )
-    adds, names = F.col(f"s.{ROW_KIND}").isin(*ADDS), {name.lower(): name for name in spec.names}
-    same = [F.col(f"t.{name}") == F.col(f"s.{name}") for name in map(backquoted, spec.primary_key)]
-    kept = F.lit(spec.deleted_column is not None) | F.col(f"s.{ROW_KIND}").isNull() | adds
-    updated, inserted = [], []
-    for each in stored.schema:
-        name, old = names.get(each.name.lower()), F.col(f"t.{backquoted(each.name)}")
-        new = (F.lit(None) if name is None else F.col(f"s.{backquoted(name)}")).cast(each.dataType)
-        # Only the table has a column without a name. The first delete counts, as in the MERGE.
-        value = F.when(adds, old if name is None else new).otherwise(
-            F.coalesce(old, new) if name == spec.deleted_column else old
-        )
-        updated.append(value.alias(each.name))
-        inserted.append(new.alias(each.name))
-    changed = stored.join(last, same, "left_semi").alias("t")
-    unknown = last.where(adds).join(changed, same, "left_anti")
-    return (
-        stored.join(last, same, "left")
-        .where(kept)
-        .select(*updated)
-        .union(unknown.select(*inserted))
+    return merged_rows(
+        spec.plan(), _at(spark, target, version), _last(_at(spark, changes, of_changes))
     )
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-
-from .latest import ADDS
+from normalize.tables.merge import ADDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize.connect import is_of_server
 from normalize.monitoring.notice import Notice, log, shown_names
+from normalize.tables.merge import MergePlan, merge_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -153,6 +154,23 @@ class TableSpec:
             else {name for name in (self.deleted_column, self.position_column) if name}
         )
         return computed.union(self.primary_key)
+
+    def plan(self, spelled: Callable[[str], str] = str) -> MergePlan:
+        """Return what a MERGE does.
+
+        Parameters
+        ----------
+        spelled : callable
+            Returns a column's name with the table's upper and lower case.
+        """
+        return merge_plan(
+            map(spelled, self.names),
+            [*map(spelled, self.primary_key)],
+            deleted_column=self.deleted_column and spelled(self.deleted_column),
+            position_column=self.position_column and spelled(self.position_column),
+            partial_rows=self.partial_rows,
+            place=(START_AT, END_AT) if self.versions else (),
+        )
 
     def lacking(self, names: Iterable[str]) -> list[StructField]:
         """Return the columns that a table with columns of these names lacks."""

@@ -47,7 +47,7 @@ from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, obs
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
 from normalize.sinks.latest import rows_of
-from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN
+from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

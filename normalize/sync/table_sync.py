@@ -35,13 +35,14 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks.databases import Database, require_scd_type, table_name
-from normalize.sinks.latest import ADDS, stored
+from normalize.sinks.latest import stored
 from normalize.sinks.merge_every import require_merged
-from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 from normalize.sinks.scd2 import ApplyVersions, version_fields
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
 from normalize.sinks.targets import TableTarget, repeat_conflicts
+from normalize.tables.merge import ADDS
+from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 
 from .facts import GuardFacts, TableFacts, checked_facts, checked_guard
 from .route import Router, TableSummary

@@ -15,7 +15,6 @@ from cdc_formats import get_format
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.source import DecodePlan
-from normalize.sinks.partial_rows import BASE_COLUMN
 from normalize.sinks.table_spec import Batch, TableSpec
 from normalize.sync.facts import QueryFacts
 from normalize.sync.route import RECORD_DDL
@@ -23,6 +22,7 @@ from normalize.sync.schema_store import SchemaStore
 from normalize.sync.table_changes import ChangeOptions, changes_here, changes_on_spark
 from normalize.sync.table_options import SyncError
 from normalize.sync.table_schema import TableSchema
+from normalize.tables.partial_rows import BASE_COLUMN
 from tests.support.databases import RECORDS, maxwell
 
 if TYPE_CHECKING:

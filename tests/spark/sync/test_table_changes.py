@@ -11,7 +11,6 @@ import pyarrow as pa
 from cdc_formats import get_format
 from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.source import DecodePlan
-from normalize.sinks.partial_rows import ABSENT_COLUMN
 from normalize.sync.route import RECORD_DDL
 from normalize.sync.table_changes import (
     PLACE,
@@ -20,6 +19,7 @@ from normalize.sync.table_changes import (
     changes_on_spark,
 )
 from normalize.sync.table_sync import ROUTED_COLUMNS
+from normalize.tables.partial_rows import ABSENT_COLUMN
 from tests.support.databases import RECORDS, maxwell
 from tests.support.streams import settings
 

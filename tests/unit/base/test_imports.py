@@ -197,14 +197,16 @@ MAY_IMPORT = {
     "normalize.session": "local_kafka spark_versions",
     "normalize.session_check": "connect spark_versions",
     "normalize.sinks": (
-        "analyzed_plan arguments connect core dataframe decode monitoring spark_versions worker"
+        "analyzed_plan arguments connect core dataframe decode monitoring spark_versions tables "
+        "worker"
     ),
     "normalize.spark_versions": "",
     "normalize.stage_options": "arguments core",
     "normalize.sync": (
         "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check "
-        "sinks spark_versions worker"
+        "sinks spark_versions tables worker"
     ),
+    "normalize.tables": "core decode",
     "normalize.verify": "arguments connect core sinks",
     "normalize.worker": "",
 }

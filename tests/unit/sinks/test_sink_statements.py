@@ -13,6 +13,7 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
 from normalize.dataframe import table_columns
 from normalize.sinks.dialects import Dialect, MySql
+from normalize.tables.merge import merge_plan
 from tests.support.hostile_names import names, spark_type, tables
 
 if TYPE_CHECKING:
@@ -49,20 +50,15 @@ def test_names_change_only_the_quoted_parts_of_a_statement(
     def statements(table: str, names: Sequence[str]) -> str:
         fields = [StructField(name, IntegerType()) for name in names]
         columns = {name: f"c{index}" for index, name in enumerate(names)}
-        key = {names[0]: "c0"}
+        plan = merge_plan(
+            names, names[:1], deleted_column=names[-1], position_column=names[-1], partial_rows=True
+        )
         made = [
             dialect.create(table, fields, names[:1]),
             dialect.add(table, fields[0]),
             dialect.stage("staging", table, columns),
-        ]
-        made += [
-            dialect.incomplete("staging", table, key, names[-1]),
-            dialect.complete("staging", table, columns, key),
-        ]
-        made += [
-            dialect.delete("staging", table, key),
-            dialect.upsert("staging", table, columns, key),
-            dialect.twins("staging", key),
+            dialect.twins("staging", ["c0"]),
+            *(step.statement for step in dialect.merge(plan, "staging", table, columns)),
         ]
         return re.sub(_QUOTED[dialect.quote], "name", "\n".join(made))
 

@@ -1,0 +1,246 @@
+"""The MERGE of the last change of each key into a table: one plan, which every kind of table renders.
+
+========================================  ==================  =====================================
+policy                                    a deleted row       a change
+========================================  ==================  =====================================
+hard deletes                              is removed          replaces its row
+soft deletes                              gets the time of    replaces its row, and clears the time
+                                          its first delete
+positions                                 also the position   is dropped unless its position is
+                                          of its last delete  after that of its row
+partial rows                                                  keeps the row's values in the columns
+                                                              that it lacks; fails without a row
+========================================  ==================  =====================================
+
+A renderer reads the plan alone: `spark_merge` (Delta, Iceberg, and a join), `delta_rs`, and
+`normalize.sinks.dialects` (PostgreSQL, MySQL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from normalize.core.output import ROW_KIND
+
+from .partial_rows import ABSENT_COLUMN, is_absent
+
+ADDS = ("+I", "+U")
+_ADDED, _REMOVED = f"s.{ROW_KIND} IN {ADDS}", f"s.{ROW_KIND} NOT IN {ADDS}"
+_PARTIAL = f"s.{ABSENT_COLUMN} IS NOT NULL"
+Side = Literal["s", "t"]
+"""The alias of the changes (source), and that of the table (target)."""
+
+
+class Sql(NamedTuple):
+    """An SQL expression on a row ``t`` and its change ``s``.
+
+    Attributes
+    ----------
+    text : str
+        With ``{}`` for each column.
+    columns : tuple of (str, str)
+        The alias and the name of each column.
+    """
+
+    text: str
+    columns: tuple[tuple[Side, str], ...] = ()
+
+    def render(self, column: Callable[[Side, str], str]) -> str:
+        """Return the text, with the columns as `column` returns them.
+
+        Examples
+        --------
+        >>> Sql("{} = {}", (("t", "id"), ("s", "id"))).render(lambda of, name: f"{of}.{name}")
+        't.id = s.id'
+        """
+        return self.text.format(*(column(*each) for each in self.columns))
+
+
+class Clause(NamedTuple):
+    """What happens to a row and its change.
+
+    Attributes
+    ----------
+    kind : {"delete", "update", "insert"}
+        The first two are for rows that have a change, the third is for changes without a row.
+    when : Sql
+    values : dict of str to Sql
+        The new values of the columns.
+    fails : Sql or None
+        When the clause is an error instead: the row cannot complete the change.
+    """
+
+    kind: Literal["delete", "update", "insert"]
+    when: Sql
+    values: dict[str, Sql]
+    fails: Sql | None = None
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """The MERGE of one table.
+
+    The conditions of two clauses are never both true for a row, and so clauses may be applied one
+    after the other.
+
+    Parameters
+    ----------
+    primary_key : tuple of str
+    same : Sql
+        Whether a change is one of a row.
+    position : str or None
+        The column that is compared (`redelivery_condition`): a redelivery has no effect on its row.
+    partial : Sql
+        Whether a change lacks columns.
+    completed : dict of str to Sql
+        The values of a change that lacks columns, with those of its row.
+    clauses : tuple of Clause
+    """
+
+    primary_key: tuple[str, ...]
+    same: Sql
+    position: str | None
+    partial: Sql
+    completed: Mapping[str, Sql]
+    clauses: tuple[Clause, ...]
+
+    def values(self, clause: Clause) -> dict[str, Sql]:
+        """Return the values of a clause, with the completed ones of the changes."""
+        if clause.kind == "insert":
+            return clause.values
+        return {
+            name: self.completed.get(name, value) if value == _changed(name) else value
+            for name, value in clause.values.items()
+        }
+
+
+def merge_plan(
+    names: Iterable[str],
+    primary_key: Sequence[str],
+    *,
+    deleted_column: str | None = None,
+    position_column: str | None = None,
+    partial_rows: bool = False,
+    place: Sequence[str] = (),
+) -> MergePlan:
+    """Return the plan of a table.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The columns.
+    primary_key : sequence of str
+    deleted_column, position_column : str or None
+        As in `TableSpec`.
+    partial_rows : bool
+        Whether the changes have the column of `partial_rows`.
+    place : sequence of str
+        The columns of which the first that is not NULL identifies a row, too: those of a version.
+
+    Examples
+    --------
+    >>> [(each.kind, each.when.text) for each in merge_plan(["id", "name"], ["id"]).clauses]
+    [('delete', "s.row_kind NOT IN ('+I', '+U')"), ('update', "s.row_kind IN ('+I', '+U')"), ('insert', "s.row_kind IN ('+I', '+U')")]
+    """
+    names = list(names)
+    computed = {deleted_column, position_column}
+    written, added = {name: _changed(name) for name in names}, Sql(_ADDED)
+    equal = [Sql("{} = {}", (("t", name), ("s", name))) for name in primary_key]
+    if place:
+        first = f"coalesce({', '.join('{}' for _ in place)})"
+        sides: tuple[Side, ...] = ("t", "s")
+        equal.append(
+            Sql(f"{first} = {first}", tuple((side, name) for side in sides for name in place))
+        )
+    keeps_deletes = [Clause("insert", Sql(_REMOVED), written)] if position_column else []
+    lost = Sql(_PARTIAL) if partial_rows else None
+    lost_in_deleted = (
+        _and(Sql(_PARTIAL), Sql("{} IS NOT NULL", (("t", deleted_column),)))
+        if partial_rows and deleted_column
+        else None
+    )
+    return MergePlan(
+        tuple(primary_key),
+        _and(*equal),
+        position_column,
+        Sql(_PARTIAL),
+        {
+            name: Sql(f"CASE WHEN {is_absent(index)} THEN {{}} ELSE {{}} END", _both(name))
+            for index, name in enumerate(names)
+            if partial_rows and name not in computed
+        },
+        (
+            _removal(deleted_column, position_column),
+            Clause("update", added, written, lost_in_deleted),
+            Clause("insert", added, written, lost),
+            # Also a delete: the insert before it may be delivered again.
+            *keeps_deletes,
+        ),
+    )
+
+
+def _removal(deleted: str | None, position: str | None) -> Clause:
+    """Return what a delete does to its row."""
+    if deleted is None:
+        return Clause("delete", Sql(_REMOVED), {})
+    if position is None:
+        # The first delete counts, also if its micro-batch is repeated.
+        first = _and(Sql(_REMOVED), Sql("{} IS NULL", (("t", deleted),)))
+        return Clause("update", first, {deleted: _changed(deleted)})
+    earliest = Sql("coalesce({}, {})", _both(deleted))
+    return Clause("update", Sql(_REMOVED), {deleted: earliest, position: _changed(position)})
+
+
+def _changed(name: str) -> Sql:
+    return Sql("{}", (("s", name),))
+
+
+def _both(name: str) -> tuple[tuple[Side, str], ...]:
+    return ("t", name), ("s", name)
+
+
+def _and(*conditions: Sql) -> Sql:
+    text = " AND ".join(each.text for each in conditions)
+    return Sql(text, tuple(column for each in conditions for column in each.columns))
+
+
+class RenderedClause(NamedTuple):
+    """A clause as text: of a statement that applies all clauses to a row at once."""
+
+    kind: Literal["delete", "update", "insert"]
+    when: str
+    values: dict[str, str]
+
+
+class OneStatement:
+    """Renders a plan for statements that apply all clauses to a row at once."""
+
+    def column(self, side: Side, name: str) -> str:
+        """Return a column."""
+        raise NotImplementedError
+
+    def redelivery(self, name: str) -> str:
+        """Return the condition that the position of a change is not after that of its row."""
+        raise NotImplementedError
+
+    def failure(self) -> str:
+        """Return the expression that raises the error for a change that lacks columns."""
+        raise NotImplementedError
+
+    def clauses(self, plan: MergePlan) -> list[RenderedClause]:
+        """Return the clauses."""
+        return [self._clause(plan, clause) for clause in plan.clauses]
+
+    def _clause(self, plan: MergePlan, clause: Clause) -> RenderedClause:
+        when = clause.when.render(self.column)
+        if plan.position is not None and clause.kind != "insert":
+            when = f"NOT coalesce({self.redelivery(plan.position)}, false) AND {when}"
+        values = {name: value.render(self.column) for name, value in plan.values(clause).items()}
+        if clause.fails is not None:
+            # In a value, since it is computed only for rows that are written.
+            first = next(iter(values))
+            condition = clause.fails.render(self.column)
+            values[first] = f"CASE WHEN {condition} THEN {self.failure()} ELSE {values[first]} END"
+        return RenderedClause(clause.kind, when, values)

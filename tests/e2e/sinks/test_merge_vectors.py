@@ -1,0 +1,60 @@
+"""Every renderer of a `MergePlan`, on real tables: the vectors of `tests.support.merge_vectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from cdc_formats.errors import PartialImageError
+from normalize.monitoring.explain_error import explain_error
+from normalize.tables.spark_merge import merged_rows
+from tests.support.merge_vectors import FAILING, VECTORS, Vector, frames, shown, spec_of
+from tests.support.sink_kinds import KINDS
+from tests.support.sinking import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "join"])
+def test_a_merge_ends_in_the_rows_of_the_vectors(
+    spark: SparkSession, new_sink: Callable[[str], Sink], kind: str
+) -> None:
+    for policy, vectors in VECTORS.items():
+        spec = spec_of(spark, policy)
+        before, changes, after = frames(spark, policy, vectors)
+        if kind == "join":
+            rows = merged_rows(spec.plan(), before, changes)
+        else:
+            table = new_sink(kind)
+            if spec.versions and not table.table.histories:
+                continue
+            sink = table.table.sink(spark)
+            sink.append(before, replace(sink.prepare(spec), partial_rows=False), None)
+            sink.merge(changes, spec)
+            rows = table.read()
+        assert (policy, shown(rows, policy)) == (policy, after)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_that_its_row_cannot_complete_is_an_error(
+    spark: SparkSession, new_sink: Callable[[str], Sink], kind: str
+) -> None:
+    for policy, failing in FAILING.items():
+        table, spec = new_sink(kind), spec_of(spark, policy)
+        sink = table.table.sink(spark)
+        sink.prepare(spec)
+        for before, change in failing:
+            rows, changes, _ = frames(spark, policy, [Vector(before, "+U", change, None)])
+            sink.append(rows, replace(spec, partial_rows=False), None)
+            with pytest.raises((PartialImageError, PySparkException, Py4JJavaError)) as failed:
+                sink.merge(changes, spec)
+            text = explain_error(failed.value)
+            assert "the target does not have its key" in text
+            assert text.rstrip().endswith("in shop[0]@8")
+            assert len(shown(table.read(), policy)) == (before is not None)
