@@ -21,6 +21,8 @@ time-millis, io.debezium.time.MicroTime, ...       TIME, TIMESTAMP, TIMESTAMP_NT
 duration                                           INTERVAL DAY TO SECOND, where it has no months
 uuid                                               STRING
 array, map, record                                 ARRAY, MAP, STRUCT; as JSON in a STRING
+io.debezium.time.StructuredDate, ...               DATE, TIME, TIMESTAMP, TIMESTAMP_NTZ, INTERVAL
+                                                   DAY TO SECOND
 =================================================  ===============================================
 
 A ``float`` in a DECIMAL column becomes its shortest decimal, as in JSON: 3.14, not
@@ -65,6 +67,7 @@ from cdc_formats.values.times import (
     MICROS_PER_UNIT,
     MOST_STAMP,
     TIMESTAMP_TYPES,
+    TYPES as TIMES,
 )
 from cdc_formats.values.types import converter
 
@@ -521,6 +524,8 @@ def _struct(names: Sequence[str], fields: Mapping[str, Converter]) -> Converter:
 def _nested_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
     if _name(avro) == _VARIABLE_SCALE:
         return _of_decimal(sql_type, handling)
+    if sql_type.name in TIMES and avro["type"] == "record":
+        return converter(sql_type, handling)
     return (
         _placeholder(sql_type, handling, json_text)
         if sql_type.name in TEXT_TYPES

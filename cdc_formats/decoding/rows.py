@@ -22,6 +22,7 @@ from .json_reader import json_reader
 from .masking import masked, result_column
 from .message_shape import message_shape
 
+_WITHOUT_UNIT = ("text", "isostring", "structured", None)
 Image = msgspec.Struct | Mapping[str, Any]
 """A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any
 format."""
@@ -354,7 +355,7 @@ def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:
             options.append(
                 f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'"
             )
-        if column.type.name in EPOCH_TYPES and handling.time not in ("text", "isostring", None):
+        if column.type.name in EPOCH_TYPES and handling.time not in _WITHOUT_UNIT:
             reason = epoch_unit(column.type, handling)[1]
             if reason:
                 options.append(f"{column}: {reason}")

@@ -20,6 +20,7 @@ TIME_MODES = (
     "isostring",
     "microseconds",
     "nanoseconds",
+    "structured",
 )
 BINARY_MODES = ("bytes", "base64", "base64-url-safe", "hex")
 Rounding = Literal["error", "half_up"]

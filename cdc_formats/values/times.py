@@ -1,6 +1,6 @@
 """Dates, times, timestamps and durations: reading and writing.
 
-In a message they are text, or epoch numbers in a declared unit.
+In a message they are text, epoch numbers in a declared unit, or objects of their parts.
 
 The canonical values are integers: a DATE's days since 1970-01-01, a TIME's microseconds since
 midnight, microseconds since 1970-01-01 00:00:00 (of a TIMESTAMP in UTC, of a TIMESTAMP_NTZ without
@@ -10,7 +10,7 @@ a zone), and a duration's microseconds. `Handling` describes the producer's unit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -32,6 +32,7 @@ _UNDECLARED_TIME = (
     "its unit is unknown: set time_precision_mode to the connector's time.precision.mode"
 )
 _TEXT_ONLY = "this format writes dates and times as text"
+_PARTS_ONLY = "'structured' writes dates and times as objects of their parts"
 _EXPECTED_TIME = "expected HH:mm:ss[.fraction]"
 # MySQL's TIME is from -838:59:59 to 838:59:59.
 _DURATION_REMEDY = ": a TIME is within 24 hours, declare INTERVAL DAY TO SECOND or STRING"
@@ -82,6 +83,8 @@ def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
         return "", _UNDECLARED_TIME
     if handling.time in ("text", "isostring"):
         return "", _TEXT_ONLY
+    if handling.time == "structured":
+        return "", _PARTS_ONLY
     if sql_type.name == "INTERVAL DAY TO SECOND":
         # io.debezium.time.MicroDuration and MicroTime; Connect's own times have no duration.
         return (
@@ -134,6 +137,101 @@ def _epoch_writer(sql_type: SqlType, unit: str) -> Converter:
 
 
 # --------------------------------------------------------------------------------------------------
+# objects of parts: Debezium's time.precision.mode=structured
+
+_DATE_PARTS = ("year", "month", "day")
+_CLOCK_PARTS = ("hour", "minute", "second", "nanos")
+_DURATION_PARTS = ("years", "months", "days", "hours", "minutes", "seconds", "nanos")
+_SPECIAL, _OFFSET = "specialValue", "offsetSeconds"
+_MORE_PARTS = (_OFFSET, "zoneId", _SPECIAL, "precision")
+STRUCTURED: dict[str, tuple[str, tuple[str, ...]]] = {
+    f"Structured{name}": (sql_type, parts)
+    for name, sql_type, parts in (
+        ("Date", "DATE", (*_DATE_PARTS, _SPECIAL)),
+        ("Time", "TIME", (*_CLOCK_PARTS, "precision")),
+        ("Timestamp", "TIMESTAMP_NTZ", (*_DATE_PARTS, *_CLOCK_PARTS, _SPECIAL, "precision")),
+        ("ZonedTime", "STRING", (*_CLOCK_PARTS, _OFFSET, "precision")),
+        ("ZonedTimestamp", "TIMESTAMP", (*_DATE_PARTS, *_CLOCK_PARTS, *_MORE_PARTS)),
+        ("Duration", "INTERVAL DAY TO SECOND", (*_DURATION_PARTS, "precision")),
+    )
+}
+"""The column's type and the parts of Debezium's structured types, by their names. Spark has no type
+for the offset of a time."""
+
+
+def _parts(sql_type: SqlType, value: Any, names: Sequence[str]) -> list[int]:
+    """Return the parts of a date or time.
+
+    Raises
+    ------
+    ConversionError
+        When one is missing, there are others, or the value is an infinity.
+    """
+    if value.get(_SPECIAL) is not None:
+        raise refuse(sql_type, value, "it is PostgreSQL's infinity: declare STRING")
+    parts = [value.get(name) for name in names]
+    if any(type(part) is not int for part in parts) or set(value) - {*names, *_MORE_PARTS}:
+        raise refuse(sql_type, value, f"expected an object of {', '.join(names)}")
+    return parts
+
+
+def _date_of(sql_type: SqlType, value: Any, parts: Sequence[int]) -> int:
+    try:
+        return date(*parts).toordinal() - _EPOCH_DAY
+    except (ValueError, OverflowError):
+        reason = "no date of the years 1 to 9999: declare STRING"
+        raise refuse(sql_type, value, reason) from None
+
+
+def _clock_of(sql_type: SqlType, value: Any, parts: Sequence[int]) -> int:
+    hour, minute, second, nanos = parts
+    if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= nanos < 10**9):
+        raise refuse(sql_type, value, "no time of day: declare STRING")
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + nanos // 1000
+
+
+def _duration_of(sql_type: SqlType, value: Any) -> int:
+    years, months, days, hours, minutes, seconds, nanos = _parts(sql_type, value, _DURATION_PARTS)
+    if years or months:
+        raise refuse(sql_type, value, "a month has no length: declare STRING")
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    # A fraction is cut towards zero, as in text: a negative duration has negative parts.
+    total = whole * 10**9 + nanos
+    micros = abs(total) // 1000
+    if micros < 2**63:
+        return -micros if total < 0 else micros
+    raise refuse(sql_type, value, "out of its range")
+
+
+def _time_of_parts(sql_type: SqlType, value: Any) -> int:
+    if "hour" in value:
+        return _clock_of(sql_type, value, _parts(sql_type, value, _CLOCK_PARTS))
+    # MySQL's TIME is a duration.
+    micros = _duration_of(sql_type, value)
+    if 0 <= micros < DAY_MICROS:
+        return micros
+    raise refuse(sql_type, value, f"out of its range{_DURATION_REMEDY}")
+
+
+def _interval_of_parts(sql_type: SqlType, value: Any) -> int:
+    return _time_of_parts(sql_type, value) if "hour" in value else _duration_of(sql_type, value)
+
+
+def _stamp_of_parts(sql_type: SqlType, value: Any, to_utc: Callable[[int], int]) -> int:
+    parts, offset = _parts(sql_type, value, (*_DATE_PARTS, *_CLOCK_PARTS)), value.get(_OFFSET)
+    micros = _date_of(sql_type, value, parts[:3]) * DAY_MICROS
+    micros += _clock_of(sql_type, value, parts[3:])
+    if sql_type.name != "TIMESTAMP":
+        if _OFFSET in value:
+            raise refuse(sql_type, value, "it has a time zone: declare TIMESTAMP")
+        return micros
+    micros = micros - offset * 1_000_000 if type(offset) is int else to_utc(micros)
+    if LEAST_STAMP <= micros <= MOST_STAMP:
+        return micros
+    raise refuse(sql_type, value, "out of its range, years 1 to 9999")
+
+
+# --------------------------------------------------------------------------------------------------
 # dates
 
 
@@ -157,7 +255,9 @@ def _date_converter(sql_type: SqlType, handling: Handling) -> Converter:
                 )
             except ValueError:
                 raise refuse(sql_type, value, "expected yyyy-MM-dd") from None
-        # In all of Debezium's modes except isostring a date is a number of days, so this needs no
+        if type(value) is dict:
+            return _date_of(sql_type, value, _parts(sql_type, value, _DATE_PARTS))
+        # In most of Debezium's modes a date is a number of days, so this needs no
         # declaration.
         if type(value) is int and handling.time != "text":
             if _LEAST_DAY <= value <= _MOST_DAY:
@@ -202,6 +302,8 @@ def _time_converter(sql_type: SqlType, handling: Handling) -> Converter:
     of_number = _epoch(sql_type, handling, 0, DAY_MICROS - 1)
 
     def convert(value: Any) -> int:
+        if type(value) is dict:
+            return _time_of_parts(sql_type, value)
         if type(value) is not str:
             return of_number(value)
         match = _TIME_TEXT.fullmatch(value)
@@ -305,7 +407,11 @@ def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
     def convert(value: Any) -> int:
         if type(value) is not str:
-            return of_number(value)
+            return (
+                _stamp_of_parts(sql_type, value, to_utc)
+                if type(value) is dict
+                else of_number(value)
+            )
         try:
             fraction = usual(value[19:])
             if fraction is not None:
@@ -396,6 +502,8 @@ def _interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
     of_number = _epoch(sql_type, handling, -(2**63), 2**63 - 1)
 
     def convert(value: Any) -> int:
+        if type(value) is dict:
+            return _interval_of_parts(sql_type, value)
         if type(value) is not str:
             return of_number(value)
         match = _INTERVAL_TEXT.fullmatch(value)

@@ -257,6 +257,7 @@ class DebeziumFlatJson(DebeziumJson):
 
         It writes schema blocks if `schema_include` is True.
         """
+        self.require_writable()
         return _Encoder(self, to_columns(columns), unique_key)
 
     def position(self, message: Any) -> Position | None:

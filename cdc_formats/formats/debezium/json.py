@@ -36,7 +36,8 @@ STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimal
 and ``time.precision.mode``. Without them a string in a DECIMAL column and a number in a TIME or
 TIMESTAMP column are errors, since Debezium's defaults and Flink's reading disagree. Bytes are
 base64 in both, and by default here. A vector is an ARRAY, and geometry a STRUCT with its WKB. A MAP
-whose keys are not text is an array of pairs.
+whose keys are not text is an array of pairs. The objects of ``time.precision.mode=structured`` are
+dates and times; an infinity, a zero date or a year before 1 is an error: declare STRING.
 
 Differs from Flink:
 
@@ -78,7 +79,7 @@ from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
-from cdc_formats.errors import MalformedMessageError, SchemaError
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
 from cdc_formats.events import Event, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, choice
@@ -124,7 +125,8 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         without a schema block.
     time_precision_mode : str or None
         The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and
-        MariaDB ``adaptive_time_microseconds``), for messages without a schema block.
+        MariaDB ``adaptive_time_microseconds``), for messages without a schema block. The objects of
+        ``structured`` (Debezium 3.7) are read in every mode, and never written.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
         The connector's ``binary.handling.mode``. It applies to bare messages, and to ``string`` in
         a schema block; ``bytes`` in a block is always base64. A BIT column and the ``wkb`` of
@@ -232,6 +234,14 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
                 f"{'; '.join(missing)}"
             )
 
+    def require_writable(self) -> None:
+        """Raise if the mode's times are only read."""
+        if self.time_precision_mode == "structured":
+            raise FormatOptionError(
+                f"{self.identifier} cannot be written with time_precision_mode='structured': set "
+                "it to 'microseconds' or 'isostring'"
+            )
+
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         return _Reader(self, rows, keyed).guarded((), ("payload",))
@@ -257,6 +267,7 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
     ) -> Encoder:
         """Return the encoder of a table's rows, with a schema block if `schema_include` is True."""
+        self.require_writable()
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(
             self, columns, unique_key
         )

@@ -39,7 +39,7 @@ from cdc_formats.decoding.json_reader import NumberWithText
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column, SqlType
-from cdc_formats.values.times import GUESSED_FROM_TEXT
+from cdc_formats.values.times import GUESSED_FROM_TEXT, STRUCTURED
 from cdc_formats.values.types import converter
 
 from .source_types import STRING, UNSIGNED_BIGINT
@@ -272,6 +272,12 @@ class ColumnValues:
         fields = {
             name: each.type(exact_numbers=exact_numbers) for name, each in self._fields.items()
         }
+        # Debezium's objects of a date's or time's parts have all their fields.
+        structured = next(
+            (of for of, names in STRUCTURED.values() if set(names) == set(fields)), None
+        )
+        if structured is not None:
+            return SqlType(structured)
         common = any(each.kinds.total() == self.kinds["object"] for each in self._fields.values())
         alike = len(set(fields.values())) <= 1 and not any(
             each.conflict for each in self._fields.values()

@@ -17,6 +17,8 @@ MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIM
 ``ZonedTime``, ``Interval``            STRING: Spark has no type for an offset of a time, or for
                                        months
 ``MicroDuration``, ``NanoDuration``    INTERVAL DAY TO SECOND
+``StructuredDate``, ...                DATE, TIME, TIMESTAMP_NTZ, TIMESTAMP, INTERVAL DAY TO
+                                       SECOND; ``StructuredZonedTime``: STRING
 ``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY> (a declared DECIMAL(p,s)
                                        reads it too)
 ``array``, ``map``, ``struct``         ARRAY, MAP, STRUCT
@@ -44,6 +46,7 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.topics.declarations import DeclaredColumn
 from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.times import STRUCTURED
 
 UNSIGNED_BIGINT = SqlType("DECIMAL", 20, 0)
 STRING = SqlType("STRING")
@@ -84,6 +87,7 @@ _TIMES = {
     DEBEZIUM_TIME + "ZonedTimestamp": SqlType("TIMESTAMP"),
     DEBEZIUM_TIME + "MicroDuration": SqlType("INTERVAL DAY TO SECOND"),
     DEBEZIUM_TIME + "NanoDuration": SqlType("INTERVAL DAY TO SECOND"),
+    **{DEBEZIUM_TIME + name: SqlType(sql_type) for name, (sql_type, _) in STRUCTURED.items()},
     _AVRO + "date": SqlType("DATE"),
     **{_AVRO + name: sql_type for name, (sql_type, _) in LOGICAL_TIMES.items()},
 }
@@ -151,6 +155,7 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
         _VARIABLE_SCALE: "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
         DEBEZIUM_TIME
         + "MicroDuration": "months of an interval count as the connector's average month",
+        DEBEZIUM_TIME + "StructuredDuration": "an interval with months is an error: declare STRING",
         **(dict.fromkeys(_VECTORS, _VECTOR_NOTE) if connector == "postgresql" else {}),
     }.get(str(name), "")
     if name == CONNECT + "Decimal" and not _parameter(field, "connect.decimal.precision"):

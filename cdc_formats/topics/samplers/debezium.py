@@ -202,6 +202,8 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
         yield "time_precision_mode", ("connect", f"{schema} has Connect's Time or Timestamp")
     elif _any_starts(names, "Iso"):
         yield "time_precision_mode", ("isostring", f"{schema} has Debezium's Iso types")
+    elif _any_starts(names, "Structured"):
+        yield "time_precision_mode", ("structured", f"{schema} has Debezium's structured types")
     elif DEBEZIUM_TIME + "Time" in source_types:
         yield "time_precision_mode", ("adaptive", f"{schema} has io.debezium.time.Time")
     elif not blocks and names & {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}:

@@ -26,6 +26,7 @@ from cdc_formats.errors import (
     WriterSchemaError,
 )
 from cdc_formats.testing import check_record, damaged
+from cdc_formats.topics.inference import infer_schema
 from tests.support.avro import message_of, record, registered
 from tests.support.both_decoders import differences, source_of
 
@@ -191,6 +192,30 @@ def test_a_value_that_the_log_may_lack_completes_no_unavailable_one() -> None:
         assert decoder(ddl).upserts(None, value) == [unknown]
         with pytest.raises(PartialImageError, match="left out name, blob"):
             decoder(ddl).decode(None, value)
+
+
+def test_structured_times_are_columns_and_inferred() -> None:
+    table, row, expected = {"id": "int"}, {"id": 1}, [1]
+    values = {
+        "Date": ({"year": 2025, "month": 1, "day": 2}, 20090),
+        "Time": ({"hour": 0, "minute": 0, "second": 1, "nanos": 2000}, 1_000_002),
+        "Timestamp": (
+            {"year": 1970, "month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0, "nanos": 0},
+            0,
+        ),
+    }
+    for name, (parts, canonical) in values.items():
+        made = record(f"Structured{name}", dict.fromkeys(parts, optional("int")))
+        made |= {"namespace": "io.debezium.time"}
+        made |= {"connect.name": f"io.debezium.time.Structured{name}"}
+        table[name], row[name] = optional(made), parts
+        expected.append(canonical)
+    value = message(envelope(table), "c", None, row)
+    inferred = infer_schema([(None, value)], format=NAME, url=URL)
+    assert inferred.ddl == "id INT NOT NULL, Date DATE, Time TIME, Timestamp TIMESTAMP_NTZ"
+    assert decoder(inferred.ddl).decode(None, value) == [Change(C, tuple(expected))]
+    plan = source_of(get_format(NAME, url=URL), inferred.ddl, ["id"])
+    assert not differences(plan, [(None, value)])
 
 
 def test_metadata_has_flinks_names() -> None:

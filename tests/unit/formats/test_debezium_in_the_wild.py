@@ -15,6 +15,8 @@ from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.events import KeyedChange
 from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 from cdc_formats.topics.inference import infer_schema
+from cdc_formats.values.times import STRUCTURED
+from tests.support.both_decoders import differences, source_of
 
 NOON = 1_735_819_200  # 2025-01-02 12:00:00 UTC, in seconds
 NOON_US = NOON * 1_000_000
@@ -120,6 +122,69 @@ def geometry(name: str) -> dict[str, Any]:
         {**texts, "optional": True, "field": "extensions"},
     ]
     return {**named("struct", f"io.debezium.data.geometry.{name}"), "fields": fields}
+
+
+TEXT_PARTS = ("specialValue", "zoneId")
+DAY = {"year": 2025, "month": 1, "day": 2}
+CLOCK = {"hour": 12, "minute": 0, "second": 0, "nanos": 500_000_000}
+
+
+def structured(name: str) -> dict[str, Any]:
+    """Return the schema of a type of ``time.precision.mode=structured``."""
+    fields = [
+        {"type": "string" if part in TEXT_PARTS else "int32", "optional": True, "field": part}
+        for part in STRUCTURED[f"Structured{name}"][1]
+    ]
+    return {**named("struct", f"io.debezium.time.Structured{name}"), "fields": fields}
+
+
+def parts_of(name: str, **parts: Any) -> dict[str, Any]:
+    """Return a value of the type: JsonConverter writes missing parts as null."""
+    return dict.fromkeys(STRUCTURED[f"Structured{name}"][1]) | parts
+
+
+LASTING = dict.fromkeys(("years", "months", "days", "minutes", "seconds", "nanos"), 0)
+STRUCTURED_TIMES = cases(
+    ("date", "DATE", parts_of("Date", **DAY), 20090, structured("Date"), {}),
+    ("time", "TIME", parts_of("Time", **CLOCK), 43_200_500_000, structured("Time"), {}),
+    ("timestamp", "TIMESTAMP_NTZ", parts_of("Timestamp", **DAY, **CLOCK, precision=6), NOON_US + 500_000, structured("Timestamp"), {}),
+    ("timestamptz", "TIMESTAMP", parts_of("ZonedTimestamp", **DAY, **CLOCK, offsetSeconds=0, zoneId="Z"), NOON_US + 500_000,
+     structured("ZonedTimestamp"), {}),
+    ("interval, MySQL's TIME", "INTERVAL DAY TO SECOND", parts_of("Duration", **LASTING, hours=-838), -838 * 3_600_000_000,
+     structured("Duration"), {"time_precision_mode": "structured"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql_type", "value", "expected", "field", "options"), STRUCTURED_TIMES)
+def test_structured_times(
+    sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]
+) -> None:
+    check(sql_type, value, expected, field, options, POSTGRES)
+    block = envelope({"type": "int32", "field": "id"}, {**field, "field": "v"})
+    for schema in (block, None):
+        created = line("c", POSTGRES, None, {"id": 1, "v": value}, schema)
+        updated = line("u", POSTGRES, None, {"id": 2, "v": value}, schema)
+        inferred = infer_schema([(None, created), (None, updated)], format="debezium-json")
+        assert str(inferred.columns[1]) == f"v {sql_type}"
+        assert inferred.format_options.get("time_precision_mode") == (
+            "structured" if schema else None
+        )
+        format = get_format("debezium-json")
+        for key in ("id", "v"):
+            plan = source_of(format, f"id INT, v {sql_type}", [key])
+            assert not differences(plan, [(None, created), (None, updated)])
+    flat = get_format("debezium-flat-json").decoder(f"v {sql_type}", unique_key=["v"])
+    key = json.dumps({"v": value}).encode()
+    assert flat.upserts(key, None) == [KeyedChange((expected,), None)]
+
+
+def test_a_structured_time_with_an_offset_is_text() -> None:
+    value = parts_of("ZonedTime", **CLOCK, offsetSeconds=-28_800)
+    field = {**structured("ZonedTime"), "field": "v"}
+    message = line("c", POSTGRES, None, {"v": value}, envelope(field))
+    for schema in (infer_schema([(None, message)], format="debezium-json").ddl, "v STRING"):
+        (change,) = get_format("debezium-json").decoder(schema).decode(None, message)
+        assert json.loads(change.row[0]) == value
 
 
 GEOMETRY = "STRUCT<wkb: BINARY, srid: INT, extensions: MAP<STRING, STRING>>"

@@ -445,12 +445,20 @@ def test_a_format_that_filters_cannot_be_written(format: Format) -> None:
         format.encoder("a INT")
 
 
+@pytest.mark.parametrize("identifier", ["debezium-json", "debezium-flat-json"])
+def test_structured_times_are_only_read(identifier: str) -> None:
+    format = get_format(identifier, time_precision_mode="structured")
+    with pytest.raises(FormatOptionError, match=r"cannot be written.*set it to 'microseconds'"):
+        format.encoder("a INT", unique_key=["a"])
+
+
 # -------------------------------------------------------------------------------------------------
 # any rows of any tables
 
+WRITTEN_TIMES = [None, *(mode for mode in TIME_MODES if mode != "structured")]
 MODES = {
     "decimal_handling_mode": [None, *DECIMAL_MODES],
-    "time_precision_mode": [None, *TIME_MODES],
+    "time_precision_mode": WRITTEN_TIMES,
     "binary_handling_mode": list(BINARY_MODES),
     "bigint_unsigned_handling_mode": [None, "long", "precise"],
     "schema_include": ["auto", True, False],
@@ -638,7 +646,7 @@ def values_with(sql_type: SqlType, format: DebeziumJson) -> st.SearchStrategy[An
     return st.integers(least // by, most // by).map(lambda number: number * by)
 
 
-@pytest.mark.parametrize("mode", [None, *TIME_MODES])
+@pytest.mark.parametrize("mode", WRITTEN_TIMES)
 @pytest.mark.parametrize("schema_include", ["auto", True])
 @pytest.mark.parametrize(
     "ddl", ["TIME(3)", "TIME(6)", "TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ(6)", "TIMESTAMP_NTZ(0)"]

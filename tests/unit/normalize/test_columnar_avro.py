@@ -248,6 +248,8 @@ AVRO: list[tuple[Any, list[Any]]] = [
     (record(VARIABLE, {"scale": "int", "value": "bytes"}, **{"connect.name": VARIABLE}), [{"scale": at, "value": b"abc"} for at in (0, 2)]),
     (record("Point", {"x": "double", "wkb": ["null", "bytes"], "srid": ["null", "int"]}), [{"x": 1.5, "wkb": b"a", "srid": None}]),
     (record("Flags", {"on": "boolean", "text": ["string", "null"]}), [{"on": True, "text": None}, {"on": False, "text": "a"}]),
+    (record("Date", {"year": ["null", "int"], "month": "int", "day": "int", "specialValue": ["null", "string"]}),
+     [{"year": 2025, "month": 1, "day": 2, "specialValue": special} for special in (None, "POSITIVE_INFINITY")]),
     ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, ["a", "b"]),
     ({"type": "array", "items": ["null", "string"]}, [[], ["a", None]]),
     ({"type": "map", "values": "long"}, [{}, {"a": 1}]),

@@ -211,7 +211,83 @@ ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
     ("ARRAY<DECIMAL(3,1)>", PRECISE, ["AQ=="], ["0.1"]),
 ]  # fmt: skip
 
+
+def parts(**more: Any) -> dict[str, Any]:
+    """Return the object of a time as time.precision.mode=structured writes it."""
+    day = {"year": 1969, "month": 12, "day": 31}
+    clock = {"hour": 23, "minute": 59, "second": 59, "nanos": 999_999_999}
+    return {**day, **clock, "specialValue": None, "precision": 6, **more}
+
+
+def day_parts(**more: Any) -> dict[str, Any]:
+    return {"year": 2025, "month": 1, "day": 2, "specialValue": None, **more}
+
+
+def clock_parts(**more: Any) -> dict[str, Any]:
+    return {"hour": 3, "minute": 4, "second": 5, "nanos": 6_999, "precision": None, **more}
+
+
+def duration_parts(**more: Any) -> dict[str, Any]:
+    zero = dict.fromkeys(("years", "months", "days", "hours", "minutes", "seconds", "nanos"), 0)
+    return {**zero, "precision": 0, **more}
+
+
+SPECIAL = dict.fromkeys(parts()) | {"specialValue": "POSITIVE_INFINITY", "precision": 6}
+STRUCTURED = Handling(time="structured")
+ACCEPTED += [
+    ("DATE", STRUCTURED, day_parts(), 20090),
+    ("DATE", ISO, day_parts(year=1), date(1, 1, 2).toordinal() - date(1970, 1, 1).toordinal()),
+    ("TIME", STRUCTURED, clock_parts(), 11_045_000_006),
+    ("TIME(6)", STRUCTURED, duration_parts(hours=23, minutes=59, seconds=59, nanos=1000), DAY - 999_999),
+    ("TIMESTAMP_NTZ", STRUCTURED, parts(), -1),
+    ("TIMESTAMP_NTZ(3)", UNDECLARED, parts(year=1500, month=3, day=10, hour=0, minute=0, second=0, nanos=0), -171_596 * DAY),
+    ("TIMESTAMP", STRUCTURED, parts(offsetSeconds=3600, zoneId="+01:00"), -3_600_000_001),
+    ("TIMESTAMP", STRUCTURED, parts(offsetSeconds=0, zoneId=None), -1),
+    ("TIMESTAMP", BERLIN, parts(), -3_600_000_001),
+    ("INTERVAL DAY TO SECOND", STRUCTURED, duration_parts(hours=-838, minutes=-59, seconds=-59), -(838 * 3600 + 59 * 60 + 59) * 1_000_000),
+    ("INTERVAL DAY TO SECOND", STRUCTURED, duration_parts(nanos=-1_999), -1),
+    ("INTERVAL DAY TO SECOND", STRUCTURED, duration_parts(days=1, seconds=2), DAY + 2_000_000),
+    ("INTERVAL DAY TO SECOND", STRUCTURED, clock_parts(), 11_045_000_006),
+    ("ARRAY<DATE>", STRUCTURED, [day_parts(), None], [20090, None]),
+    ("STRING", STRUCTURED, day_parts(), '{"year":2025,"month":1,"day":2,"specialValue":null}'),
+]  # fmt: skip
+
 REFUSED: list[tuple[str, Handling, Any]] = [
+    ("DATE", STRUCTURED, {}),
+    ("DATE", STRUCTURED, parts()),
+    ("DATE", STRUCTURED, day_parts(day=None)),
+    ("DATE", STRUCTURED, day_parts(day=True)),
+    ("DATE", STRUCTURED, day_parts(month=13)),
+    ("DATE", STRUCTURED, day_parts(year=0, month=0, day=0)),
+    ("DATE", STRUCTURED, day_parts(year=-4712)),
+    ("DATE", STRUCTURED, day_parts(year=10**12)),
+    ("DATE", STRUCTURED, {**dict.fromkeys(day_parts()), "specialValue": "NEGATIVE_INFINITY"}),
+    ("TIME", STRUCTURED, clock_parts(hour=24)),
+    ("TIME", STRUCTURED, clock_parts(nanos=10**9)),
+    ("TIME", STRUCTURED, duration_parts(hours=24)),
+    ("TIME", STRUCTURED, duration_parts(nanos=-1000)),
+    ("TIME", STRUCTURED, 5),
+    ("TIMESTAMP_NTZ", STRUCTURED, day_parts()),
+    ("TIMESTAMP_NTZ", STRUCTURED, SPECIAL),
+    ("TIMESTAMP_NTZ", STRUCTURED, parts(offsetSeconds=0)),
+    ("TIMESTAMP_NTZ", STRUCTURED, parts(second=60)),
+    ("TIMESTAMP_NTZ", STRUCTURED, 5),
+    ("TIMESTAMP", STRUCTURED, parts()),
+    ("TIMESTAMP", STRUCTURED, parts(year=9999, offsetSeconds=-3600)),
+    ("TIMESTAMP", STRUCTURED, {**SPECIAL, "offsetSeconds": None, "zoneId": None}),
+    ("INTERVAL DAY TO SECOND", STRUCTURED, duration_parts(months=1)),
+    # PostgreSQL's infinities in Debezium's modes.
+    ("DATE", ADAPTIVE, 2**31 - 1),
+    ("DATE", ADAPTIVE, -(2**31)),
+    ("TIMESTAMP_NTZ(3)", ADAPTIVE, 9_223_372_036_825_200_000),
+    ("TIMESTAMP_NTZ(3)", ADAPTIVE, -9_223_372_036_832_400_000),
+    ("TIMESTAMP_NTZ(6)", ADAPTIVE, 9_223_372_036_825_200_000),
+    ("TIMESTAMP_NTZ(6)", ADAPTIVE, -9_223_372_036_832_400_000),
+    ("TIMESTAMP_NTZ(6)", ADAPTIVE, 2**63 - 1),
+    ("TIMESTAMP_NTZ(6)", ADAPTIVE, -(2**63)),
+    ("TIMESTAMP_NTZ", ISO, "infinity"),
+    ("TIMESTAMP", Handling(), "-infinity"),
+    ("INTERVAL DAY TO SECOND", STRUCTURED, duration_parts(seconds=2**62)),
     ("BOOLEAN", Handling(), 2),
     ("BOOLEAN", Handling(), "yes"),
     ("BOOLEAN", Handling(), ""),
@@ -789,6 +865,7 @@ def test_a_placeholder_is_absent_by_the_type_of_its_column(
         "isostring",
         "microseconds",
         "nanoseconds",
+        "structured",
         "text",
         None,
     ],
@@ -803,7 +880,7 @@ def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(
     handling = Handling(time=mode)
     unit, reason = epoch_unit(table[0].type, handling)
     assert (unit == "") is (reason != "")
-    expected = bool(reason) and mode not in ("text", "isostring", None)
+    expected = bool(reason) and mode not in ("text", "isostring", "structured", None)
     assert bool(undeclared(table, handling)) is expected
 
 
