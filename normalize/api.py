@@ -186,7 +186,7 @@ def from_kafka_changelog(
         key = names_of(primary_key) or names_of(
             normalize.primary_key if isinstance(normalize, ChangelogNormalize) else ()
         )
-        chosen, schema, primary_key = infer_arguments(
+        chosen, schema, primary_key, _ = infer_arguments(
             chosen, kafka, named_options=named_options, primary_key=key
         )
     if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats.errors import DecodeError
 from cdc_formats.values.schema import Column
+
+if TYPE_CHECKING:
+    from cdc_formats.format import Format
+
+
+@dataclass(frozen=True)
+class Question:
+    """What only the user can know of a column whose type is guessed from its values.
+
+    Parameters
+    ----------
+    text : str
+    options : mapping
+        The format's options that another type may need, each with the values with which the
+        guessed type is right.
+    """
+
+    text: str
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+
+    def is_settled(self, format: Format) -> bool:
+        """Whether an option of the format answers the question."""
+        return any(getattr(format, name, None) in right for name, right in self.options.items())
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class DeclaredColumn(NamedTuple):

@@ -32,7 +32,7 @@ from cdc_formats.format import Format
 from cdc_formats.registry import load_class
 from cdc_formats.values.schema import Column
 
-from .declarations import Declaration, DeclaredColumn, Evidence
+from .declarations import Declaration, DeclaredColumn, Evidence, Question
 from .encodings import InspectedRecord
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ __all__ = [
     "DeclaredColumn",
     "Evidence",
     "InspectedRecord",
+    "Question",
     "SampleCounts",
     "Sampler",
     "sampler_class",
@@ -107,6 +108,9 @@ class Sampler:
     exact_numbers: ClassVar[bool] = True
     """Whether the producer writes decimals as JSON numbers. Otherwise a number with a fraction is a
     DOUBLE."""
+    not_asked: ClassVar[Collection[Question]] = ()
+    """The questions on text that do not arise: text is text, as the producer writes numbers, or
+    bytes, in another way."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
@@ -185,19 +189,21 @@ class Sampler:
         self,
         column: Column,
         values: ColumnValues,
-        notes: Sequence[str],
+        notes: Sequence[str | Question],
         *,
         guessed: bool,
         connectors: Collection[str],
-    ) -> Iterable[str]:
+    ) -> Iterable[str | Question]:
         """Return notes for the user on a column's type; override to name the options it depends on.
+
+        A `Question` on a guessed type is a decision that ``cdc run`` asks for.
 
         Parameters
         ----------
         column : Column
             With the chosen type.
         values : ColumnValues
-        notes : sequence of str
+        notes : sequence of str or Question
             The notes without this hook.
         guessed : bool
             Whether the type is inferred from the values.

@@ -31,6 +31,7 @@ metric                                         labels, meaning
 ``changelog_table_missed_records_total``       query, table: records that were not applied, because
                                                the table is stopped
 ``changelog_table_stopped``                    query, table: 1 if the table is stopped, or 0
+``changelog_table_open_questions``             query, table: columns whose types are guesses
 ``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the
                                                table was written, last micro-batch
 =============================================  =====================================================
@@ -88,6 +89,7 @@ _GAUGES = {
     "query_running": ("1, or 0 after the query's end",),
     "unused_masks": ("Masks that are of no column of any table so far",),
     "table_stopped": ("1 if the table is stopped, or 0", "table"),
+    "table_open_questions": ("Columns of a table whose types are guesses", "table"),
     "table_lag_seconds": ("From Kafka's timestamp until the table was written", "table", "of"),
 }
 _BAD_RECORDS = frozenset({*DECODE_CONDITIONS, DecodeError.condition})
@@ -206,6 +208,7 @@ class MetricsListener(StreamingQueryListener):
         self._counters["table_schema_changes"].labels(query, table).inc(progress.schema_changes)
         self._counters["table_missed_records"].labels(query, table).inc(progress.missed)
         self._gauges["table_stopped"].labels(query, table).set(progress.stopped)
+        self._gauges["table_open_questions"].labels(query, table).set(progress.open_questions)
         for of, seconds in progress.lag.items():
             self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
 

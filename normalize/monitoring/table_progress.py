@@ -31,6 +31,8 @@ class TableProgress:
         The records that could not be decoded, by condition.
     schema_changes : int
         How often the schema was decided or extended.
+    open_questions : int
+        The columns whose types are guesses.
     missed : int
         The records that were not applied, because the table is stopped.
     stopped : bool
@@ -47,6 +49,7 @@ class TableProgress:
     rows: int = 0
     bad: Mapping[str, int] = field(default_factory=dict)
     schema_changes: int = 0
+    open_questions: int = 0
     missed: int = 0
     stopped: bool = False
     lag: Mapping[str, float] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyE
 from cdc_formats.topics.environment import from_environment
 from normalize.sinks.databases import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.sync.sync_database import sync_database
-from normalize.sync.table_options import TableOptions
+from normalize.sync.table_options import AS_IS, QUESTION, TableOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
+_MOST_SHOWN = 10
 _OF_THE_CALL = ("spark", "topic", "format", "target", "tables", "mode")
 
 
@@ -241,7 +242,36 @@ def _file() -> type[msgspec.Struct]:
     return msgspec.defstruct("JobFile", parts, kw_only=True, forbid_unknown_fields=True)
 
 
+def open_questions(content: Any, path: str = "") -> list[str]:
+    """Return the paths of the answers that a job file lacks: the values ``?``.
+
+    Examples
+    --------
+    >>> open_questions({"tables": {"shop.orders": {"primary_key": "id", "types": {"at": "?"}}}})
+    ['tables.shop.orders.types.at']
+    """
+    if isinstance(content, dict):
+        parts = [
+            open_questions(each, f"{path}.{name}" if path else str(name))
+            for name, each in content.items()
+        ]
+        return [each for part in parts for each in part]
+    return [path] if content == QUESTION else []
+
+
+def _asking(content: Any) -> Any:
+    """Return the parts of a job file that can have questions."""
+    parts = content.items() if isinstance(content, dict) else ()
+    return {name: part for name, part in parts if name in ("format_options", "tables")}
+
+
 def _job(content: Any) -> Job:
+    if questions := open_questions(_asking(content)):
+        more = f" and {len(questions) - _MOST_SHOWN} more" if len(questions) > _MOST_SHOWN else ""
+        raise ArgumentError(
+            f"{len(questions)} of its questions have no answer, {', '.join(questions[:_MOST_SHOWN])}"
+            f'{more}: replace each "{QUESTION}" by a type, by the value of an option, or by {AS_IS}'
+        )
     file: Any = msgspec.convert(content, _file())
     own = {each.name: getattr(file, each.name) for each in fields(Job) if each.name != "arguments"}
     rest = set(file.__struct_fields__) - own.keys() - {"target", "tables", "topic"}
@@ -250,6 +280,8 @@ def _job(content: Any) -> Job:
         if isinstance(file.topic, TopicPattern)
         else file.topic,
         "target": _database(file.target),
+        "format_options": file.format_options
+        and {name: value for name, value in file.format_options.items() if value != AS_IS},
         "tables": {
             name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()
         },

@@ -215,13 +215,13 @@ def _declared(
 
     It is the user's, or else what a sample of the topic shows.
     """
-    detected = dict[str, Any]()
+    detected, questions = dict[str, Any](), dict[str, str]()
     if schema is None:
         from normalize.kafka.infer_arguments import (
             infer_arguments,
         )  # imports all formats, which takes time
 
-        inferred, schema, key = infer_arguments(
+        inferred, schema, key, questions = infer_arguments(
             format, kafka, named_options=named_options, primary_key=key
         )
         detected = {each.name: getattr(inferred, each.name) for each in fields(inferred)}
@@ -240,9 +240,8 @@ def _declared(
             f"{', '.join(column.name for column in columns)}"
         )
     nullable = tuple(replace(column, nullable=column.name not in key) for column in columns)
-    return TableSchema(
-        name, nullable, key, detected, ("as passed to sync_table, or inferred during the call",)
-    )
+    notes = ("as passed to sync_table, or inferred during the call",)
+    return TableSchema(name, nullable, key, detected, notes, questions=questions)
 
 
 @dataclass

@@ -16,6 +16,10 @@ from normalize.dataframe import table_columns
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+AS_IS, QUESTION = "as_is", "?"
+"""What `TableOptions.types` has for a type that is right as it is inferred, and for an unanswered
+question, which is an error."""
+
 
 class SyncError(ChangelogError, RuntimeError):
     """The error for a `sync_database` table that cannot be synchronized, with table and reason."""
@@ -39,7 +43,7 @@ class TableOptions:
         All columns. Columns that the messages have in addition are new columns (`on_new_column`).
     types : mapping
         The types of some columns, as Spark DDL: ``{"price": "DECIMAL(10,2)"}``. The others are
-        inferred.
+        inferred. ``"as_is"`` says that the inferred type of a column is right, and no guess.
     columns : str or sequence of str
         The columns to write; by default all. Others are ignored.
     exclude_columns : str or sequence of str
@@ -95,6 +99,12 @@ class TableOptions:
             raise ArgumentError(
                 "TableOptions has shard_column without shards: pass shards=..., or remove it"
             )
+        open_questions = [name for name, kind in self.types.items() if kind == QUESTION]
+        if open_questions:
+            raise ArgumentError(
+                f"TableOptions has no answer for the type of {open_questions[0]!r}: write its type "
+                f"in place of {QUESTION}, or {AS_IS}"
+            )
         for text in (self.declared, self.typed):  # raises for a type that does not exist
             _ = text
         self._require_written(self.primary_key, "part of the primary key")
@@ -116,8 +126,13 @@ class TableOptions:
         return tuple(
             column
             for name, kind in self.types.items()
+            if kind != AS_IS
             for column in table_columns(f"`{name.replace('`', '``')}` {kind}")
         )
+
+    def decides(self, column: str) -> bool:
+        """Whether the user has decided the type of a column, or that it is not written."""
+        return self.schema is not None or column in self.types or not self.writes(column)
 
     def writes(self, column: str) -> bool:
         """Whether a column is written."""

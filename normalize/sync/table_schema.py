@@ -54,6 +54,8 @@ class TableSchema:
     stopped : str
         Why the table is no longer synchronized; empty while it is.
     facts : TableFacts
+    questions : mapping
+        What only the user can know of columns whose types are guesses, by column.
     """
 
     table: str
@@ -63,6 +65,7 @@ class TableSchema:
     notes: tuple[str, ...] = ()
     stopped: str = ""
     facts: TableFacts = field(default_factory=TableFacts)
+    questions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -77,6 +80,7 @@ class TableSchema:
             "primary_key": list(self.primary_key),
             "format_options": dict(self.format_options),
             "notes": list(self.notes),
+            "questions": dict(self.questions),
             "stopped": self.stopped,
             "facts": self.facts,
         }
@@ -105,9 +109,15 @@ class TableSchema:
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that "
                 "the schema is inferred again"
             ) from None
-        key, notes = tuple(content.primary_key), tuple(content.notes)
         return cls(
-            content.table, read, key, content.format_options, notes, content.stopped, content.facts
+            content.table,
+            read,
+            tuple(content.primary_key),
+            content.format_options,
+            tuple(content.notes),
+            content.stopped,
+            content.facts,
+            content.questions,
         )
 
     def described(self) -> str:
@@ -123,6 +133,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     primary_key: list[str]
     format_options: dict[str, Any] = {}
     notes: list[str] = []
+    questions: dict[str, str] = {}
     stopped: str = ""
     facts: TableFacts = TableFacts()
 
@@ -171,7 +182,14 @@ def decide(
             if options.declared
             else _of_known_type(columns, inferred, options, inferred.primary_key)
         )
-        schema = TableSchema(table, columns, inferred.primary_key, detected, _notes(inferred))
+        schema = TableSchema(
+            table,
+            columns,
+            inferred.primary_key,
+            detected,
+            _notes(inferred),
+            questions=_questions(columns, inferred, options),
+        )
         if not schema.primary_key:
             raise SyncError(
                 f"its primary key is unknown ({inferred.primary_key_reason}): pass "
@@ -226,8 +244,9 @@ def decide_merged(
     (name, first), *of_other_shards = schemas.items()
     if not of_other_shards:
         return first
-    columns = first.columns
+    columns, questions = first.columns, dict(first.questions)
     for shard, schema in of_other_shards:
+        questions |= schema.questions
         for what, ours, theirs in (
             ("primary keys", first.primary_key, schema.primary_key),
             ("format_options", dict(first.format_options), dict(schema.format_options)),
@@ -239,7 +258,7 @@ def decide_merged(
                 )
         columns = _united(columns, schema.columns, f"its shards {name} and {shard}")
     notes = tuple(f"{shard}: {note}" for shard, schema in schemas.items() for note in schema.notes)
-    return replace(first, columns=columns, notes=notes)
+    return replace(first, columns=columns, notes=notes, questions=questions)
 
 
 def _united(columns: Sequence[Column], more: Sequence[Column], shards: str) -> tuple[Column, ...]:
@@ -282,7 +301,7 @@ def extend(
     SchemaError
         When the columns' names cannot be those of one table.
     """
-    added, evidence = dict[str, Column](), list[str]()
+    added, evidence, questions = dict[str, Column](), list[str](), dict(schema.questions)
     for table, records in samples.items():
         try:
             inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
@@ -297,6 +316,7 @@ def extend(
             column.name: column
             for column in _united(tuple(added.values()), new, f"its shards, {table} among them,")
         }
+        questions |= _questions(new, inferred, options)
         evidence += [str(each) for each in inferred.evidence if each.column.name in names]
     unknown = [name for name in names if name not in added]
     if unknown:
@@ -308,7 +328,12 @@ def extend(
         )
     nullable = (replace(column, nullable=True) for column in added.values())
     return _checked(
-        replace(schema, columns=(*schema.columns, *nullable), notes=(*schema.notes, *evidence))
+        replace(
+            schema,
+            columns=(*schema.columns, *nullable),
+            notes=(*schema.notes, *evidence),
+            questions=questions,
+        )
     )
 
 
@@ -339,6 +364,17 @@ def _of_known_type(
     }
     guessed -= {*key, *(column.name for column in options.typed)}
     return tuple(column for column in columns if column.name not in guessed)
+
+
+def _questions(
+    columns: Sequence[Column], inferred: InferredSchema, options: TableOptions
+) -> dict[str, str]:
+    names = {column.name for column in columns}
+    return {
+        name: "; ".join(map(str, questions))
+        for name, questions in inferred.open_questions(options.decides).items()
+        if name in names
+    }
 
 
 def _notes(inferred: InferredSchema) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from cdc_formats.decoding.masking import check_masks
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, PartialImageError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
+from cdc_formats.printable import printable
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, SqlType, quote
@@ -56,7 +57,7 @@ from .table_changes import (
     changes_here,
     changes_on_spark,
 )
-from .table_options import Selection, SyncError, TableOptions
+from .table_options import AS_IS, Selection, SyncError, TableOptions
 from .table_schema import (
     Record,
     TableSchema,
@@ -305,6 +306,7 @@ class TableSync:
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
     _unused_masks: set[str] = field(default_factory=set)
+    _asked: set[str] = field(default_factory=set)
     _prepared: TableSchema | None = None
     _schema_changes: int = 0
 
@@ -362,6 +364,7 @@ class TableSync:
         if schema is None:
             return
         self._require_free_names(schema)
+        self._ask(schema)
         source = self.source(schema)
         options = self._change_options(schema, source, part)
         result = self._apply(
@@ -508,6 +511,9 @@ class TableSync:
                     query=batch.query,
                     table=self.table,
                     schema_changes=self._schema_changes,
+                    open_questions=0
+                    if self.schema is None
+                    else len(self._open_questions(self.schema)),
                     **progress,
                 )
             )
@@ -515,6 +521,33 @@ class TableSync:
 
     # ----------------------------------------------------------------------------------------------
     # the schema
+
+    def _open_questions(self, schema: TableSchema) -> dict[str, str]:
+        """Return the questions on columns whose types are guesses, without those of masked ones."""
+        options, masks = self.rules.options(self.table), self._masks(schema)
+        return {
+            name: text
+            for name, text in schema.questions.items()
+            if not options.decides(name) and masks.kind(name) is None
+        }
+
+    def _ask(self, schema: TableSchema) -> None:
+        """Warn once in a run of columns whose types are guesses."""
+        questions = self._open_questions(schema)
+        new = [
+            f"{column} ({questions[column.name]})"
+            for column in schema.columns
+            if column.name in questions and column.name not in self._asked
+        ]
+        self._asked.update(questions)
+        if new:
+            _log.warning(
+                "%s: the types of these columns are guesses: %s. If one is right, write %r for it "
+                "into types= of tables=, or delete its question in %s. Otherwise pass its type "
+                "(sync_table: schema=), and start anew, without the table, this file and the "
+                "checkpoint",
+                *(self.table, printable("; ".join(new)), AS_IS, self.rules.store.file(self.table)),
+            )
 
     def _schema_of(
         self, spark: SparkSession, part: Part, target: TableTarget

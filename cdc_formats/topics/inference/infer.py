@@ -20,7 +20,7 @@ stays BIGINT, base64 stays STRING, and a note says how to declare the column.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.format import Format, option_name
 from cdc_formats.printable import printable
+from cdc_formats.topics.declarations import Question
 from cdc_formats.values.schema import Column, quote, to_ddl
 
 from .reading import named_format
@@ -101,6 +102,22 @@ class InferredSchema:
             for note in each.notes:
                 noted.setdefault(note, []).append(each.column.name)
         return noted
+
+    def open_questions(self, is_answered: Callable[[str], bool]) -> dict[str, list[Question]]:
+        """Return the questions by column, except those that the user has answered.
+
+        ``cdc init`` writes them into a job file, and `normalize.sync_database` warns of them.
+
+        Parameters
+        ----------
+        is_answered : callable
+            Whether the user has decided the type of a column.
+        """
+        return {
+            each.column.name: list(each.questions)
+            for each in self.evidence
+            if each.questions and not is_answered(each.column.name)
+        }
 
     def options_besides(self, named: Iterable[str]) -> dict[str, Any]:
         """Return the inferred options except those the user named, also with dots or dashes."""

@@ -36,6 +36,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from cdc_formats.decoding.json_reader import NumberWithText
+from cdc_formats.topics.declarations import Question
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column, SqlType
@@ -92,8 +93,8 @@ _SHAPES: dict[str, Callable[[str], object]] = {
     "base64": _base64,
     "digits": re.compile(r"-?[0-9]+(?:\.[0-9]+)?").fullmatch,
 }
-DIGITS = "every value is digits: if it is a number, declare it"
-BASE64 = "every value is base64: if it is BINARY, declare it"
+DIGITS = Question("every value is digits: if it is a number, declare it")
+BASE64 = Question("every value is base64: if it is BINARY, declare it")
 _BASE64_MARK = re.compile(r"[+/=]")
 
 
@@ -305,7 +306,7 @@ class ColumnValues:
         kinds = {"number" if kind in _NUMBERS else kind for kind in self.kinds if kind != "null"}
         return len(kinds) > 1 and self.type() == STRING
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[str | Question]:
         """Return notes for the user on the chosen type."""
         if not self.values:
             return ["only nulls were seen: declared as STRING"]

@@ -13,7 +13,7 @@ import msgspec
 from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
-from cdc_formats.topics.sampler import Declaration, DeclaredColumn, SampleCounts
+from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Question, SampleCounts
 from cdc_formats.values.lattice import wider
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import Column, SqlType
@@ -30,9 +30,10 @@ _DECIMAL_NOTE = (
     "a number with a fraction, and a value with more digits than this type is an error: declare "
     "the source's DECIMAL(p,s), or DOUBLE"
 )
-_DOUBLE_NOTE = (
+_DOUBLE_NOTE = Question(
     "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE "
-    "holds 15 digits"
+    "holds 15 digits",
+    {"decimal_handling_mode": ("double",)},
 )
 
 
@@ -55,6 +56,9 @@ class ColumnEvidence:
         The shortest and the longest text.
     examples : tuple of str
     notes : tuple of str
+        Also the texts of the questions.
+    questions : tuple of Question
+        What the user has to decide, since the type is a guess.
     """
 
     column: Column
@@ -64,6 +68,7 @@ class ColumnEvidence:
     lengths: tuple[int, int] | None = None
     examples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    questions: tuple[Question, ...] = ()
 
     @property
     def origin(self) -> str:
@@ -252,11 +257,15 @@ class TopicSample(SampleCounts):
         if column is None:
             column = Column(name, seen.type(exact_numbers=self.sampler.exact_numbers))
             notes = [*notes, *self._guess_notes(seen, column.type)]
-        notes = list(
-            self.sampler.column_notes(
-                column, seen, notes, guessed=not source_type, connectors=self.connectors
-            )
+        noted = self.sampler.column_notes(
+            column, seen, notes, guessed=not source_type, connectors=self.connectors
         )
+        notes = [
+            each
+            for each in noted
+            if not (isinstance(each, Question) and each.is_settled(self.format))
+        ]
+        questions = [each for each in notes if isinstance(each, Question) and not source_type]
         if missing:
             notes = [*notes, f"not in {missing} of {self.rows} rows"]
         column = replace(column, nullable=not of_key and (column.nullable or missing > 0))
@@ -269,14 +278,15 @@ class TopicSample(SampleCounts):
             if seen.shortest is None or seen.longest is None
             else (seen.shortest, seen.longest),
             examples=tuple(seen.examples),
-            notes=tuple(dict.fromkeys(notes)),
+            notes=tuple(dict.fromkeys(map(str, notes))),
+            questions=tuple(dict.fromkeys(questions)),
         )
 
     def _declared(
         self, name: str, seen: ColumnValues, declared: Sequence[DeclaredColumn]
-    ) -> tuple[Column | None, str, list[str]]:
+    ) -> tuple[Column | None, str, list[str | Question]]:
         """Return the column as the producer declares it, the producer's type name, and notes."""
-        notes = [each.note for each in declared if each.note]
+        notes: list[str | Question] = [each.note for each in declared if each.note]
         types = _types_of(declared, seen)
         if not types:
             return None, "", notes
@@ -294,8 +304,8 @@ class TopicSample(SampleCounts):
             notes,
         )
 
-    def _guess_notes(self, seen: ColumnValues, sql_type: SqlType) -> Iterator[str]:
-        yield from seen.notes()
+    def _guess_notes(self, seen: ColumnValues, sql_type: SqlType) -> Iterator[str | Question]:
+        yield from (note for note in seen.notes() if note not in self.sampler.not_asked)
         types = set(_leaves(sql_type))
         if any(each.name == "DECIMAL" and each.scale for each in types):
             yield _DECIMAL_NOTE

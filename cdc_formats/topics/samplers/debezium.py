@@ -20,6 +20,7 @@ from cdc_formats.topics.sampler import (
     DeclaredColumn,
     Evidence,
     InspectedRecord,
+    Question,
     SampleCounts,
     Sampler,
 )
@@ -31,25 +32,30 @@ if TYPE_CHECKING:
 SCHEMA_BLOCK = "schema block"
 """The source of columns that a schema block declares."""
 _UNSIGNED = "bigint_unsigned_handling_mode"
-_UNSIGNED_NOTE = (
+_UNSIGNED_NOTE = Question(
     "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), "
-    "and bigint_unsigned_handling_mode='long'"
+    "and bigint_unsigned_handling_mode='long'",
+    {_UNSIGNED: ()},
 )
-_UNSIGNED_BASE64_NOTE = (
+_UNSIGNED_BASE64_NOTE = Question(
     "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
-    "bigint_unsigned_handling_mode='precise'"
+    "bigint_unsigned_handling_mode='precise'",
+    {_UNSIGNED: ()},
 )
 _UNSIGNED_BASE64_LENGTH = 12
-_EPOCH_NOTE = (
+_EPOCH_NOTE = Question(
     "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema "
-    "block its unit is not in the message: if it is one, declare it, and time_precision_mode"
+    "block its unit is not in the message: if it is one, declare it, and time_precision_mode",
+    {"time_precision_mode": ("isostring",)},
 )
-_DIGITS_NOTE = (
-    "every value is digits: if it is a DECIMAL, declare it, and decimal_handling_mode='string'"
+_DIGITS_NOTE = Question(
+    "every value is digits: if it is a DECIMAL, declare it, and decimal_handling_mode='string'",
+    {"decimal_handling_mode": ("precise", "double")},
 )
-_BASE64_NOTE = (
+_BASE64_NOTE = Question(
     "every value is base64: if it is BINARY, declare it; if it is a DECIMAL, declare it, and "
-    "decimal_handling_mode='precise' (its scale is not in the message)"
+    "decimal_handling_mode='precise' (its scale is not in the message)",
+    {"decimal_handling_mode": ()},
 )
 
 
@@ -125,11 +131,11 @@ class DebeziumSampler(EnvelopeSampler):
         self,
         column: Column,
         values: ColumnValues,
-        notes: Sequence[str],
+        notes: Sequence[str | Question],
         *,
         guessed: bool,
         connectors: Collection[str],
-    ) -> Iterable[str]:
+    ) -> Iterable[str | Question]:
         """Return the notes with the connector's options that a bare message does not show."""
         unsigned = may_be_unsigned(connectors)
         yield from guess_notes(column, values, notes, unsigned=unsigned) if guessed else notes
@@ -222,27 +228,27 @@ def may_be_unsigned(connectors: Collection[str]) -> bool:
     return set(connectors) <= {"", *MYSQL_CONNECTORS}
 
 
-def unsigned_notes(column: Column, values: ColumnValues) -> Iterator[str]:
+def unsigned_notes(column: Column, values: ColumnValues) -> Iterator[Question]:
     """Return the note on a signed number that may be an unsigned BIGINT."""
     if column.type.name == "BIGINT" and values.has_negative_integers:
         yield _UNSIGNED_NOTE
 
 
 def guess_notes(
-    column: Column, values: ColumnValues, notes: Sequence[str], *, unsigned: bool
-) -> Iterator[str]:
+    column: Column, values: ColumnValues, notes: Sequence[str | Question], *, unsigned: bool
+) -> Iterator[str | Question]:
     """Return the notes on a guessed type, with the connector's options that it depends on.
 
     Parameters
     ----------
     column : Column
     values : ColumnValues
-    notes : sequence of str
+    notes : sequence of str or Question
         Notes that name no option.
     unsigned : bool
         Whether the source may have unsigned integers.
     """
-    named = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
+    named: dict[str | Question, Question] = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
     for note in notes:
         yield named.get(note, note)
         if note == BASE64 and unsigned and (values.longest or 0) <= _UNSIGNED_BASE64_LENGTH:

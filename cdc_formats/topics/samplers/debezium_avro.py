@@ -10,7 +10,7 @@ from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.avro import DebeziumAvro
 from cdc_formats.topics.inference.observed import ColumnValues
-from cdc_formats.topics.sampler import Declaration, SampleCounts
+from cdc_formats.topics.sampler import Declaration, Question, SampleCounts
 from cdc_formats.values.schema import Column
 
 from .debezium import EnvelopeSampler, may_be_unsigned, unsigned_notes, unsigned_option
@@ -43,11 +43,11 @@ class DebeziumAvroSampler(EnvelopeSampler):
         self,
         column: Column,
         values: ColumnValues,
-        notes: Sequence[str],
+        notes: Sequence[str | Question],
         *,
         guessed: bool,
         connectors: Collection[str],
-    ) -> Iterable[str]:
+    ) -> Iterable[str | Question]:
         """Return the notes, and the connector's option for an unsigned BIGINT."""
         yield from notes
         yield from unsigned_notes(column, values) if may_be_unsigned(connectors) else ()

@@ -12,6 +12,7 @@ from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.events import Headers
+from cdc_formats.topics.inference.observed import BASE64, DIGITS
 from cdc_formats.topics.sampler import Declaration, Evidence, InspectedRecord
 from cdc_formats.values.lattice import MOST_DIGITS
 
@@ -22,6 +23,7 @@ class DebeziumMongodbSampler(EnvelopeSampler):
     """The hooks of ``debezium-mongodb-json``."""
 
     marks = ("op", "source", "after", "updateDescription")
+    not_asked = (DIGITS, BASE64)
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return ``_id``, the primary key of every collection."""

@@ -10,6 +10,7 @@ from cdc_formats.decoding.wrappers import message_fields
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.events import Headers
 from cdc_formats.topics.declarations import listed_names
+from cdc_formats.topics.inference.observed import DIGITS
 from cdc_formats.topics.sampler import Declaration, Sampler
 
 
@@ -18,6 +19,7 @@ class MaxwellSampler(Sampler):
 
     marks = ("database", "table", "type", "ts", "data", "sql")
     operation_path = ("type",)
+    not_asked = (DIGITS,)
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the primary key of ``primary_key_columns``, or else of the Kafka key."""

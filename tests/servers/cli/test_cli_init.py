@@ -40,14 +40,19 @@ def test_a_job_file_from_topics(kafka: LocalKafka, tmp_path: Path) -> None:
     )
     assert (done.code, done.err) == (
         0,
-        f"wrote {path}: read it, then run it with `cdc run {path}`\n",
+        f'wrote {path}: it has 1 "?": replace each by your answer, then run it with '
+        f"`cdc run {path}`\n",
     )
+    # The sample shows no key of this table only.
+    done = quick("run", path)
+    assert done.code == 1
+    assert "no answer, tables.shop.events.primary_key: replace" in " ".join(done.err.split())
+    path.write_text(path.read_text().replace('"?"', "at"))
     job = read_job(path)
     assert job.arguments["topic"] == [orders, events]
     assert job.arguments["format"] == "maxwell-json"
     assert job.arguments["options"]["kafka.bootstrap.servers"] == kafka.bootstrap_servers
     assert job.arguments["target"] == DeltaDatabase("/lake/shop")
-    # The sample shows no key of this table only.
     assert list(job.arguments["tables"]) == ["shop.events"]
     # A file that somebody edited is not overwritten.
     done = quick("init", orders, "-b", kafka.bootstrap_servers, "--output", path)
@@ -69,6 +74,7 @@ def test_a_job_file_has_the_options_that_the_sample_shows(
     )
     done = quick("init", topic, "-b", kafka.bootstrap_servers, "--output", path)
     assert done.code == 0, done.err
+    path.write_text(path.read_text().replace('primary_key: "?"', "primary_key: id"))
     arguments = read_job(path).arguments
     assert arguments["format"] == "op-json"
     assert arguments["format_options"] == {"codes": {"D": "-D", "I": "+I", "U": "+U"}}

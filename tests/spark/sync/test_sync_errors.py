@@ -262,8 +262,14 @@ def test_unchanged_values_and_truncates_of_debezium(
     ).encode()
     sync.produce("orders", [debezium("orders", "c", None, order | {"qty": 1})])
     sync.run(format="debezium-json")
+    guessed = "shop.orders: the types of these columns are guesses: id BIGINT NOT NULL (an integer"
+    assert guessed in caplog.text
+    assert sync.file("shop.orders")["questions"].keys() == {"id", "qty", "photo"}
+    caplog.clear()
     sync.produce("orders", [toasted(2)])
-    sync.run(format="debezium-json")
+    as_is = TableOptions(types=dict.fromkeys(("id", "qty", "photo"), "as_is"))
+    sync.run(format="debezium-json", tables={"shop.orders": as_is})
+    assert "guesses" not in caplog.text
     assert sync.rows("orders") == [order | {"qty": 2}]
     # Without the table's file, no value of the columns is known.
     sync.path("shop.orders").unlink()

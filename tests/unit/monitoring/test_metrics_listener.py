@@ -115,7 +115,11 @@ def test_tables_of_a_query_become_metrics() -> None:
     listener, other = MetricsListener(), MetricsListener()
     listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="shop"))
     publish(TABLE)
-    publish(TableProgress(query="0f", table="shop.orders", records=2, missed=4, stopped=True))
+    publish(
+        TableProgress(
+            query="0f", table="shop.orders", records=2, missed=4, stopped=True, open_questions=3
+        )
+    )
     publish(TableProgress(query="0f", table="", bad={"MALFORMED_MESSAGE": 1}))
     publish(TableProgress(query="0f", table="", unused_masks=2))
     publish(TableProgress(query="another", table="shop.orders", records=1))
@@ -133,6 +137,7 @@ def test_tables_of_a_query_become_metrics() -> None:
         f"changelog_table_schema_changes_total{orders}}}": 1,
         f"changelog_table_missed_records_total{orders}}}": 4,
         f"changelog_table_stopped{orders}}}": 1,
+        f"changelog_table_open_questions{orders}}}": 3,
         f'changelog_table_lag_seconds{orders}, "of": "oldest"}}': 2.5,
         f'changelog_table_lag_seconds{orders}, "of": "newest"}}': 0.5,
     }

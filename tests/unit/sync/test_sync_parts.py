@@ -342,6 +342,45 @@ def test_shards_whose_schemas_contradict_each_other() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        (TableOptions(), {"id", "balance"}),
+        (TableOptions(types={"balance": "DECIMAL(10,2)"}), {"id"}),
+        (TableOptions(types={"balance": "as_is"}, exclude_columns="id"), set()),
+        (TableOptions(schema="id INT, balance BINARY"), set()),
+    ],
+)
+def test_questions_on_guessed_types_are_kept_and_answered(
+    options: TableOptions, asked: set[str]
+) -> None:
+    row = {"id": 1, "balance": "Pc6+GzfufIc="}
+    arguments = {"format": get_format("debezium-json"), "passed_options": (), "options": options}
+    if "id" not in options.exclude_columns:
+        decided = decide("t", [(*debezium("t", "c", None, row), [])], **arguments)
+        assert decided.questions.keys() == asked
+        assert TableSchema.from_json(decided.to_json(), "file").questions == decided.questions
+    types = {"id": "int32", "balance": "string"}
+    assert not decide(
+        "t",
+        [(*debezium("t", "c", None, row, types), [])],
+        **arguments | {"options": TableOptions()},
+    ).questions
+
+
+def test_a_question_in_types_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match=r"no answer for the type of 'at': .* or as_is"):
+        TableOptions(types={"id": "INT", "at": "?"})
+
+
+def test_a_new_column_is_a_question_too() -> None:
+    format = get_format("debezium-json")
+    schema = TableSchema("t", columns("id INT NOT NULL"), ("id",), questions={"id": "?"})
+    record = (*debezium("t", "c", None, {"id": 1, "at": 5}), [])
+    extended = extend(schema, ["at"], {"t": [record]}, format=format, options=TableOptions())
+    assert extended.questions.keys() == {"id", "at"}
+
+
 def test_file_of_a_table_is_read_back() -> None:
     schema = TableSchema(
         "shop.orders",

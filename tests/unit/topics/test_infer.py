@@ -728,6 +728,7 @@ def test_to_dict_returns_json_values() -> None:
                 "lengths": [1, 1],
                 "examples": ["1"],
                 "notes": [],
+                "questions": [],
             },
             {
                 "name": "name",
@@ -739,6 +740,7 @@ def test_to_dict_returns_json_values() -> None:
                 "lengths": [2, 2],
                 "examples": ["ab"],
                 "notes": [],
+                "questions": [],
             },
         ],
         "notes": [],

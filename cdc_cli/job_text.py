@@ -1,0 +1,177 @@
+"""The text of a job file that ``cdc init`` writes, with a line for each open question."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.printable import printable
+from cdc_formats.registry import format_class
+
+from .formats import option_texts
+from .manual import without_marks
+
+if TYPE_CHECKING:
+    from cdc_formats.topics.declarations import Question
+    from cdc_formats.topics.profile import TableProfile, TopicProfile
+
+_HEAD = (
+    "# The options are those of normalize.sync_database. A text env:NAME is the value of an "
+    "environment variable."
+)
+_OPEN = (
+    '# Each "?" is a question that the messages do not answer. `cdc run` refuses the file until it '
+    "is replaced",
+    "# by the type of the source's column, or by the option's value; or by as_is, if the type after "
+    "it is right,",
+    "# or no column needs the option.",
+)
+_WIDTH = 100
+_NO_KEY = "Its messages do not name a primary key: write the columns that identify a row."
+
+
+def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: str) -> str:
+    """Return a job file for topics.
+
+    Parameters
+    ----------
+    profiles : sequence of TopicProfile
+        One for each topic.
+    properties : sequence of str
+        The names of the connection's properties besides the servers; the file asks for their
+        values.
+    lake : str
+        The folder of the tables, without a slash at its end.
+
+    Raises
+    ------
+    ArgumentError
+        When a topic has no known format, or the topics have several.
+    """
+    format = _common_format(profiles)
+    tables = list(chain.from_iterable(map(_tables, profiles)))
+    options = list(_format_options(profiles, format))
+    return (
+        "\n".join(
+            [
+                _HEAD,
+                *(_OPEN if has_questions("\n".join([*options, *tables])) else ()),
+                f"topic: {json.dumps([each.topic for each in profiles])}",
+                f"format: {format}",
+                *_entry("format_options", options),
+                "options:",
+                f"  kafka.bootstrap.servers: {json.dumps(profiles[0].servers)}",
+                "  maxOffsetsPerTrigger: 100000",
+                *(
+                    f"  # {name} was passed to cdc: write Spark's option for it, kafka.*"
+                    for name in properties
+                ),
+                "target:",
+                f"  delta: {{name: {json.dumps(lake)}}}",
+                f"schema_location: {json.dumps(f'{lake}/_schemas')}",
+                f"checkpoint_location: {json.dumps(f'{lake}/_checkpoint')}",
+                "packages: [delta]",
+                "trigger: {processing_time: 10 seconds}",
+                "restart: {limit: 10}",
+                *_entry("tables", tables),
+            ]
+        )
+        + "\n"
+    )
+
+
+def has_questions(text: str) -> int:
+    """Return the number of open questions in the text of a job file."""
+    return text.count(': "?"')
+
+
+def _entry(name: str, lines: Sequence[str]) -> list[str]:
+    return [f"{name}:", *lines] if lines else []
+
+
+def _common_format(profiles: Sequence[TopicProfile]) -> str:
+    for each in profiles:
+        if each.format is None:
+            raise ArgumentError(
+                f"the format of {each.topic} is not known: see `cdc profile {each.topic}`"
+            )
+    formats = [each.format for each in profiles if each.format is not None]
+    if len(set(formats)) > 1:
+        shown = ", ".join(f"{each.topic}: {each.format}" for each in profiles)
+        raise ArgumentError(
+            f"a job has one format, and the topics have several ({shown}): write a file for each"
+        )
+    return formats[0]
+
+
+def _format_options(profiles: Sequence[TopicProfile], format: str) -> Iterator[str]:
+    """Return the format's options: those that the samples show for all tables, and questions."""
+    tables = [table for each in profiles for table in each.tables if table.schema is not None]
+    common = _common_options([table.options for table in tables])
+    yield from (f"  {name}: {json.dumps(value)}" for name, value in common.items())
+    texts = option_texts(format_class(format))
+    asked = (
+        option
+        for table in tables
+        for question in chain.from_iterable(_questions(table).values())
+        for option in question.options
+    )
+    for option in dict.fromkeys(each for each in asked if each not in common):
+        yield from _comment(without_marks(texts.get(option, "")), "  # ")
+        yield f'  {option}: "?"'
+
+
+def _common_options(of_tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first, *others = of_tables or [{}]
+    return {
+        name: value
+        for name, value in first.items()
+        if all(each.get(name) == value for each in others)
+    }
+
+
+def _questions(table: TableProfile) -> dict[str, list[Question]]:
+    return {} if table.schema is None else table.schema.open_questions(lambda column: False)
+
+
+def _tables(profile: TopicProfile) -> Iterator[str]:
+    """Return the entries of tables that need a decision, on the key or on types."""
+    for table in profile.tables:
+        questions = _questions(table)
+        if table.schema is None or (table.primary_key and not questions):
+            continue
+        yield f"  {json.dumps(table.name or profile.topic)}:"
+        if not table.primary_key:
+            yield from _comment(_NO_KEY, "    # ")
+            yield '    primary_key: "?"'
+        if questions:
+            yield "    types:"
+        types = {column.name: column.type for column in table.schema.columns}
+        for text, columns in _by_text(questions).items():
+            yield from _comment(text, "      # ")
+            yield from (
+                f'      {json.dumps(each)}: "?"  # {printable(str(types[each]))}'
+                for each in columns
+            )
+
+
+def _by_text(questions: Mapping[str, Sequence[Question]]) -> dict[str, list[str]]:
+    """Return the columns by their questions, of which many columns have the same."""
+    columns: dict[str, list[str]] = {}
+    for column, of_column in questions.items():
+        columns.setdefault("; ".join(map(str, of_column)), []).append(column)
+    return columns
+
+
+def _comment(text: str, before: str) -> list[str]:
+    return wrap(
+        printable(text),
+        _WIDTH,
+        initial_indent=before,
+        subsequent_indent=before,
+        break_on_hyphens=False,
+    )
