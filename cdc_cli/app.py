@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from cdc_formats.dependencies import missing_dependency
+
 from .formats import formats
 from .job import init, run
 from .profile import profile
@@ -19,6 +21,10 @@ from .terminal import print_error
 from .verify import verify
 
 _READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it
+_EXTRAS = {"run": "cli,run", "verify": "capture,cli,spark"}
+"""What a command needs besides the extra ``cli``."""
+_EXIT = {"verify": 2}
+"""The exit code of a failure, if it is not 1."""
 
 
 class _Commands(TyperGroup):
@@ -51,8 +57,10 @@ class _Commands(TyperGroup):
             )  # a usage error, or an exit
             if ctx.meta.get(_TRACEBACK) or of_typer:
                 raise
+            if isinstance(error, ImportError):
+                error = missing_dependency(error, _EXTRAS.get(ctx.invoked_subcommand or "", "cli"))
             print_error(error)
-            raise typer.Exit(1) from None
+            raise typer.Exit(_EXIT.get(ctx.invoked_subcommand or "", 1)) from None
 
 
 _TRACEBACK = "cdc_cli.traceback"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdc_formats.errors import MissingDependencyError
 from cdc_formats.printable import printable
 
 from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
@@ -47,16 +46,11 @@ def status(
     """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
 
     With -b, also how many records each partition has that are not processed yet. The query may be
-    running. Spark is not needed.
+    running. Spark is not needed; a checkpoint at a URL needs pyarrow.
     """
-    try:
-        from normalize.checkpoint.status import checkpoint_status
+    from normalize.checkpoint.status import checkpoint_status
 
-        described = checkpoint_status(checkpoint)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{error}; pip install 'pyspark-kafka-changelog[spark]'"
-        ) from error
+    described = checkpoint_status(checkpoint)
     broker = (
         connection(servers, config, properties, timeout, verbose) if servers or config else None
     )

@@ -177,10 +177,10 @@ def verify(
     """
     if (kind is TargetKind.JDBC) != bool(target_url):
         raise typer.BadParameter("--target-url and --kind jdbc require each other")
-    try:
-        from normalize import JdbcSource, local_session, verify_table
-        from normalize.monitoring.explain_error import explain_error
+    from normalize import JdbcSource, local_session, verify_table
+    from normalize.monitoring.explain_error import explain_error
 
+    try:
         source = JdbcSource(
             url,
             table,

@@ -80,4 +80,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    try:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    except ImportError as error:
+        from cdc_formats.dependencies import missing_dependency
+
+        raise missing_dependency(error) from None

@@ -579,7 +579,7 @@ def find_java() -> str:
             if platform.system() == "Darwin"
             else "sudo apt install openjdk-17-jdk"
         )
-        raise LocalKafkaError(f"Kafka needs Java 17 or newer, {description}: {install}")
+        raise LocalKafkaError(f"Spark and Kafka need Java 17 or 21, and {description}: {install}")
     return java
 
 

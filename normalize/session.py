@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import MissingDependencyError
 
-from .local_kafka import fetch_jars
+from .local_kafka import fetch_jars, find_java
 from .spark_versions import installed_version, package
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def local_session(
         When the installed PySpark is not supported, has no such package, or is only a client of
         Spark Connect.
     LocalKafkaError
-        When the jars cannot be fetched.
+        When Java is missing or too old, or the jars cannot be fetched.
     """
     try:
         from pyspark import SparkConf, SparkContext
@@ -122,6 +122,8 @@ def local_session(
                 f"this package requires {name} on Spark: pip install "
                 "'pyspark-kafka-changelog[spark]'"
             )
+    if SparkContext._active_spark_context is None:
+        find_java()  # PySpark says JAVA_GATEWAY_EXITED without it
     coordinates = _coordinates(packages)
     settings: dict[str, Any] = {
         **_SETTINGS,

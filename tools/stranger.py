@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tools.extras import broken
 from tools.package import environment, run, spark_example
 
 BLOCK = re.compile(r"^```python *(.*)\n((?:.*\n)*?)```$", re.M)
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> int:
         stranger.step(
             "git clone", lambda: run("git", "clone", "--quiet", repository, stranger.clone)
         )
+        stranger.step("each small extra alone", stranger.extras)
         stranger.step("README: install", stranger.install)
         stranger.step("README: examples", stranger.readme)
         stranger.step("README: make demo", stranger.demo)
@@ -67,6 +69,13 @@ class Stranger:
             self.failed += 1
             result = f"FAILED: {error}"
         print(f"{time.monotonic() - start:7.1f} s  {title}: {result}", flush=True)
+
+    def extras(self) -> None:
+        """Do what the page of each extra promises, in an environment with this extra alone."""
+        folder = self.folder / "extras"
+        folder.mkdir()
+        if failed := broken(folder, str(self.clone)):
+            raise ValueError("; ".join(failed))
 
     def install(self) -> None:
         """Install the clone as the README says."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, MissingDependencyError
 
 _VERSION = "v1"
 _NONE = -1
@@ -177,28 +177,63 @@ def _kafka_offsets(line: str) -> dict[str, dict[int, int]] | None:
         return None
 
 
+class _Folder:
+    """A folder of this machine."""
+
+    def __init__(self, path: str) -> None:
+        self._root = Path(path)
+
+    def content(self, name: str) -> bytes:
+        """Return a file's content."""
+        return (self._root / name).read_bytes()
+
+    def names(self, name: str) -> list[str]:
+        """Return the names in a folder; none if it is missing."""
+        folder = self._root / name
+        return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+
+
+class _Url:
+    """A folder of another file system."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            from pyarrow import ArrowException
+            from pyarrow.fs import FileSystem
+        except ImportError:
+            raise MissingDependencyError(
+                f"{url} is read with pyarrow, which is not installed: pip install pyarrow"
+            ) from None
+        try:
+            self._system, self._root = FileSystem.from_uri(url)
+        except (ArrowException, OSError) as error:
+            raise ArgumentError(f"{url} cannot be read: {str(error)[:200]}") from None
+
+    def content(self, name: str) -> bytes:
+        """Return a file's content."""
+        with self._system.open_input_stream(f"{self._root}/{name}") as stream:
+            return bytes(stream.read())
+
+    def names(self, name: str) -> list[str]:
+        """Return the names in a folder; none if it is missing."""
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(f"{self._root}/{name}", allow_not_found=True)
+        return [each.base_name for each in self._system.get_file_info(selector)]
+
+
 class _Files:
     """A checkpoint's files."""
 
     def __init__(self, checkpoint: str) -> None:
-        from pyarrow import ArrowException
-        from pyarrow.fs import FileSystem
-
-        place = (
-            checkpoint
-            if "://" in checkpoint or checkpoint.startswith("file:")
-            else str(Path(checkpoint).absolute())
-        )
-        try:
-            self._system, self._root = FileSystem.from_uri(place)
-        except (ArrowException, OSError) as error:
-            raise ArgumentError(f"{checkpoint} cannot be read: {str(error)[:200]}") from None
+        is_url = "://" in checkpoint or checkpoint.startswith("file:")
+        self._place: _Folder | _Url = _Url(checkpoint) if is_url else _Folder(checkpoint)
+        self._names = self._place.names
 
     def read(self, name: str) -> str | None:
         """Return a file's text, or None if it is missing."""
         try:
-            with self._system.open_input_stream(f"{self._root}/{name}") as stream:
-                return str(stream.read().decode())
+            return self._place.content(name).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -230,13 +265,3 @@ class _Files:
             if newest == _NONE
             else self.read(f"{folder}/v2/{newest}")
         )
-
-    def _names(self, folder: str) -> list[str]:
-        from pyarrow.fs import FileSelector
-
-        return [
-            each.base_name
-            for each in self._system.get_file_info(
-                FileSelector(f"{self._root}/{folder}", allow_not_found=True)
-            )
-        ]

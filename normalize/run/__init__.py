@@ -4,7 +4,12 @@
 ``__main__.py`` as the application. `Job` describes the file.
 """
 
-from .job import Job, job_schema, read_job
-from .supervise import run_job
+from cdc_formats.dependencies import missing_dependency
+
+try:
+    from .job import Job, job_schema, read_job
+    from .supervise import run_job
+except ImportError as error:
+    raise missing_dependency(error, "run") from None
 
 __all__ = ["Job", "job_schema", "read_job", "run_job"]

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 
-from cdc_formats.errors import ChangelogError
+from normalize.monitoring.explain_error import explain_error
 from normalize.run import job_schema, read_job, run_job
 
 
@@ -16,6 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m normalize.run", description=__doc__)
     parser.add_argument("job", nargs="?", help="the job file, YAML or JSON")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a job file")
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
     if parsed.schema:
         print(json.dumps(job_schema(), indent=2))
@@ -27,8 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
     logging.getLogger("normalize").setLevel(logging.INFO)
     try:
         run_job(read_job(parsed.job))
-    except ChangelogError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:
+        if parsed.traceback:
+            raise
+        print(f"error: {explain_error(error)}", file=sys.stderr)
         return 1
     return 0
 

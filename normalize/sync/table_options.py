@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
 from normalize.arguments import names_of
 from normalize.dataframe import table_columns
@@ -129,6 +130,19 @@ class TableOptions:
             if kind != AS_IS
             for column in table_columns(f"`{name.replace('`', '``')}` {kind}")
         )
+
+    def check_types(self, format: Format) -> None:
+        """Raise an error if the format's options are not enough for the user's types.
+
+        Raises
+        ------
+        SchemaError
+        """
+        columns = self.declared or self.typed
+        names = {column.name for column in columns}
+        key = tuple(name for name in names_of(self.primary_key) if name in names)
+        if columns and (key or not format.reads_tombstones):  # some formats need a key
+            format.check(columns, key)
 
     def decides(self, column: str) -> bool:
         """Whether the user has decided the type of a column, or that it is not written."""

@@ -17,7 +17,13 @@ import msgspec
 import pyarrow as pa
 
 from cdc_formats.decoding.masking import check_masks
-from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, PartialImageError
+from cdc_formats.errors import (
+    DECODE_CONDITIONS,
+    ArgumentError,
+    DecodeError,
+    PartialImageError,
+    SchemaError,
+)
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.printable import printable
@@ -122,7 +128,8 @@ class Rules:
                 self.scd_type(table)
                 self.track_history(table)
                 self.position_column(table)
-            except ArgumentError as error:
+                self.options(table).check_types(self.format)
+            except (ArgumentError, SchemaError) as error:
                 name = argument.format(repr(table))
                 raise ArgumentError(f"{name} has wrong options: {error.args[0]}") from None
 

@@ -214,7 +214,7 @@ MAY_IMPORT = {
 folder is a room of its own; the package itself exports names of all of them, and a folder within a
 room belongs to it. The room `cdc_formats` has the modules of the package that are in no folder."""
 LAYERS = (
-    ("errors", "printable", "row_kind", "changelog_mode"),
+    ("errors", "dependencies", "printable", "row_kind", "changelog_mode"),
     ("decoding.frames", "decoding.json_reader", "decoding.images", "decoding.wrappers"),
     ("position", "values"),
     ("decoding", "avro", "events", "fold"),

@@ -373,6 +373,15 @@ def test_a_question_in_types_is_an_error() -> None:
         TableOptions(types={"id": "INT", "at": "?"})
 
 
+def test_types_that_need_an_option_of_the_format_are_an_error() -> None:
+    options = TableOptions(types={"at": "TIMESTAMP"})
+    format = get_format("debezium-json", time_precision_mode="adaptive_time_microseconds")
+    with pytest.raises(SchemaError, match=r"at TIMESTAMP: .* declare TIMESTAMP\(3\) or TIMESTAMP"):
+        options.check_types(format)
+    TableOptions(types={"at": "TIMESTAMP(6)"}).check_types(format)
+    TableOptions(types={"at": "TIMESTAMP"}).check_types(get_format("upsert-kafka"))
+
+
 def test_a_new_column_is_a_question_too() -> None:
     format = get_format("debezium-json")
     schema = TableSchema("t", columns("id INT NOT NULL"), ("id",), questions={"id": "?"})
