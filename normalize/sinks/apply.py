@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +20,7 @@ from normalize.dataframe import require_changelog, require_distinct
 from normalize.monitoring.explain_error import explain_error
 
 from .arrival import require_arrival_order
+from .batches import Batch, marked_query, only_call, require_no_micro_batch, running_batch
 from .change_feed import to_change_feed
 from .lake import lake_target
 from .latest import check, computed, count, last_changes
@@ -32,12 +33,8 @@ from .table_spec import (
     COMMIT_VERSION,
     END_AT,
     START_AT,
-    Batch,
     OnNewColumn,
     TableSpec,
-    marked_query,
-    require_no_micro_batch,
-    running_batch,
 )
 from .targets import TableTarget, TargetError, repeat_conflicts
 
@@ -128,7 +125,9 @@ def apply_changes(
         During this call, when the arguments or the table cannot be used; `SchemaError` also for a
         column name that the table does not support. In a micro-batch: `ArgumentError` for a row
         without a row kind, `MissingFieldError` for a NULL key, `ChangeOrderError` if a key's last
-        change is ambiguous, `ConflictError` if other writers prevented every attempt.
+        change is ambiguous, `ConflictError` if other writers prevented every attempt,
+        `BatchOrderError` if the table has a later micro-batch of this query, `TargetError` if the
+        table was there in earlier runs and is missing.
 
     Notes
     -----
@@ -139,10 +138,12 @@ def apply_changes(
     Delta or Iceberg, a deadlock of a database), the micro-batch is applied again: ten times at
     most, after pauses that double from 0.2 to 10 seconds.
 
-    A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A
-    change feed would have its changes twice. It therefore stores the query's last micro-batch in
-    the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of Iceberg's
-    snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
+    Each commit carries the query's id, the micro-batch's number and a digest of its offsets: as
+    Delta's ``txnAppId`` and ``txnVersion``, in the summary of Iceberg's snapshot, or in the database
+    table ``changelog_batches``. A micro-batch that Spark repeats after a failure is not written
+    again. A driver that wakes up after another one took over its checkpoint writes nothing
+    (`BatchOrderError`). Not on Spark Connect, where Python does not see the query's id: there, a
+    repeated micro-batch is applied again, and ends in the same rows (docs/sinks.md, "Two drivers").
 
     A history (``scd_type=2``) has two kinds of rows that are valid at no time, for changes that
     arrive late. An update that changes no tracked column makes no version, as in AUTO CDC: it is a
@@ -192,7 +193,7 @@ def apply_changes(
             ),
             target,
         )
-    writer = stream.writeStream.foreachBatch(sink if is_connect(stream) else Tuned(sink))
+    writer = stream.writeStream.foreachBatch(sink if is_connect(stream) else StreamedChanges(sink))
     return writer.outputMode("update") if has_native_engine(stream) else writer
 
 
@@ -223,15 +224,16 @@ def apply_batch(
     column_list, on_new_column, create
         As in `apply_changes`.
     change_feed : bool
-        As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call
-        in the same micro-batch appends nothing. Outside of a stream, ``_commit_version`` is NULL,
-        and a second call appends the changes again.
+        As in `apply_changes`. Outside of a stream, ``_commit_version`` is NULL, and a second call
+        appends the changes again.
 
     Raises
     ------
-    ArgumentError, SchemaError, TargetError, ChangeOrderError, MissingFieldError, ConflictError
+    ArgumentError, SchemaError, TargetError, ChangeOrderError, MissingFieldError, ConflictError, \
+BatchOrderError
         As in `apply_changes`; `TargetError` also when the table refuses the rows, such as by a
-        CHECK constraint.
+        CHECK constraint. `ArgumentError` also for a second call for a table within one micro-batch
+        of your ``foreachBatch``, which would be taken for a repetition of the first.
     """
     if df.isStreaming:
         raise ArgumentError(
@@ -253,7 +255,9 @@ def apply_batch(
     if change_feed and is_connect(df):
         require_no_micro_batch(df)
     with _java_errors(df, target):
-        _apply(df, target, options)(df, 0)
+        apply = _apply(df, target, options)
+        with nullcontext() if is_connect(df) else only_call(df.sparkSession, str(apply.table)):
+            apply(df, 0)
 
 
 @contextmanager
@@ -332,16 +336,50 @@ def _apply_of(
     return ApplyChanges(table, spec, options.order_by, next(times, None))
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """Applies micro-batches in the query's own session, which Spark made from the user's."""
+@dataclass
+class StreamedChanges:
+    """Applies a stream's micro-batches in the query's own session, which Spark made from the user's.
+
+    The table exists from the first micro-batch on, so that a later run can see that it is gone.
+    """
 
     sink: ApplyChanges | ApplyVersions | AppendChangeFeed
+    _started: bool = False
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply the changes."""
         self.sink.table.tune(batch.sparkSession)
+        if not self._started:
+            repeat_conflicts(partial(self._require_table, batch.sparkSession, number))
+            self._started = True
         self.sink(batch, number)
+
+    def _require_table(self, spark: SparkSession, number: int) -> None:
+        """Create the table in a query's first micro-batch; later, raise an error if it is gone.
+
+        Raises
+        ------
+        TargetError
+        """
+        table, spec, running = self.sink.table, self.sink.spec, running_batch(spark)
+        sink = table.sink(spark)
+        if number == 0:
+            sink.prepare(spec)
+        elif not sink.exists():
+            create = "; ".join(sink.needed(replace(spec, create=True)))
+            raise TargetError(
+                f"{table} is missing, and this query has written {number} micro-batches: restore the "
+                "table, or start from a new checkpoint, which reads the stream again. If no "
+                f"micro-batch had rows yet, create it: {create}"
+            )
+        elif running is not None and sink.record(running) is None:
+            _log.warning(
+                "%s has no micro-batch of this query, which is at micro-batch %s. This is right if no "
+                "micro-batch had rows yet, if release 0.2.0 wrote them, or if Iceberg's snapshots are "
+                "expired. Otherwise it is not the table that the query wrote",
+                table,
+                number,
+            )
 
 
 @dataclass(frozen=True)

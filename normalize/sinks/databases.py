@@ -41,6 +41,11 @@ class LakeDatabase:
     scd_type: Literal[1, 2] = 1
     of: ClassVar[type[LakeTarget]]
 
+    @property
+    def address(self) -> str:
+        """Where the tables are."""
+        return f"{self.of.provider} {self.name.rstrip('/')}"
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError(
@@ -148,6 +153,11 @@ class JdbcDatabase:
     """A database has no histories."""
     of: ClassVar[type[TableTarget]] = JdbcTarget
 
+    @property
+    def address(self) -> str:
+        """Where the tables are: the url without its parameters, and the schema."""
+        return " ".join(filter(None, [self.url.partition("?")[0], self.schema]))
+
     def __post_init__(self) -> None:
         check_template(self.table)
         soft_delete_column(self.deletes, self.deleted_column)
@@ -179,6 +189,11 @@ class OneTable:
     deleted_column: ClassVar[str] = DELETED_AT
     scd_type: ClassVar[Literal[1]] = 1
     """`TableOptions` has others."""
+
+    @property
+    def address(self) -> str:
+        """Where the table is."""
+        return self.of_table.address
 
     @property
     def of(self) -> type[TableTarget]:

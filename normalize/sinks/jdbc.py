@@ -36,9 +36,10 @@ from normalize.dataframe import positional
 from normalize.tables.merge import MergePlan
 from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
 
+from .batches import Batch, Record, is_repeat, log_repeat, record_of, running_batch, version_of
 from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
-from .table_spec import Batch, TableSpec, missing_columns, running_batch, written_spec
+from .table_spec import TableSpec, missing_columns, written_spec
 from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
@@ -114,6 +115,11 @@ class JdbcTarget(JdbcTable, TableTarget):
     def sql_name(self) -> str:
         return self.table
 
+    @property
+    def address(self) -> str:
+        """The server, database and table; without the url's parameters."""
+        return f"{self.url.partition('?')[0]} {self.table}"
+
     def sink(self, spark: SparkSession) -> DatabaseSink:
         require_jvm(
             spark,
@@ -153,8 +159,7 @@ class DatabaseSink(Sink):
         """Apply the last change of each key, and complete partial rows, in one transaction."""
         with self._staged(latest, spec) as staged:
             staged.require_distinct_keys()
-            # A repeated micro-batch would find other rows at earlier keys.
-            with staged.transaction(running_batch(self.spark) if staged.bases else None) as is_new:
+            with staged.transaction(running_batch(self.spark)) as is_new:
                 if is_new:
                     staged.merge()
 
@@ -168,6 +173,17 @@ class DatabaseSink(Sink):
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
         with JdbcConnection.open(self.spark, self.table) as connection:
             return [connection.dialect.widen(self.table.table, new, in_key=in_key)]
+
+    def exists(self) -> bool:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            return connection.columns(self.table.table) is not None
+
+    def record(self, batch: Batch) -> Record | None:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            batches = in_same_schema(self.table.table, BATCHES)
+            if connection.columns(batches) is None:
+                return None
+            return _record(connection, self.table.table, batch)
 
     def is_reachable(self) -> bool:
         try:
@@ -299,7 +315,7 @@ class _StagedRows:
         if batch is not None:
             self.connection.execute(_batches(self.connection.dialect, batches))
         with self.connection.transaction():
-            yield batch is None or _begun(self.connection, batches, self.table.table, batch)
+            yield batch is None or _begun(self.connection, self.table, batch)
 
     def merge(self) -> None:
         """Apply the staged changes.
@@ -344,14 +360,30 @@ def _batches(dialect: Dialect, name: str) -> str:
     return f"CREATE TABLE IF NOT EXISTS {dialect.table(name)} ({key})"
 
 
-def _begun(connection: JdbcConnection, batches: str, table: str, batch: Batch) -> bool:
-    """Store a micro-batch's number, and return whether the batch is new."""
-    name, of = connection.dialect.table(batches), "WHERE query_id = ? AND table_name = ?"
-    last = connection.number(f"SELECT batch_id FROM {name} {of} FOR UPDATE", batch.query, table)
-    if last is not None and last >= batch.number:
+def _record(connection: JdbcConnection, table: str, batch: Batch, lock: str = "") -> Record | None:
+    """Return the record of a query's last micro-batch in a table; None without one."""
+    name = connection.dialect.table(in_same_schema(table, BATCHES))
+    version, moved = (
+        connection.number(
+            f"SELECT batch_id FROM {name} WHERE query_id = ? AND table_name = ? {lock}",
+            query,
+            table,
+        )
+        for query in (batch.application, batch.query)
+    )
+    # Release 0.2.0 stored the numbers of change feeds and of micro-batches with key changes.
+    return record_of(version) if version is not None else None if moved is None else Record(moved)
+
+
+def _begun(connection: JdbcConnection, table: JdbcTarget, batch: Batch) -> bool:
+    """Store a micro-batch's record, and return whether the table did not have it."""
+    name = connection.dialect.table(in_same_schema(table.table, BATCHES))
+    if is_repeat(batch, _record(connection, table.table, batch, "FOR UPDATE"), table):
+        log_repeat(batch, table)
         return False
-    connection.execute(f"DELETE FROM {name} {of}", batch.query, table)
-    connection.execute(f"INSERT INTO {name} VALUES (?, ?, {batch.number})", batch.query, table)
+    key = batch.application, table.table
+    connection.execute(f"DELETE FROM {name} WHERE query_id = ? AND table_name = ?", *key)
+    connection.execute(f"INSERT INTO {name} VALUES (?, ?, {version_of(batch)})", *key)
     return True
 
 

@@ -8,7 +8,9 @@ format does not support.
 from __future__ import annotations
 
 import re
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +27,20 @@ from normalize.tables.merge import ADDS
 from normalize.tables.partial_rows import BASE_COLUMN, is_absent
 from normalize.tables.spark_merge import RAISED, merge_statement
 
+from .batches import (
+    ICEBERG_BATCH,
+    ICEBERG_OFFSETS,
+    ICEBERG_QUERY,
+    Batch,
+    Record,
+    is_repeat,
+    log_repeat,
+    record_of,
+    running_batch,
+    version_of,
+)
 from .narrowing import require_no_narrowing
-from .table_spec import Batch, TableSpec, missing_columns, written_spec
+from .table_spec import TableSpec, missing_columns, written_spec
 from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
@@ -40,8 +54,6 @@ _MISSING = (
     "PATH_NOT_FOUND",
     "DELTA_TABLE_NOT_FOUND",
 )
-# Of the snapshot's summary; Iceberg's own streaming sink writes them too.
-_QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _CONFLICT = re.compile(
     r"(?:io\.delta|delta|org\.apache\.iceberg)\.exceptions\.(?:captured\.)?"
     r"(Concurrent\w+|DeltaConcurrentModificationException|MetadataChangedException|"
@@ -69,6 +81,8 @@ _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
 _STATE_TASKS = "spark.databricks.delta.snapshotPartitions"
 _MOST_STATE_TASKS = 50  # Delta's default
+_DELTA_WRITE = "spark.databricks.delta.write"
+_ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
@@ -102,8 +116,22 @@ class LakeTarget(TableTarget):
         """The name in SQL, every part in backquotes."""
         return ".".join(map(backquoted, self.parts))
 
+    @property
+    def address(self) -> str:
+        return f"{self.provider} {self.name.rstrip('/')}"
+
+    def refresh(self, spark: SparkSession) -> None:
+        refresh_table(spark, self)
+
     def sink(self, spark: SparkSession) -> LakeSink:
         return LakeSink(spark, self)
+
+    @classmethod
+    def session(cls, spark: SparkSession) -> SparkSession:
+        """Return a session like the user's, whose settings name the micro-batch of its commits."""
+        session: Any = spark
+        own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
+        return own
 
 
 def is_path(name: str) -> bool:
@@ -151,8 +179,7 @@ class DeltaTarget(LakeTarget):
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
         """Return a session like the user's, where Delta does not store a MERGE's source again."""
-        session: Any = spark
-        own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
+        own = super().session(spark)
         own.conf.set("spark.databricks.delta.merge.materializeSource", "none")
         cls.tune(own)
         return own
@@ -285,15 +312,82 @@ class LakeSink(Sink):
         spec: TableSpec,
         keep: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
-        spark, changes = self.spark, f"changes_{uuid4().hex}"
         with self.conflicts():
+            batch = None if is_connect(self.spark) else running_batch(self.spark)
+            if self.has(batch):
+                return
             if BASE_COLUMN in latest.columns:
                 latest = self._with_moved_rows(latest, spec, keep)
-            latest.createTempView(changes)
-            try:
-                spark.sql(merge_statement(spec.plan(), self.table.sql_name, changes))
-            finally:
-                spark.catalog.dropTempView(changes)
+            self.execute_merge(latest, spec, batch)
+
+    def has(self, batch: Batch | None) -> bool:
+        """Return whether the table has a micro-batch; raises as `is_repeat`."""
+        if batch is None or not is_repeat(batch, self.table_record(batch), self.table):
+            return False
+        log_repeat(batch, self.table)
+        return True
+
+    def execute_merge(self, latest: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
+        """Run the ``MERGE``, whose commit carries the micro-batch."""
+        spark, changes = self.spark, f"changes_{uuid4().hex}"
+        latest.createTempView(changes)
+        try:
+            with self.recording(batch):
+                written = spark.sql(
+                    merge_statement(spec.plan(), self.table.sql_name, changes)
+                ).collect()
+        finally:
+            spark.catalog.dropTempView(changes)
+        if batch is not None and self.table.provider == "delta" and not written:
+            # Delta skips a statement whose micro-batch the table has.
+            raise ConflictError(
+                f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
+            )
+
+    @contextmanager
+    def recording(self, batch: Batch | None) -> Iterator[None]:
+        """Let the commit of the block carry the micro-batch.
+
+        Several tables may be written at a time in one session, with the same settings: the last
+        block removes them.
+        """
+        if batch is None:
+            yield
+            return
+        settings = _record_settings(self.table.provider, batch)
+        key = id(self.spark), batch
+        with _recording_lock:
+            _recording[key] += 1
+            for name, value in settings.items():
+                self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            with _recording_lock:
+                _recording[key] -= 1
+                if not _recording[key]:
+                    del _recording[key]
+                    for name in settings:
+                        self.spark.conf.unset(name)
+
+    def exists(self) -> bool:
+        return self._schema() is not None
+
+    def record(self, batch: Batch) -> Record | None:
+        return self.table_record(batch)
+
+    def table_record(self, batch: Batch) -> Record | None:
+        """Return the record that commits of this table carry."""
+        if self.table.provider == "iceberg":
+            return self._iceberg_record(batch)
+        table: Any = self.rows()
+        relation = table._jdf.queryExecution().analyzed().collectLeaves().head()
+        versions = relation.relation().location().getSnapshot().transactions()
+        version, appended = (versions.get(name) for name in (batch.application, batch.query))
+        if version.isDefined():
+            return record_of(version.get())
+        # The record of a change feed.
+        return Record(appended.get()) if appended.isDefined() else None
 
     def _with_moved_rows(
         self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None
@@ -354,27 +448,39 @@ class LakeSink(Sink):
         as the query may repeat the micro-batch.
         """
         writer = rows.select(*map(backquoted, spec.names)).writeTo(self.table.sql_name)
-        if batch is not None and self.table.provider == "delta":
-            writer = writer.option("txnAppId", batch.query).option("txnVersion", str(batch.number))
-        elif batch is not None:
-            if self._appended(batch):
-                return
-            writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(
-                f"snapshot-property.{_BATCH}", str(batch.number)
-            )
         with self.conflicts():
+            # The client of Spark Connect does not see Delta's transactions, which Delta compares.
+            compares = self.table.provider == "iceberg" or not is_connect(self.spark)
+            if compares and self.has(batch):
+                return
+            if batch is not None and self.table.provider == "delta":
+                writer = writer.option("txnAppId", batch.query).option(
+                    "txnVersion", str(batch.number)
+                )
+            elif batch is not None:
+                for name, value in _iceberg_properties(batch).items():
+                    writer = writer.option(f"snapshot-property.{name}", value)
             writer.append()
 
-    def _appended(self, batch: Batch) -> bool:
+    def _iceberg_record(self, batch: Batch) -> Record | None:
+        """Return the record of the snapshots; None also when they are expired."""
         from pyspark.sql import functions as F
 
+        refresh_table(self.spark, self.table)
         summary = F.col("summary")
         # Spark Connect writes the names in lower case.
-        query, number = (
-            F.coalesce(summary[name], summary[name.lower()]) for name in (_QUERY, _BATCH)
+        query, number, offsets = (
+            F.coalesce(summary[name], summary[name.lower()])
+            for name in (ICEBERG_QUERY, ICEBERG_BATCH, ICEBERG_OFFSETS)
         )
-        of_query = self.spark.table(f"{self.table.sql_name}.snapshots").where(query == batch.query)
-        return not of_query.where(number.cast("bigint") >= batch.number).isEmpty()
+        last = (
+            self.spark.table(f"{self.table.sql_name}.snapshots")
+            .where(query == batch.query)
+            .agg(F.max(F.struct(number.cast("bigint"), offsets)).alias("last"))
+            .select("last.*")
+            .first()
+        )
+        return None if last is None or last[0] is None else Record(last[0], last[1] or "")
 
     def rows(self) -> DataFrame:
         return self.spark.table(self.table.sql_name)
@@ -426,6 +532,27 @@ class LakeSink(Sink):
             .collect()
         )
         return str(properties[0]["value"]) if properties else "none"
+
+
+_recording: Counter[tuple[int, Batch]] = Counter()
+"""How many statements of a session carry a micro-batch now."""
+_recording_lock = threading.Lock()
+
+
+def _record_settings(provider: str, batch: Batch) -> dict[str, str]:
+    """Return the settings of a session whose commits carry a micro-batch."""
+    if provider == "delta":
+        return {f"{_DELTA_WRITE}.txnAppId": batch.application} | {
+            f"{_DELTA_WRITE}.txnVersion": str(version_of(batch))
+        }
+    return {
+        f"{_ICEBERG_PROPERTY}.{name}": value for name, value in _iceberg_properties(batch).items()
+    }
+
+
+def _iceberg_properties(batch: Batch) -> dict[str, str]:
+    values = batch.query, str(batch.number), batch.offsets
+    return dict(zip((ICEBERG_QUERY, ICEBERG_BATCH, ICEBERG_OFFSETS), values, strict=True))
 
 
 def lake_target(spark: SparkSession, name: str) -> LakeTarget:

@@ -34,9 +34,10 @@ from normalize.core.output import ROW_KIND
 from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN
 from normalize.tables.spark_merge import merged_rows
 
+from .batches import Batch, Record, running_batch
 from .lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
 from .latest import computed, count
-from .table_spec import Batch, TableSpec, running_batch
+from .table_spec import TableSpec
 from .targets import TableTarget, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
@@ -209,10 +210,11 @@ class ChangesSink(LakeSink):
         rows = latest.select(
             *(value.alias(name) for name, value in zip(_COLUMNS, values, strict=False))
         )
-        with self.conflicts():
-            rows.writeTo(self.table.sql_name).overwrite(
-                F.expr(f"query = '{batch.query}' AND batch = {batch.number}")
-            )
+        with self.conflicts(), self.recording(batch):
+            if not self.has(batch):
+                rows.writeTo(self.table.sql_name).overwrite(
+                    F.expr(f"query = '{batch.query}' AND batch = {batch.number}")
+                )
 
     def remove(self, batches: Mapping[str, int]) -> None:
         """Remove the changes of these micro-batches and of those before them."""
@@ -247,15 +249,21 @@ class MergedSink(LakeSink):
         else:
             remembered.append(self._put(latest, spec, batch, waiting))
 
+    def exists(self) -> bool:
+        return super().exists() or self.changes.exists()
+
+    def record(self, batch: Batch) -> Record | None:
+        tables = [
+            each for each in (LakeSink(self.spark, self.table), self.changes) if each.exists()
+        ]
+        records = [each.table_record(batch) for each in tables]
+        return max(filter(None, records), default=None)
+
     def _put(self, latest: DataFrame, spec: TableSpec, batch: Batch, waiting: Waiting) -> Waiting:
         """Append changes, and merge all if it is time; return what waits then."""
         layout, now = self.changes.layout(spec), int(time.time() * 1000)
-        # A new checkpoint, or one that was set back, numbers its micro-batches anew.
-        follows = all(
-            query == batch.query and number <= batch.number
-            for query, number in waiting.batches.items()
-        )
-        if layout != waiting.layout or not follows:
+        # A new checkpoint numbers its micro-batches anew.
+        if layout != waiting.layout or not waiting.batches.keys() <= {batch.query}:
             self.merge_changes(waiting.batches)
             waiting = waiting._replace(batches={})
         if layout != waiting.layout:
@@ -274,9 +282,23 @@ class MergedSink(LakeSink):
         spec = self.changes.spec() if batches else None
         if spec is not None:
             last = _last(self.changes.rows().where(_until(batches)))
-            with computed(last, count) as (rows, _):
-                super().merge(rows, spec)
+            with computed(last, count) as (rows, _), self.conflicts():
+                batch = self._last_batch(batches)
+                if not self.has(batch):
+                    self.execute_merge(rows, spec, batch)
             self.changes.remove(batches)
+
+    def _last_batch(self, batches: Mapping[str, int]) -> Batch | None:
+        """Return the last micro-batch of waiting changes, which their ``MERGE`` carries.
+
+        None for changes of several queries.
+        """
+        if len(batches) != 1:
+            return None
+        ((query, number),) = batches.items()
+        running = running_batch(self.spark)
+        is_running = running is not None and running[:2] == (query, number)
+        return running if is_running else Batch(query, number)
 
 
 def merge_changes(spark: SparkSession, target: DeltaTarget) -> None:

@@ -1,96 +1,17 @@
-"""The columns that a sink writes, and the micro-batch that they belong to."""
+"""The columns that a sink writes."""
 
 from __future__ import annotations
 
-import io
-import os
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from cdc_formats.errors import ArgumentError, SchemaError
-from normalize.connect import is_of_server
+from cdc_formats.errors import SchemaError
 from normalize.monitoring.notice import Notice, log, shown_names
 from normalize.tables.merge import MergePlan, merge_plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
-
-
-class Batch(NamedTuple):
-    """A micro-batch of a streaming query: the query's id in the checkpoint, the batch's number."""
-
-    query: str
-    number: int
-
-
-def running_batch(spark: SparkSession) -> Batch | None:
-    """Return the micro-batch of the current ``foreachBatch`` call, or None.
-
-    Raises
-    ------
-    ArgumentError
-        When Spark does not show it to Python, so that a repeated micro-batch is not recognized.
-    """
-    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
-        raise ArgumentError(
-            "PYSPARK_PIN_THREAD is not 'true', and so Python does not see which micro-batch Spark "
-            "repeats after a failure: remove this environment variable"
-        )
-    query, number = map(
-        spark.sparkContext.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId")
-    )
-    return Batch(query, int(number)) if query and number else None
-
-
-def marked_query(spark: SparkSession, mark: str) -> str:
-    """Return the checkpoint's id of the running query whose plan has an alias; for Spark Connect.
-
-    The function of a ``foreachBatch`` runs in a process of its own there, which receives the
-    micro-batch's number and not the query.
-
-    Raises
-    ------
-    ArgumentError
-        When not exactly one query has the alias.
-    """
-    from pyspark.errors import PySparkException
-
-    ids = []
-    for query in spark.streams.active:
-        plan = io.StringIO()
-        # Another query may end before it is explained.
-        with suppress(PySparkException), redirect_stdout(plan):
-            query.explain(extended=True)
-        if mark in plan.getvalue():
-            ids.append(query.id)
-    if len(ids) != 1:
-        raise ArgumentError(
-            f"{len(ids)} running queries of this session have the plan of this change feed, and "
-            "so its query is unknown: call apply_changes(..., change_feed=True) once for each "
-            "query, and start its writer in the same session"
-        )
-    return str(ids[0])
-
-
-def require_no_micro_batch(df: DataFrame) -> None:
-    """Raise an error if a Spark Connect DataFrame may be of a micro-batch, which Spark may repeat.
-
-    Raises
-    ------
-    ArgumentError
-    """
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if (main and main.name.endswith(".foreach_batch_worker")) or is_of_server(df):
-        raise ArgumentError(
-            "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a "
-            "foreachBatch of Spark Connect, nor in a checkpointed DataFrame: call "
-            "apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "
-            "checkpointed"
-        )
 
 
 START_AT, END_AT = "__START_AT", "__END_AT"

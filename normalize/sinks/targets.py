@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-    from .table_spec import Batch, TableSpec
+    from .batches import Batch, Record
+    from .table_spec import TableSpec
 
 _log = logging.getLogger("normalize")
 TRIES = 10
@@ -45,6 +46,10 @@ class ConflictError(TargetError):
     condition = "CONFLICT"
 
 
+class TargetMissingError(TargetError):
+    """The target table had rows of the query in earlier runs, and is missing."""
+
+
 class TableTarget(ABC):
     """The description of a table: its name and connection.
 
@@ -60,6 +65,14 @@ class TableTarget(ABC):
     def sql_name(self) -> str:
         """The name in SQL statements."""
         return str(self)
+
+    @property
+    def address(self) -> str:
+        """Where the table is, without accounts and secrets.
+
+        A query keeps it, and stops if a restart names another target.
+        """
+        return self.sql_name
 
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
@@ -85,6 +98,9 @@ class TableTarget(ABC):
         """Set the `settings` in a query's own session."""
         for name, value in cls.settings(own).items():
             own.conf.set(name, value)
+
+    def refresh(self, spark: SparkSession) -> None:  # noqa: B027 - few targets are cached
+        """Let a session see the rows that another session wrote."""
 
     @abstractmethod
     def sink(self, spark: SparkSession) -> Sink:
@@ -143,6 +159,8 @@ class Sink(ABC):
         ConflictError
             When another writer commits in the meantime. Nothing is written, and the caller tries
             again.
+        BatchOrderError
+            When the table has a later micro-batch of the query, or this one with other offsets.
         """
 
     def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
@@ -163,6 +181,23 @@ class Sink(ABC):
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
         """Return the statements that give a column a wider type; empty if there are none."""
         return []
+
+    def exists(self) -> bool:
+        """Return whether the table exists.
+
+        Raises
+        ------
+        TargetError
+            When the table cannot be reached.
+        """
+        return True
+
+    def record(self, batch: Batch) -> Record | None:
+        """Return the last micro-batch that the table has of a micro-batch's query.
+
+        None if it has none, or if the sink keeps no record.
+        """
+        return None
 
     def is_reachable(self) -> bool:
         """Return whether the server answers, so that an error is one of the table."""

@@ -82,6 +82,8 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     guard : GuardFacts
     masks : dict of str to str
         The masks of its columns (`values.masks.Masks.facts`).
+    written : bool
+        Whether rows were written into its target, which must exist from then on.
     """
 
     target: str = ""
@@ -89,6 +91,7 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics: tuple[str, ...] = ()
     guard: GuardFacts = GuardFacts()
     masks: dict[str, str] = {}
+    written: bool = False
 
 
 class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,10 +103,13 @@ class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The query's id, which its checkpoint has: another checkpoint has other offsets.
     topics : dict of str to str
         The ids of its topics.
+    address : str
+        Where its table or its database is; empty in a file of an earlier release.
     """
 
     query: str = ""
     topics: dict[str, str] = {}
+    address: str = ""
 
 
 def checked_facts(
@@ -253,7 +259,7 @@ def same_target(table: str, targets: Mapping[str, str], owners: Collection[str])
 
 
 def checked_topics(
-    kept: QueryFacts, query: str, described: Mapping[str, TopicDescription]
+    kept: QueryFacts, query: str, described: Mapping[str, TopicDescription], address: str
 ) -> QueryFacts:
     """Return the facts about a query after Kafka described its topics.
 
@@ -264,6 +270,8 @@ def checked_topics(
         The query's id.
     described : mapping
         Kafka's description of topics.
+    address : str
+        Where the query's table or database is.
 
     Raises
     ------
@@ -274,7 +282,31 @@ def checked_topics(
     for name, topic in described.items():
         require_same_topic(name, ids.get(name, ""), topic.topic_id)
         ids[name] = ids.get(name) or topic.topic_id
-    return replace(kept, query=query, topics=ids)
+    return replace(kept, query=query, topics=ids, address=address)
+
+
+def require_same_address(kept: QueryFacts, address: str, file: str) -> None:
+    """Raise an error for a query whose table or database is another one than in earlier runs.
+
+    Parameters
+    ----------
+    kept : QueryFacts
+    address : str
+        Where the table or the database is now.
+    file : str
+        The query's file, for the error.
+
+    Raises
+    ------
+    SyncError
+    """
+    if kept.address and kept.address != address:
+        raise SyncError(
+            f"the rows of this query are in {kept.address}, and its target is now {address}, which "
+            "would have only the rows from now on: pass the earlier target. To fill another one, "
+            "use a new schema_location and a new checkpoint. If you moved the tables, write the new "
+            f"address into {file}"
+        )
 
 
 def tables_of_topic(topic: str, tables: Mapping[str, Collection[str]]) -> list[str]:

@@ -8,6 +8,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from normalize.sinks.batches import BatchOrderError
+
 from .facts import QueryFacts
 from .table_options import SyncError
 from .table_schema import TableSchema
@@ -15,7 +17,7 @@ from .table_schema import TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from normalize.sinks.table_spec import Batch
+    from normalize.sinks.batches import Batch
 
 T = TypeVar("T")
 _JSON, _NEW = ".json", ".new"
@@ -26,7 +28,8 @@ class SchemaStore:
 
     A file is replaced by a complete one: it is written as ``.new``, and then renamed. A query that
     is killed meanwhile leaves the earlier file, or a complete ``.new``, or neither: then nothing
-    has been written to the table yet.
+    has been written to the table yet. A file that is not as this query left it is not replaced: the
+    driver of a later run may have written it.
 
     The query's file is ``query/facts.json``: no table's file is in a subfolder.
 
@@ -40,6 +43,7 @@ class SchemaStore:
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.location = location.rstrip("/")
+        self._contents: dict[str, str | None] = {}
         jvm: Any = spark._jvm
         self._path: Any = jvm.org.apache.hadoop.fs.Path
         self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
@@ -85,7 +89,7 @@ class SchemaStore:
 
     def write(self, schema: TableSchema) -> None:
         """Write a table's schema, over an earlier one."""
-        self._write(self.file(schema.table), schema.to_json().encode())
+        self._replace(self.file(schema.table), schema.to_json())
 
     def read_query(self) -> QueryFacts:
         """Return the facts about the query.
@@ -108,7 +112,9 @@ class SchemaStore:
 
     def write_query(self, facts: QueryFacts) -> None:
         """Write the facts about the query, over earlier ones."""
-        self._write(self.query_file, msgspec.json.format(msgspec.json.encode(facts), indent=2))
+        self._replace(
+            self.query_file, msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
+        )
 
     def keep_rows(self, table: str, batch: Batch, rows: DataFrame) -> DataFrame:
         """Return rows as first computed for a micro-batch, stored until the table's next call.
@@ -128,6 +134,23 @@ class SchemaStore:
             self._write(f"{path}{_JSON}", b"{}")
         return rows.sparkSession.read.parquet(path).toDF(*rows.columns)
 
+    def _replace(self, file: str, text: str) -> None:
+        """Write a file over the one that this query read or wrote.
+
+        Raises
+        ------
+        BatchOrderError
+            When the file is another one.
+        """
+        if self._read(file) != self._contents.get(file):
+            raise BatchOrderError(
+                f"{file} changed since this query read it, and was not replaced. Either another "
+                "driver runs the same query: stop all drivers but one, and start it again. Or the "
+                "file was edited while the query runs: start the query again"
+            )
+        self._write(file, text.encode())
+        self._contents[file] = text
+
     def _write(self, file: str, content: bytes) -> None:
         path, new = (self._path(file + suffix) for suffix in ("", _NEW))
         stream = self._system.create(new, True)
@@ -145,6 +168,7 @@ class SchemaStore:
     def _whole(self, file: str, parse: Callable[[str], T]) -> T | None:
         """Return a file's content, else that of a complete one not renamed; None without one."""
         text, new = self._read(file), file + _NEW
+        self._contents[file] = text
         if text is not None:
             self._system.delete(
                 self._path(new), False

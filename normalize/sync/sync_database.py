@@ -54,13 +54,13 @@ from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
 from normalize.sinks.arrival import ChangeOrderError
+from normalize.sinks.batches import running_batch
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
 from normalize.sinks.latest import rows_of, stored
-from normalize.sinks.table_spec import running_batch
-from normalize.sinks.targets import ConflictError, TargetError, java_causes
+from normalize.sinks.targets import ConflictError, TargetError, TargetMissingError, java_causes
 from normalize.spark_versions import check_kafka_source, check_version
 
-from .facts import checked_topics, same_target, tables_of_topic
+from .facts import checked_topics, require_same_address, same_target, tables_of_topic
 from .route import (
     RECORD_DDL,
     ROUTED_DDL,
@@ -230,9 +230,11 @@ def sync_database(
         on_truncate=on_truncate,
         mode=reader.mode,
         dead_letters=dead_letters,
+        user_session=spark,
     )
     rules.check("tables[{}]")
-    topics = KnownTopics(spark, rules.store, kafka)
+    require_same_address(rules.store.read_query(), target.address, rules.store.query_file)
+    topics = KnownTopics(spark, rules.store, kafka, target.address)
     return reader.records(spark).writeStream.foreachBatch(
         SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics)
     )
@@ -580,7 +582,9 @@ class SyncDatabase:
         from pyspark.errors import AnalysisException, ArithmeticException, NumberFormatException
 
         if isinstance(error, TargetError):
-            return not isinstance(error, ConflictError) and self._is_reachable(table)
+            return not isinstance(error, ConflictError | TargetMissingError) and self._is_reachable(
+                table
+            )
         if isinstance(error, ChangelogError):
             return isinstance(error, _OF_TABLE)
         if isinstance(
@@ -607,6 +611,8 @@ class KnownTopics:
     store : SchemaStore
     kafka : mapping
         The options of Spark's Kafka source.
+    address : str
+        Where the query's table or database is, which is kept with the ids.
     described : dict
         The descriptions of this run; a topic that Kafka did not describe has none.
     """
@@ -614,6 +620,7 @@ class KnownTopics:
     spark: SparkSession
     store: SchemaStore
     kafka: Mapping[str, str] = field(repr=False)
+    address: str
     described: dict[str, TopicDescription] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
@@ -631,7 +638,7 @@ class KnownTopics:
             return self.described
         kept, described = self.store.read_query(), topic_descriptions(self.kafka)
         self._seen |= topics | described.keys()
-        checked = checked_topics(kept, batch.query, described)
+        checked = checked_topics(kept, batch.query, described, self.address)
         if checked != kept:
             self.store.write_query(checked)
         self.described |= described

@@ -27,6 +27,7 @@ from normalize.sinks.lake import lake_target
 from normalize.sinks.merge_every import require_merged
 from normalize.sinks.targets import TableTarget
 
+from .facts import require_same_address
 from .route import TableSummary
 from .schema_store import SchemaStore
 from .sync_database import KnownTopics, TopicReader, in_session, records_of
@@ -148,6 +149,7 @@ def sync_table(
         database.source_table,
         names_of(primary_key),
     )
+    require_same_address(store.read_query(), of_table.address, store.query_file)
     table_schema = store.read(name)
     if table_schema is None:
         named_options = None if isinstance(format, Format) else format_options or {}
@@ -163,13 +165,14 @@ def sync_table(
         on_truncate=on_truncate,
         mode=reader.mode,
         dead_letters=reader.dead_letters,
+        user_session=spark,
     )
     rules.check("table")
     sync = TableSync(name, rules, table_schema)
     if check:
         check_records(sync.source(table_schema), kafka, keyed=True, bounded=False)
     return reader.records(spark).writeStream.foreachBatch(
-        SyncTable(of_table.session(spark), sync, KnownTopics(spark, store, kafka))
+        SyncTable(of_table.session(spark), sync, KnownTopics(spark, store, kafka, of_table.address))
     )
 
 

@@ -41,13 +41,14 @@ from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
+from normalize.sinks.batches import is_repeat, running_batch
 from normalize.sinks.databases import Database, require_scd_type, table_name
 from normalize.sinks.latest import stored
 from normalize.sinks.merge_every import require_merged
 from normalize.sinks.scd2 import ApplyVersions, version_fields
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
-from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
-from normalize.sinks.targets import TableTarget, repeat_conflicts
+from normalize.sinks.table_spec import END_AT, START_AT, TableSpec
+from normalize.sinks.targets import Sink, TableTarget, TargetMissingError, repeat_conflicts
 from normalize.tables.merge import ADDS
 from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 
@@ -102,6 +103,8 @@ class Rules:
     on_truncate : {"fail", "ignore"}
     mode : {"FAILFAST", "DROPMALFORMED"}
     dead_letters : Destination or None
+    user_session : SparkSession
+        The session of the call, which sees the rows of a micro-batch after it.
     """
 
     format: Format
@@ -113,6 +116,7 @@ class Rules:
     on_truncate: Literal["fail", "ignore"]
     mode: Mode
     dead_letters: Destination | None
+    user_session: SparkSession
 
     def check(self, argument: str) -> None:
         """Raise an error if a table has options that cannot be used.
@@ -315,6 +319,7 @@ class TableSync:
     _unused_masks: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
     _prepared: TableSchema | None = None
+    _started: bool = False
     _schema_changes: int = 0
 
     def load(self) -> None:
@@ -437,14 +442,20 @@ class TableSync:
                 TableSummary(self.table, topics=topics, source_keys=facts.source_keys),
             )
         schema = self._required_schema
+        if result.rows:
+            self._require_target(target.sink(rows.sparkSession), target)
         if result.rows and options.every:
             self._merge_versions(self._where(rows), target, schema)
         elif result.rows:
             self._merge(self._where(rows), target, schema)
-        if guard != schema.facts.guard:
-            # After the rows: until they are written, the micro-batch is compared with the state
-            # before it.
-            self._keep(replace(schema, facts=msgspec.structs.replace(schema.facts, guard=guard)))
+        if result.rows:
+            target.refresh(self.rules.user_session)
+        written = schema.facts.written or bool(result.rows)
+        # After the rows: until they are written, the micro-batch is compared with the state before
+        # it.
+        kept = msgspec.structs.replace(schema.facts, guard=guard, written=written)
+        if kept != schema.facts:
+            self._keep(replace(schema, facts=kept))
 
     def _checked_guard(
         self, spark: SparkSession, part: Part, source: DecodePlan, facts: PassFacts
@@ -673,6 +684,16 @@ class TableSync:
         return part.samples(shard_of)
 
     def _keep(self, schema: TableSchema) -> None:
+        """Write the table's file, unless another driver is ahead of this one.
+
+        Raises
+        ------
+        BatchOrderError
+        """
+        batch = running_batch(self.rules.user_session)
+        if batch is not None and schema.facts.written:
+            target = self.rules.database.target(schema.facts.target)
+            is_repeat(batch, target.sink(self.rules.user_session).record(batch), target)
         self.rules.store.write(schema)
         self.schema = schema
 
@@ -816,6 +837,22 @@ class TableSync:
             versions=True,
         )
         ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
+
+    def _require_target(self, sink: Sink, target: TableTarget) -> None:
+        """Raise an error if the target had rows in earlier runs, and is missing.
+
+        Raises
+        ------
+        TargetMissingError
+        """
+        is_started, self._started = self._started, True
+        if not is_started and self._required_schema.facts.written and not sink.exists():
+            raise TargetMissingError(
+                f"{target} is missing, and this query wrote rows into it: a new table would have only "
+                "the rows from now on. Restore it, or mount its storage again; or delete "
+                f"{self.rules.store.file(self.table)}, and read its topics again in a query with a "
+                "new checkpoint"
+            )
 
     def _key(self, schema: TableSchema) -> tuple[str, ...]:
         shard = self._shard_column(schema)

@@ -9,7 +9,8 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
@@ -57,6 +58,19 @@ _KAFKA = pa.schema(
 """The columns of Spark's Kafka source."""
 
 
+@contextmanager
+def micro_batch(spark: SparkSession, query: str, number: int) -> Iterator[None]:
+    """Let the block be in a micro-batch of a query, by the properties that Spark sets."""
+    properties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(number)}
+    for name, value in properties.items():
+        spark.sparkContext.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        for name in properties:
+            spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+
 class SyncedTables:
     """The targets and files of a query."""
 
@@ -79,6 +93,10 @@ class SyncedTables:
     def path(self, table: str) -> Path:
         """The path of a table's file."""
         return self.folder / "schemas" / f"{table}.json"
+
+    def files(self) -> list[Path]:
+        """The files of all tables and of the query."""
+        return sorted((self.folder / "schemas").rglob("*.json"))
 
     def edit(self, table: str, before: str, after: str) -> None:
         """Replace text in the file of a table."""
@@ -162,7 +180,7 @@ class BoundedSync(SyncedTables):
 
     def __init__(self, spark: SparkSession, tables: Tables, folder: Path) -> None:
         super().__init__(spark, tables, folder)
-        self.number, self.session = 0, spark.newSession()
+        self.number, self.session, self.query = 0, spark.newSession(), str(uuid4())
         self.offsets: dict[tuple[str, int], int] = {}
         self.stamp = int(time.time() * 1000)
         self.written: list[dict[str, Any]] = []
@@ -240,7 +258,8 @@ class BoundedSync(SyncedTables):
         with pytest.MonkeyPatch.context() as patch:
             if by_spark:
                 patch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
-            job(self._frame(), self.number)
+            with micro_batch(self.spark, self.query, self.number):
+                job(self._frame(), self.number)
         self.last, self.planned, self.number = self.planned, [], self.number + 1
 
     def error(self, **options: Any) -> str:

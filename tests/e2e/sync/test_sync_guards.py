@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
-from normalize.sinks.table_spec import Batch
+from cdc_formats.errors import ChangelogError
+from normalize.sinks.databases import table_name
+from normalize.sync.table_options import SyncError
 from tests.support.databases import Message, maxwell
 from tests.support.streams import recreate_topic
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, NewSync, Sync
@@ -130,8 +134,72 @@ def test_partial_rows_whose_key_changes(new_sync: NewSync, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_partial_rows_whose_key_changes_in_databases(
-    new_bounded_sync: NewBoundedSync, kind: str, monkeypatch: pytest.MonkeyPatch
+    new_bounded_sync: NewBoundedSync, kind: str
 ) -> None:
     sync = new_bounded_sync(kind)
-    monkeypatch.setattr("normalize.sinks.jdbc.running_batch", lambda _: Batch("query", sync.number))
     assert_moved_rows_are_completed(sync, by_spark=kind == "postgresql")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
+def test_driver_that_wakes_up_after_another_one_writes_no_row_and_no_file(
+    new_bounded_sync: NewBoundedSync, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver is frozen in a micro-batch, and another one goes on with its checkpoint."""
+    sync = new_bounded_sync(kind)
+    sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    late, newer = sync.job(**STOP), sync.job()
+    sync.apply(late)
+    rows, files = [], []
+    frozen, row = list[Any](), {"id": 1, "name": "a"}
+    for name in "bc":
+        row, old = {"id": 1, "name": name}, row
+        sync.produce("t", [maxwell("orders", "update", row, old)])
+        frozen = frozen or sync.written
+        sync.apply(newer)
+        rows, files = sync.rows_of("orders"), [path.read_text() for path in sync.files()]
+    assert rows == [{"id": 1, "name": "c"}]
+    again = sync.last
+    for extra in ({}, {"qty": 5}):
+        message = maxwell("orders", "update", {"id": 1, "name": "b", **extra}, {"name": "a"})
+        sync.planned, sync.number = [{**frozen[0], "value": message[1]}], 1
+        with pytest.raises(ChangelogError, match=r"\[BATCH_ORDER\] .*(stop|start)"):
+            sync.apply(late)
+        assert sync.rows_of("orders") == rows
+        assert [path.read_text() for path in sync.files()] == files
+    # A repetition is not written again, and the log says so.
+    sync.planned, sync.number = again, 2
+    with caplog.at_level("INFO", "normalize"):
+        sync.apply(sync.job())
+    assert "has micro-batch 2 of the query already: it is not written again" in caplog.text
+    assert sync.rows_of("orders") == rows
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql"])
+def test_target_that_is_gone_or_another_one_is_an_error(
+    new_bounded_sync: NewBoundedSync, kind: str
+) -> None:
+    sync = new_bounded_sync(kind)
+    sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    sync.run()
+    target: Any = sync.tables.database
+    other = (
+        replace(target, schema="other")
+        if kind == "postgresql"
+        else replace(target, name=f"{target.name}2")
+    )
+    with pytest.raises(SyncError, match=r"the rows of this query are in .*, and its target is now"):
+        sync.job(target=other)
+    name = table_name(target.table, "shop.orders")
+    if kind == "delta":
+        rmtree(target.target(name).name)
+    else:
+        sync.tables.execute(f"DROP TABLE {target.target(name).sql_name}")
+    sync.produce("t", [maxwell("orders", "insert", {"id": 2, "name": "b"})])
+    text = sync.error(**STOP)
+    assert "[TARGET_MISSING]" in text
+    assert "is missing, and this query wrote rows into it" in text
+    assert not sync.file("shop.orders")["stopped"]
+    # One way out: its file is deleted, and its topic read again.
+    sync.path("shop.orders").unlink()
+    sync.run()
+    assert sync.rows_of("orders") == [{"id": 2, "name": "b"}]

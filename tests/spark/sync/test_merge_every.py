@@ -9,10 +9,12 @@ from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
 from normalize import DeltaDatabase, DeltaTarget
+from normalize.sinks.batches import Batch, BatchOrderError
 from normalize.sinks.lake import LakeSink
 from normalize.sinks.merge_every import (
     ChangesSink,
@@ -21,7 +23,7 @@ from normalize.sinks.merge_every import (
     fresh_rows,
     merge_changes,
 )
-from normalize.sinks.table_spec import Batch, TableSpec
+from normalize.sinks.table_spec import TableSpec
 from normalize.sinks.targets import TargetError
 from normalize.sync.table_options import TableOptions
 from tests.support.databases import Message, maxwell
@@ -38,19 +40,10 @@ class Merged:
     """A `sync_table` with a query's micro-batch numbers, and a clock that the test sets."""
 
     def __init__(self, sync: BoundedSync, patch: pytest.MonkeyPatch) -> None:
-        self.sync, self.spark, self.story, self.query, self.now = (
-            sync,
-            sync.spark,
-            Story(Random(3)),
-            "q1",
-            1_000,
-        )
+        self.sync, self.spark, self.story, self.now = sync, sync.spark, Story(Random(3)), 1_000
         self.target = DeltaTarget(str(sync.folder / "lake" / "orders"))
         self.changes = ChangesSink(sync.spark, changes_table(self.target))
         patch.setattr("normalize.sinks.merge_every.time", SimpleNamespace(time=lambda: self.now))
-        patch.setattr(
-            "normalize.sinks.merge_every.running_batch", lambda _: Batch(self.query, sync.number)
-        )
         self.options = TABLE
         self.start()
 
@@ -127,7 +120,7 @@ def test_fresh_rows_equal_the_source_after_each_micro_batch_and_the_table_after_
         assert number % 2 or merged.is_fresh()
     # The driver ends after one of three commits, and the micro-batch is repeated.
     merged.now += 700
-    for owner, name in ((ChangesSink, "put"), (LakeSink, "merge"), (ChangesSink, "remove")):
+    for owner, name in ((ChangesSink, "put"), (LakeSink, "execute_merge"), (ChangesSink, "remove")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, ends_after(getattr(owner, name)))
             with pytest.raises(OSError, match="the driver ends here"):
@@ -139,13 +132,17 @@ def test_fresh_rows_equal_the_source_after_each_micro_batch_and_the_table_after_
     # The first time of a delete counts: the changes that wait are those that are merged.
     assert merged.changes.rows().where("row_kind = '-D'").count() > 0
     assert merged.fresh() == merged.stored()
-    # The changes of a checkpoint that was set back, or replaced, are merged before the new ones.
-    for merged.query in ("q1", "q2"):
-        merged.sync.number = 0
-        merged.start()
+    # A checkpoint that was set back, or another driver: nothing is written.
+    before, merged.sync.number = merged.fresh(), 0
+    merged.start()
+    with pytest.raises(BatchOrderError, match="has the later micro-batch"):
         merged.apply()
-        waiting = merged.changes.rows().select("query", "batch").distinct().collect()
-        assert list(map(tuple, waiting)) == [(merged.query, 0)]
+    assert merged.fresh() == before
+    # The changes of another checkpoint are merged before the new ones.
+    merged.sync.query = str(uuid4())
+    merged.apply()
+    waiting = merged.changes.rows().select("query", "batch").distinct().collect()
+    assert list(map(tuple, waiting)) == [(merged.sync.query, 0)]
     assert merged.is_fresh()
     # Another target is refused while changes wait.
     with pytest.raises(
@@ -236,20 +233,20 @@ def test_a_table_of_somebody_else_is_not_replaced(merged: Merged) -> None:
 def test_changes_of_a_table_of_the_catalog(spark: SparkSession) -> None:
     changes = ChangesSink(spark, changes_table(DeltaTarget(table_name())))
     cases = (
-        # The second attempt's rows are in place of the first's.
+        # The second attempt writes nothing.
         ("id INT", [("+I", 1), ("+I", 2)], (5, 6)),
-        ("id INT, v INT", [("-D", 1, None)], (6,)),
+        ("id INT, v INT", [("-D", 1, None)], (5,)),
     )
-    for schema, rows, times in cases:
+    for number, (schema, rows, times) in enumerate(cases):
         latest = changelog(spark, schema, rows)
         spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), create=True, on_new_column="add")
         changes.create(spec)
         for now in times:
-            changes.put(latest, spec, Batch("q", 1), now)
+            changes.put(latest, spec, Batch("q", number), now)
         assert (changes.waiting(), changes.rows().count()) == (
-            ({"q": 1}, 6, changes.layout(spec)),
+            ({"q": number}, 5, changes.layout(spec)),
             len(rows),
         )
-        changes.remove({"q": 1})
+        changes.remove({"q": number})
     assert changes.rows().isEmpty()
     spark.sql(f"DROP TABLE {changes.table.sql_name}")

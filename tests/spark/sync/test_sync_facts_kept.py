@@ -15,7 +15,8 @@ from cdc_formats import get_format
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.source import DecodePlan
-from normalize.sinks.table_spec import Batch, TableSpec
+from normalize.sinks.batches import Batch
+from normalize.sinks.table_spec import TableSpec
 from normalize.sync.facts import QueryFacts
 from normalize.sync.route import RECORD_DDL
 from normalize.sync.schema_store import SchemaStore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from normalize.sync.facts import (
     checked_facts,
     checked_guard,
     checked_topics,
+    require_same_address,
     same_target,
     tables_of_topic,
 )
@@ -306,16 +308,39 @@ def test_topic_with_another_id_is_an_error_for_the_same_checkpoint() -> None:
     def described(**ids: str) -> dict[str, TopicDescription]:
         return {name: TopicDescription(of, 1) for name, of in ids.items()}
 
-    first = checked_topics(QueryFacts(), "q1", described(a="A"))
-    later = checked_topics(first, "q1", described(a="A", b="B"))
-    assert later == QueryFacts("q1", {"a": "A", "b": "B"})
+    first = checked_topics(QueryFacts(), "q1", described(a="A"), "lake")
+    later = checked_topics(first, "q1", described(a="A", b="B"), "lake")
+    assert later == QueryFacts("q1", {"a": "A", "b": "B"}, "lake")
     # A topic that is missing now, and a broker that does not know the ids.
-    assert checked_topics(later, "q1", described(b="")) == later
+    assert checked_topics(later, "q1", described(b=""), "lake") == later
     with pytest.raises(
         TopicReplacedError, match=r"topic b was deleted and created again .*id B, now C"
     ):
-        checked_topics(later, "q1", described(a="A", b="C"))
-    assert checked_topics(later, "q2", described(a="Z")) == QueryFacts("q2", {"a": "Z"})
+        checked_topics(later, "q1", described(a="A", b="C"), "lake")
+    assert checked_topics(later, "q2", described(a="Z"), "lake") == QueryFacts(
+        "q2", {"a": "Z"}, "lake"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept", "now", "is_same"),
+    [
+        ("", "delta /lake", True),  # a file of release 0.2.0
+        ("delta /lake", "delta /lake", True),
+        ("delta /lake", "delta /lake2", False),
+        ("jdbc:postgresql://a/shop", "jdbc:postgresql://b/shop", False),
+    ],
+)
+def test_another_target_is_an_error(kept: str, now: str, is_same: bool) -> None:
+    with (
+        nullcontext()
+        if is_same
+        else pytest.raises(
+            SyncError,
+            match=f"the rows of this query are in {kept}, and its target is now {now}.* into /f.json",
+        )
+    ):
+        require_same_address(QueryFacts(address=kept), now, "/f.json")
 
 
 def test_tables_of_a_topic() -> None:
@@ -339,6 +364,7 @@ def test_facts_are_in_the_file_of_the_table() -> None:
         "topics": ["t"],
         "guard": {"query": "", "batch": -1, "before": "", "after": ""},
         "masks": {},
+        "written": False,
     }
 
 

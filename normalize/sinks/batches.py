@@ -1,0 +1,272 @@
+"""The record of a query's last micro-batch, which every commit of a table carries.
+
+Two drivers may run one checkpoint: a frozen one wakes up after another one took over. A checkpoint
+or a table may be set back. Each commit therefore stores the query, the micro-batch's number and a
+digest of its offsets, and compares them with the table's record before it writes.
+
+========================  ==========================================================================
+table                     where the record is
+========================  ==========================================================================
+Delta                     the transaction of the application ``changelog-<query id>``; its version
+                          is that of `version_of`. Delta compares it again when it commits.
+Iceberg                   the summary of the snapshot (`ICEBERG_QUERY`, `ICEBERG_BATCH`)
+PostgreSQL, MySQL         a row of ``changelog_batches``, in the same transaction as the rows
+========================  ==========================================================================
+
+`is_repeat` decides for all of them.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cdc_formats.errors import ArgumentError, ChangelogError
+from normalize.analyzed_plan import elements
+from normalize.connect import is_of_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("normalize")
+ICEBERG_QUERY, ICEBERG_BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+"""Properties of a snapshot's summary. Iceberg's own streaming sink writes them too."""
+ICEBERG_OFFSETS = "changelog.offsets"
+_DIGITS, _BITS = 8, 32
+
+
+class BatchOrderError(ChangelogError, RuntimeError):
+    """A table already has this micro-batch with other offsets, or a later one; nothing is written.
+
+    Another driver runs the same checkpoint, or the checkpoint or the table was set back.
+    """
+
+
+class Batch(NamedTuple):
+    """A micro-batch of a streaming query.
+
+    Attributes
+    ----------
+    query : str
+        The query's id, which its checkpoint keeps.
+    number : int
+    offsets : str
+        A digest of the micro-batch's offset ranges, 8 hexadecimal digits; empty if unknown.
+    """
+
+    query: str
+    number: int
+    offsets: str = ""
+
+    @property
+    def application(self) -> str:
+        """The name under which a table keeps the query's record."""
+        return f"changelog-{self.query}"
+
+
+class Record(NamedTuple):
+    """A table's record of a query's last micro-batch."""
+
+    number: int
+    offsets: str = ""
+
+
+def is_repeat(batch: Batch, record: Record | None, table: object) -> bool:
+    """Return whether a table has a micro-batch already, so that nothing is written.
+
+    Parameters
+    ----------
+    batch : Batch
+    record : Record or None
+        The table's record of the query; None: the table has none.
+    table : object
+        The table, for the error.
+
+    Raises
+    ------
+    BatchOrderError
+        When the table has a later micro-batch, or this one with other offsets.
+
+    Examples
+    --------
+    >>> is_repeat(Batch("q", 7, "0a"), None, "t"), is_repeat(Batch("q", 7, "0a"), Record(6, "99"), "t")
+    (False, False)
+    >>> is_repeat(Batch("q", 7, "0a"), Record(7, "0a"), "t")
+    True
+    """
+    if record is None or record.number < batch.number:
+        return False
+    if record.number == batch.number and (
+        not (record.offsets and batch.offsets) or record.offsets == batch.offsets
+    ):
+        return True
+    has = (
+        "this micro-batch with other offsets"
+        if record.number == batch.number
+        else f"the later micro-batch {record.number}"
+    )
+    raise BatchOrderError(
+        f"{table}: micro-batch {batch.number} was not written, because the table has {has} of the "
+        f"same query ({batch.query}). Either another driver runs this checkpoint: stop all drivers "
+        "but one, and start it again. Or the checkpoint or the table was set back or restored: "
+        "restore the newest checkpoint, or start from a new one, which reads the topic again"
+    )
+
+
+def log_repeat(batch: Batch, table: object) -> None:
+    """Log that a micro-batch is not written again."""
+    text = "%s has micro-batch %s of the query already: it is not written again"
+    _log.info(text, table, batch.number)
+
+
+def version_of(batch: Batch) -> int:
+    """Return a micro-batch as one number, which increases with the micro-batch's number.
+
+    Its lower 32 bits are the digest of the offsets.
+
+    Examples
+    --------
+    >>> record_of(version_of(Batch("q", 7, "0000abcd")))
+    Record(number=7, offsets='0000abcd')
+    """
+    return (batch.number << _BITS) | int(batch.offsets or "0", 16)
+
+
+def record_of(version: int) -> Record:
+    """Return the micro-batch of a `version_of`."""
+    number, digest = divmod(version, 1 << _BITS)
+    return Record(number, f"{digest:0{_DIGITS}x}" if digest else "")
+
+
+def digest_of(start: list[str | None], end: list[str | None]) -> str:
+    """Return the digest of offset ranges.
+
+    Parameters
+    ----------
+    start, end : list of str or None
+        The offsets of each source, as Spark's checkpoint has them.
+    """
+    return sha256(repr((start, end)).encode()).hexdigest()[:_DIGITS]
+
+
+def running_batch(spark: SparkSession) -> Batch | None:
+    """Return the micro-batch of the current ``foreachBatch`` call, or None.
+
+    Raises
+    ------
+    ArgumentError
+        When Spark does not show it to Python, so that a repeated micro-batch is not recognized.
+    """
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        raise ArgumentError(
+            "PYSPARK_PIN_THREAD is not 'true', and so Python does not see which micro-batch Spark "
+            "repeats after a failure: remove this environment variable"
+        )
+    query, number, run = map(
+        spark.sparkContext.getLocalProperty,
+        ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"),
+    )
+    if not query or not number:
+        return None
+    key = run, int(number)
+    known = _digests.get(query)
+    if known is None or known[0] != key:
+        known = _digests[query] = key, _offsets(spark, query, int(number))
+    return Batch(query, int(number), known[1])
+
+
+_digests: dict[str, tuple[tuple[str | None, int], str]] = {}
+"""The digest of each query's current micro-batch, by its run and number."""
+
+
+def _offsets(spark: SparkSession, query: str, number: int) -> str:
+    """Return the digest of a running query's micro-batch; empty if the query is not running."""
+    session: Any = spark
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    execution = queries.get(session._jvm.java.util.UUID.fromString(query))
+    if execution is None:
+        return ""
+    ranges = []
+    for each in (number - 1, number):
+        entry = execution.offsetLog().get(each)
+        offsets = elements(entry.get().offsets()) if entry.isDefined() else []
+        ranges.append([each.get().json() if each.isDefined() else None for each in offsets])
+    return digest_of(*ranges)
+
+
+_written: dict[tuple[str, str], int] = {}
+
+
+@contextmanager
+def only_call(spark: SparkSession, table: str) -> Iterator[None]:
+    """Raise an error for a second call that writes a table within one micro-batch.
+
+    The second call would be taken for a repetition of the first.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    batch, run = running_batch(spark), spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+    key = f"{run}", table
+    if batch is not None and _written.get(key) == batch.number:
+        raise ArgumentError(
+            f"apply_batch was called for {table} twice in one micro-batch, and the second call would "
+            "be taken for a repetition of the first: apply the union of both DataFrames in one call"
+        )
+    yield
+    if batch is not None:
+        _written[key] = batch.number
+
+
+def marked_query(spark: SparkSession, mark: str) -> str:
+    """Return the checkpoint's id of the running query whose plan has an alias; for Spark Connect.
+
+    The function of a ``foreachBatch`` runs in a process of its own there, which receives the
+    micro-batch's number and not the query.
+
+    Raises
+    ------
+    ArgumentError
+        When not exactly one query has the alias.
+    """
+    from pyspark.errors import PySparkException
+
+    ids = []
+    for query in spark.streams.active:
+        plan = io.StringIO()
+        # Another query may end before it is explained.
+        with suppress(PySparkException), redirect_stdout(plan):
+            query.explain(extended=True)
+        if mark in plan.getvalue():
+            ids.append(query.id)
+    if len(ids) != 1:
+        raise ArgumentError(
+            f"{len(ids)} running queries of this session have the plan of this change feed, and "
+            "so its query is unknown: call apply_changes(..., change_feed=True) once for each "
+            "query, and start its writer in the same session"
+        )
+    return str(ids[0])
+
+
+def require_no_micro_batch(df: DataFrame) -> None:
+    """Raise an error if a Spark Connect DataFrame may be of a micro-batch, which Spark may repeat.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if (main and main.name.endswith(".foreach_batch_worker")) or is_of_server(df):
+        raise ArgumentError(
+            "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a "
+            "foreachBatch of Spark Connect, nor in a checkpointed DataFrame: call "
+            "apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "
+            "checkpointed"
+        )
