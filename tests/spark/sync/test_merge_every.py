@@ -129,8 +129,8 @@ def test_fresh_rows_equal_the_source_after_each_micro_batch_and_the_table_after_
         merged.start()
     merged.apply()
     assert merged.is_merged()
-    # The first time of a delete counts: the changes that wait are those that are merged.
-    assert merged.changes.rows().where("row_kind = '-D'").count() > 0
+    # The repeated micro-batch was not appended again.
+    assert merged.changes.rows().isEmpty()
     assert merged.fresh() == merged.stored()
     # A checkpoint that was set back, or another driver: nothing is written.
     before, merged.sync.number = merged.fresh(), 0
