@@ -111,7 +111,19 @@ TargetWhere = Annotated[
     str,
     typer.Option(
         metavar="SQL",
-        help="Compare only these rows of the target: 'deleted_at IS NULL'.",
+        help="Compare only these rows of the target: '__END_AT IS NULL'.",
+        rich_help_panel=_TARGET,
+    ),
+]
+DeletedColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help=(
+            "The target's column of soft deletes; '' if it has hard deletes. Known of Delta and "
+            "Iceberg tables that this package made."
+        ),
+        show_default=False,
         rich_help_panel=_TARGET,
     ),
 ]
@@ -158,6 +170,7 @@ def verify(
     target_user: TargetUser = "",
     target_password: TargetPassword = "",
     target_where: TargetWhere = "",
+    deleted_column: DeletedColumn = None,
     keys: Keys = "",
     exclude: Exclude = "",
     max_lag: MaxLag = 60.0,
@@ -202,6 +215,7 @@ def verify(
                 keys=names(keys),
                 exclude=names(exclude),
                 target_where=target_where,
+                deleted_column=deleted_column,
                 max_lag_seconds=max_lag,
                 limit=limit,
                 repair="merge" if repair else None,

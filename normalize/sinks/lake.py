@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
@@ -40,6 +41,7 @@ from .batches import (
     version_of,
 )
 from .narrowing import require_no_narrowing
+from .soft_deletes import DELETED_PROPERTY
 from .table_spec import TableSpec, missing_columns, written_spec
 from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
@@ -227,7 +229,7 @@ class LakeSink(Sink):
             if not spec.create:
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
             _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
-            return [create_statement(table, spec.fields)]
+            return [create_statement(table, spec.fields, spec.deleted_column)]
         provider = provider_of(self.spark, table.sql_name)
         if provider != table.provider:
             raise TargetError(
@@ -236,13 +238,14 @@ class LakeSink(Sink):
         require_no_narrowing(
             table, spec, {field.name: field.dataType for field in existing.fields}, self.widen
         )
-        missing = missing_columns(table, spec, existing.fieldNames(), self._additions)
+        additions = partial(self._additions, deleted_column=spec.deleted_column)
+        missing = missing_columns(table, spec, existing.fieldNames(), additions)
         if not missing:
             return []
         _require_names(table, missing, self._column_mapping())
-        return self._additions(missing)
+        return additions(missing)
 
-    def _additions(self, missing: Sequence[StructField]) -> list[str]:
+    def _additions(self, missing: Sequence[StructField], deleted_column: str | None) -> list[str]:
         """Return the statements that add columns."""
         table = self.table
         added = (
@@ -252,12 +255,17 @@ class LakeSink(Sink):
         # The table requires these features, which exclude older readers, before the first column
         # of the type.
         kinds = _kinds(missing)
-        features = [
-            f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({feature})"
-            for kind, feature in _FEATURES[table.provider].items()
-            if kind in kinds
+        properties = [
+            feature for kind, feature in _FEATURES[table.provider].items() if kind in kinds
         ]
-        return [*features, added]
+        # Before the column, too: statements that were run in part are run again.
+        properties += [
+            _property(DELETED_PROPERTY, field.name)
+            for field in missing
+            if field.name == deleted_column
+        ]
+        set_properties = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES"
+        return [*(f"{set_properties} ({each})" for each in properties), added]
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool = False) -> list[str]:
         table, kind = self.table, new.dataType.simpleString()
@@ -526,12 +534,7 @@ class LakeSink(Sink):
     def _column_mapping(self) -> str:
         if self.table.provider != "delta":
             return "none"
-        properties = (
-            self.spark.sql(f"SHOW TBLPROPERTIES {self.table.sql_name}")
-            .where("key = 'delta.columnMapping.mode'")
-            .collect()
-        )
-        return str(properties[0]["value"]) if properties else "none"
+        return table_property(self.spark, self.table, "delta.columnMapping.mode") or "none"
 
 
 _recording: Counter[tuple[int, Batch]] = Counter()
@@ -616,6 +619,14 @@ def provider_of(spark: SparkSession, name: str) -> str:
     return str(described[-1]["data_type"]).lower() if described else "no provider"
 
 
+def table_property(spark: SparkSession, table: LakeTarget, name: str) -> str | None:
+    """Return a property of a table, or None without it."""
+    properties = (
+        spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").where(f"key = '{name}'").collect()
+    )
+    return str(properties[0]["value"]) if properties else None
+
+
 def _conflict(error: Any, table: LakeTarget) -> str:
     """Return the conflict that caused an error; empty if it has another cause."""
     for text in _chain(error):
@@ -668,23 +679,39 @@ def _reason(error: Any) -> str:
     return " ".join(text.split())[:300]
 
 
-def create_statement(table: LakeTarget, fields: Sequence[StructField]) -> str:
+def create_statement(
+    table: LakeTarget, fields: Sequence[StructField], deleted_column: str | None = None
+) -> str:
     """Return the statement that creates a table.
+
+    `deleted_column` is the column of soft deletes, or None.
 
     Examples
     --------
-    >>> from pyspark.sql.types import IntegerType, StructField, VariantType
-    >>> from normalize.sinks.lake import IcebergTarget
+    >>> from pyspark.sql.types import IntegerType, StructField, TimestampType, VariantType
+    >>> from normalize.sinks.lake import DeltaTarget, IcebergTarget
+    >>> fields = [StructField("id", IntegerType()), StructField("gone", TimestampType())]
+    >>> print(create_statement(DeltaTarget("orders"), fields, "gone"))
+    CREATE TABLE IF NOT EXISTS `orders` (`id` int, `gone` timestamp) USING delta TBLPROPERTIES ('changelog.deleted_column' = 'gone')
     >>> fields = [StructField("id", IntegerType()), StructField("doc", VariantType())]
     >>> print(create_statement(IcebergTarget("lake.db.orders"), fields))
     CREATE TABLE IF NOT EXISTS `lake`.`db`.`orders` (`id` int, `doc` variant) USING iceberg TBLPROPERTIES ('format-version' = '3')
     """
     columns = ", ".join(column_definition(field, table) for field in fields)
     created = f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
+    properties = []
     # Delta adds the feature itself.
     if table.provider == "iceberg" and _kinds(fields) & _FEATURES["iceberg"].keys():
-        created += f" TBLPROPERTIES ({_VARIANT_IN_ICEBERG})"
-    return created
+        properties.append(_VARIANT_IN_ICEBERG)
+    if deleted_column is not None:
+        properties.append(_property(DELETED_PROPERTY, deleted_column))
+    return f"{created} TBLPROPERTIES ({', '.join(properties)})" if properties else created
+
+
+def _property(name: str, value: str) -> str:
+    """Return a property in SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{name}' = '{escaped}'"
 
 
 def _kinds(fields: Iterable[StructField]) -> set[str]:

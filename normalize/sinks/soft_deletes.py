@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 DELETED_AT = "deleted_at"
 """The column's default name."""
+DELETED_PROPERTY = "changelog.deleted_column"
+"""The property with the column's name, of Delta and Iceberg tables that get the column here."""
 
 
 def soft_delete_column(deletes: str, deleted_column: str) -> str | None:

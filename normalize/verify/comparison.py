@@ -27,6 +27,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from cdc_formats.values.schema import backquoted
+
 from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, hashed
 from .tables import ComparableTable, Key
 from .verification import KINDS, Difference, Kind, Verification
@@ -186,6 +188,9 @@ class Comparison:
     keys: tuple[str, ...]
     not_compared: tuple[str, ...]
     target_where: str
+    deleted_column: str | None
+    """The target's column of soft deletes, whose rows are not compared; empty if it has hard
+    deletes, None if it is not known."""
 
     @property
     def target_keys(self) -> tuple[str, ...]:
@@ -266,6 +271,8 @@ class Comparison:
     def _hashed(self, rows: DataFrame, *, of_target: bool, detailed: bool = False) -> DataFrame:
         from pyspark.sql import functions as F
 
+        if of_target and self.deleted_column:
+            rows = rows.where(F.col(backquoted(self.deleted_column)).isNull())
         if of_target and self.target_where:
             rows = rows.where(self.target_where)
         with_hashes = hashed(rows, self.columns, self.keys, of_target=of_target, detailed=detailed)

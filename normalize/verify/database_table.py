@@ -128,6 +128,9 @@ class DatabaseTable:
     spark: SparkSession
     target: JdbcTable
 
+    # A database has no property of a table.
+    deleted_column: str | None = None
+
     @property
     def name(self) -> str:
         return self.target.table

@@ -15,16 +15,19 @@ from normalize.core.output import ROW_KIND
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.latest import computed, count
+from normalize.sinks.soft_deletes import DELETED_AT
+from normalize.sinks.table_spec import CHANGE_TYPE, START_AT
 from normalize.sinks.targets import TableTarget
 
 from .canonical import ROW, converted
 from .database_table import DatabaseTable, keys_condition
 from .source import JdbcSource
-from .tables import Key
+from .tables import ComparableTable, Key
 from .verification import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
     from .comparison import Comparison
 
@@ -123,13 +126,45 @@ def check_repair(repair: Any, comparison: Comparison) -> None:
     if comparison.target_where:
         raise ArgumentError(
             "repair='merge' and target_where cannot be combined: the target's other rows would be "
-            "replaced, too"
+            "replaced, too. For soft deletes, pass deleted_column"
         )
+    _require_rows(comparison.target)
+    _require_known_deletes(comparison)
     if masked := [column.name for column in comparison.columns if column.masks is not None]:
         raise ArgumentError(
             f"repair='merge' would write the source's values of {backquoted(masked[0])}, of which "
             "the target has masks: exclude the column, or pass a DebeziumSignal"
         )
+
+
+def _require_rows(target: ComparableTable) -> None:
+    """Raise an error for a table that has several rows of a key by design."""
+    names = {name.lower() for name in target.schema.fieldNames()}
+    for name, kind in ((START_AT, "a history"), (CHANGE_TYPE, "a change feed")):
+        if name.lower() in names:
+            raise ArgumentError(
+                f"repair='merge' would overwrite other rows of a key, since {target.name} is {kind}, "
+                f"with the column {name}: remove repair, or pass a DebeziumSignal"
+            )
+
+
+def _require_known_deletes(comparison: Comparison) -> None:
+    """Raise an error for a table that may have soft deletes."""
+    if comparison.deleted_column is not None:
+        return
+    for field in comparison.target.schema.fields:
+        if field.name in comparison.not_compared and is_time(field):
+            raise ArgumentError(
+                f"repair='merge' would delete rows for good, and {comparison.target.name} has the "
+                f"column {backquoted(field.name)}, which the source lacks: pass "
+                f"deleted_column={field.name!r} if it has the time of soft deletes, or "
+                "deleted_column='' if the target has hard deletes"
+            )
+
+
+def is_time(field: StructField) -> bool:
+    """Return whether a column may have the time of soft deletes; databases have it without zone."""
+    return field.dataType.simpleString() in ("timestamp", "timestamp_ntz")
 
 
 def merge_source_rows(
@@ -143,6 +178,9 @@ def merge_source_rows(
     target : TableTarget or str
     kinds : mapping
         How each key differs. A key with NULL is left: a table cannot be merged by it.
+
+    With soft deletes, rows that the source lacks stay, with the time of the repair. The column with
+    the positions of rows is not written.
 
     Raises
     ------
@@ -174,7 +212,7 @@ def merge_source_rows(
     def deletes(rows: DataFrame) -> DataFrame:
         return changes(rows.dropDuplicates(key_texts), "-D", of_target=True)
 
-    def write(rows: DataFrame) -> None:
+    def write(rows: DataFrame, deleted: str | None = None) -> None:
         # A key has one row: its place in any order is the same.
         ordered = rows.withColumn(_ORDER, F.lit(0))
         columns = [column.target_name for column in comparison.columns]
@@ -183,12 +221,14 @@ def merge_source_rows(
             target,
             keys=comparison.target_keys,
             order_by=_ORDER,
+            deletes="soft" if deleted else "hard",
+            deleted_column=deleted or DELETED_AT,
             column_list=columns,
             create=False,
         )
 
     if duplicates:
-        # A MERGE keeps all rows of a key.
+        # A MERGE keeps all rows of a key. The source has this key: it is no soft delete.
         write(deletes(comparison.rows_of_keys(duplicates, of_target=True)[0]))
     if not keys:
         return
@@ -198,4 +238,4 @@ def merge_source_rows(
             source.select(*key_texts), key_texts, "left_anti"
         )
         rows = changes(source, "+U", of_target=False)
-        write(rows.unionByName(deletes(extra)))
+        write(rows.unionByName(deletes(extra)), comparison.deleted_column)

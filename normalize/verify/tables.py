@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from normalize.sinks.lake import LakeTarget, refresh_table
+from normalize.sinks.lake import LakeTarget, refresh_table, table_property
+from normalize.sinks.soft_deletes import DELETED_PROPERTY
 from normalize.sinks.targets import TargetError
 
 if TYPE_CHECKING:
@@ -59,6 +60,14 @@ class ComparableTable(Protocol):
         """Return at least the current rows with one of the keys; `names` are the key columns."""
 
 
+class TargetTable(ComparableTable, Protocol):
+    """A target table."""
+
+    @property
+    def deleted_column(self) -> str | None:
+        """The column of soft deletes that the table declares, or None."""
+
+
 @dataclass(frozen=True)
 class LakeTable:
     """A Delta or Iceberg table."""
@@ -76,6 +85,10 @@ class LakeTable:
     @property
     def schema(self) -> StructType:
         return self._read().schema
+
+    @property
+    def deleted_column(self) -> str | None:
+        return table_property(self.spark, self.target, DELETED_PROPERTY)
 
     def _read(self) -> DataFrame:
         from pyspark.errors import AnalysisException

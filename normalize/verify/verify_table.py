@@ -21,9 +21,9 @@ from normalize.sinks.targets import TableTarget
 from .canonical import ComparedColumn, compared_column, masked_column
 from .comparison import Comparison, Looks
 from .database_table import DatabaseTable
-from .repair import DebeziumSignal, check_repair, merge_source_rows
+from .repair import DebeziumSignal, check_repair, is_time, merge_source_rows
 from .source import JdbcSource
-from .tables import ComparableTable, LakeTable
+from .tables import ComparableTable, LakeTable, TargetTable
 from .verification import Verification
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def verify_table(
     keys: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     target_where: str = "",
+    deleted_column: str | None = None,
     mask: Mapping[str, str] | None = None,
     mask_key_env: str | None = None,
     mask_key_file: str | None = None,
@@ -68,8 +69,11 @@ def verify_table(
         Columns of the source that are not compared. Columns that only the target has are never
         compared, and are listed in the result.
     target_where : str
-        SQL that selects the target's rows to compare: ``deleted_at IS NULL`` for soft deletes,
-        ``__END_AT IS NULL`` for a history.
+        SQL that selects the target's rows to compare: ``__END_AT IS NULL`` for a history.
+    deleted_column : str or None
+        The target's column of soft deletes: rows in which it is not NULL are not compared, and a
+        repair sets it instead of deleting a row. None: the column that this package wrote into the
+        properties of a Delta or Iceberg table. Empty: the target has hard deletes.
     mask : mapping or None
         The masks of the target's columns, with the source's names: the format option of the query
         that writes it. The mask of the source's value is compared for ``hmac``, of text, integers,
@@ -85,8 +89,9 @@ def verify_table(
     repair : "merge", DebeziumSignal or None
         What happens to the rows that differ. ``"merge"`` writes the source's rows of these keys to
         the target, deletes those that only the target has, and compares them again: the result has
-        what still differs. A `DebeziumSignal` asks the connector of the source table to read these
-        rows again.
+        what still differs. It is refused for histories, for change feeds, and for a target with a
+        TIMESTAMP column that the source lacks, unless `deleted_column` is known. A
+        `DebeziumSignal` asks the connector of the source table to read these rows again.
 
     Returns
     -------
@@ -121,7 +126,14 @@ def verify_table(
     began = time.monotonic()
     masks = masks_of(mask or (), env=mask_key_env, file=mask_key_file)
     comparison = _comparison(
-        spark, source, target, names_of(keys), names_of(exclude), target_where, masks
+        spark,
+        source,
+        target,
+        names_of(keys),
+        names_of(exclude),
+        target_where,
+        deleted_column,
+        masks,
     )
     if repair is not None:
         check_repair(repair, comparison)
@@ -150,6 +162,7 @@ def _comparison(
     keys: Sequence[str],
     exclude: Sequence[str],
     target_where: str,
+    deleted_column: str | None,
     masks: Masks,
 ) -> Comparison:
     """Return how the two tables are compared.
@@ -166,7 +179,32 @@ def _comparison(
     columns = _compared_columns(read, copy, exclude, masks)
     of_source = {name.lower() for name in read.schema.fieldNames()}
     only_target = [name for name in copy.schema.fieldNames() if name.lower() not in of_source]
-    return Comparison(spark, read, copy, columns, key, (*exclude, *only_target), target_where)
+    deleted = _deleted_column(copy, only_target, deleted_column)
+    return Comparison(
+        spark, read, copy, columns, key, (*exclude, *only_target), target_where, deleted
+    )
+
+
+def _deleted_column(
+    copy: TargetTable, only_target: Sequence[str], passed: str | None
+) -> str | None:
+    """Return the target's column of soft deletes; empty for hard deletes, None if not known.
+
+    Raises
+    ------
+    ArgumentError
+        When it is not a TIMESTAMP column that only the target has.
+    """
+    name = copy.deleted_column if passed is None else passed
+    if not name:
+        return name
+    for field in copy.schema.fields:
+        if field.name.lower() == name.lower() and field.name in only_target and is_time(field):
+            return field.name
+    raise ArgumentError(
+        f"deleted_column is {name!r}, which is not a TIMESTAMP column of {copy.name} alone: pass "
+        "the column that has the time of soft deletes, or '' if the target has hard deletes"
+    )
 
 
 def _without_values(
@@ -283,7 +321,7 @@ def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
     )
 
 
-def _target_table(spark: SparkSession, target: TableTarget | str) -> ComparableTable:
+def _target_table(spark: SparkSession, target: TableTarget | str) -> TargetTable:
     if isinstance(target, JdbcTable):
         return DatabaseTable(spark, target)
     if isinstance(target, LakeTarget):

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, verify_table
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
 from normalize.verify.repair import DebeziumSignal
@@ -25,7 +26,7 @@ from tests.support.commands import quick
 from tests.support.masks import KEY, KEY_ENV, hashed
 from tests.support.servers.local_databases import LocalPostgres
 from tests.support.servers.local_source import LocalSource, repeating
-from tests.support.sinking import table_name
+from tests.support.sinking import changelog, database_sink, lake_sink, table_name
 
 COLUMNS = {
     "name": "STRING",
@@ -224,6 +225,94 @@ def test_rows_that_differ_are_found_and_repair_merges_them(
     assert spark.sql(f"DESCRIBE HISTORY {target.sql_name}").count() == before + 2
 
 
+@pytest.mark.parametrize(
+    "kind", ["delta", pytest.param("iceberg", marks=pytest.mark.iceberg), "postgresql"]
+)
+def test_repair_of_soft_deletes(
+    spark: SparkSession, maria: Database, postgres: LocalPostgres, tmp_path: Path, kind: str
+) -> None:
+    name = table_name()
+    maria.run(
+        f"CREATE TABLE {name} (id INT PRIMARY KEY, name VARCHAR(9))",
+        f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
+    source = maria.source(name)
+    sink = (
+        database_sink(spark, postgres, table_name())
+        if kind == "postgresql"
+        else lake_sink(spark, kind, tmp_path)
+    )
+    inserts = [("+I", key, text, key) for key, text in enumerate(("a", "x", "c", "d", "e"), 1)]
+    deletes = [("-D", 3, "c", 6), ("-D", 5, "e", 7)]
+    for rows in (inserts, deletes):
+        apply_batch(
+            changelog(spark, "id INT, name STRING, no INT", rows),
+            sink.table,
+            keys="id",
+            order_by="no",
+            column_list=["id", "name"],
+            deletes="soft",
+        )
+    sink.execute(
+        f"ALTER TABLE {sink.sql_name} ADD COLUMN place {'TEXT' if kind == 'postgresql' else 'STRING'}"
+    )
+    sink.execute(f"UPDATE {sink.sql_name} SET place = concat('at ', id)")
+
+    def stored() -> dict[int, tuple[Any, ...]]:
+        return {row.id: (row.name, row.deleted_at, row.place) for row in sink.read().collect()}
+
+    before, known = stored(), {"deleted_column": "deleted_at"} if kind == "postgresql" else {}
+    if kind != "postgresql":
+        sink.execute(
+            f"ALTER TABLE {sink.sql_name} RENAME COLUMN deleted_at TO gone_at"
+            if kind == "iceberg"
+            else f"ALTER TABLE {sink.sql_name} UNSET TBLPROPERTIES ('changelog.deleted_column')"
+        )
+    text = (
+        "deleted_column is 'deleted_at', which is not a TIMESTAMP column"
+        if kind == "iceberg"
+        else "has the column `deleted_at`, which the source lacks: pass deleted_column='deleted_at'"
+    )
+    with pytest.raises(ArgumentError, match=text):
+        verify(spark, source, sink.table, repair="merge")
+    if kind == "iceberg":
+        sink.execute(f"ALTER TABLE {sink.sql_name} RENAME COLUMN gone_at TO deleted_at")
+    elif kind == "delta":
+        sink.execute(
+            f"ALTER TABLE {sink.sql_name} SET TBLPROPERTIES ('changelog.deleted_column' = 'deleted_at')"
+        )
+    assert stored() == before
+    with pytest.raises(ArgumentError, match="deleted_column is 'name', which is not a TIMESTAMP"):
+        verify(spark, source, sink.table, deleted_column="name")
+
+    result = verify(spark, source, sink.table, **known)
+    assert sorted(differences(result)) == [
+        ("different", "2", ("name",)),
+        ("extra", "4", ()),
+        ("missing", "3", ()),
+    ]
+    result = verify(spark, source, sink.table, repair="merge", **known)
+    assert (result.equal, result.repaired, result.source_rows, result.target_rows) == (
+        True,
+        3,
+        3,
+        3,
+    ), str(result)
+    # The deleted rows stay, also that which the repair deletes, and no row loses its place.
+    after = stored()
+    assert {key: (row[0], row[1] is None, row[2]) for key, row in after.items()} == {
+        1: ("a", True, "at 1"),
+        2: ("b", True, "at 2"),
+        3: ("c", True, "at 3"),
+        4: ("d", False, "at 4"),
+        5: ("e", False, "at 5"),
+    }
+    assert after[5] == before[5]
+    # For a target that has hard deletes after all.
+    result = verify(spark, source, sink.table, repair="merge", deleted_column="")
+    assert (result.equal, sorted(stored())) == (True, [1, 2, 3])
+
+
 def test_repair_by_a_signal_to_debezium(
     spark: SparkSession, postgresql: Database, delta: Callable[..., DeltaTarget]
 ) -> None:
@@ -399,7 +488,7 @@ def test_selected_rows_and_columns(
 
 
 def test_what_cannot_be_compared_is_refused(
-    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
+    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget], tmp_path: Path
 ) -> None:
     source, target = maria.source(maria.table()), delta()
     refused: list[tuple[dict[str, Any], str]] = [
@@ -414,6 +503,14 @@ def test_what_cannot_be_compared_is_refused(
     for options, text in refused:
         with pytest.raises(ArgumentError, match=text):
             verify(spark, source, target, **options)
+    for column, text in (("__START_AT", "is a history"), ("_change_type", "is a change feed")):
+        several = DeltaTarget(str(tmp_path / column))
+        spark.sql(
+            f"CREATE TABLE {several.sql_name} USING delta AS SELECT *, id AS {column} FROM "
+            f"{target.sql_name}"
+        )
+        with pytest.raises(ArgumentError, match=text):
+            verify(spark, source, several, repair="merge")
     with pytest.raises(TargetError):
         verify(spark, source, DeltaTarget("nothing_there"))
     spark.sql(
@@ -463,7 +560,10 @@ def test_the_command_exits_as_cmp_does(
     result = json.loads(done.out)
     assert (result["equal"], result["counts"]["different"]) == (False, 1)
     assert result["differences"] == [{"kind": "different", "key": {"id": "1"}, "columns": ["name"]}]
+    spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN gone_at TIMESTAMP")
     done = quick(*command, "--repair", **password)
+    assert (done.code, "pass deleted_column='gone_at'" in done.err) == (2, True), done.err
+    done = quick(*command, "--repair", "--deleted-column", "gone_at", **password)
     assert (done.code, done.out.splitlines()[0].startswith("equal: ")) == (0, True), done.err
     assert "repaired         1 keys" in done.out
     done = quick(*command, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
