@@ -92,12 +92,12 @@ def package(kind: str, spark_version: str | None = None) -> str:
     --------
     >>> package("iceberg", "4.2.1")
     Traceback (most recent call last):
-    cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] there is no iceberg package for Spark 4.2: use Spark 4.0 or 4.1
+    cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] there is no iceberg package for Spark 4.2: pip install "pyspark==4.1.*"
     """
     here = _nearest(spark_version or installed_version())
     if kind in _OF_DATABASES:
         return _OF_DATABASES[kind]
-    supporting = [_text(spark) for spark, packages in _OF_SPARK.items() if kind in packages]
+    supporting = [_text(spark) for spark in sorted(_OF_SPARK) if kind in _OF_SPARK[spark]]
     if not supporting:
         raise ArgumentError(
             f"no package of {kind!r} is known: use {', '.join(KINDS)}, or Maven coordinates as "
@@ -105,8 +105,8 @@ def package(kind: str, spark_version: str | None = None) -> str:
         )
     if kind not in _OF_SPARK[here]:
         raise MissingDependencyError(
-            f"there is no {kind} package for Spark {_text(here)}: use Spark "
-            f"{' or '.join(supporting)}"
+            f"there is no {kind} package for Spark {_text(here)}: pip install "
+            f'"pyspark=={supporting[-1]}.*"'
         )
     return _OF_SPARK[here][kind]
 

@@ -137,8 +137,9 @@ def sync_database(
     on_table_error : {"fail", "stop_table"}
         What an error of a table does: the query fails once the other tables are written, and
         repeats the micro-batch after a restart; or only the table stops, with a warning in each
-        micro-batch that counts what it misses. Its file says why. To resume it, delete the table's
-        file and read its topics again in a query with ``include=`` and a new checkpoint. A record
+        micro-batch that counts what it misses. Its file says why. To resume it, delete its file and
+        its target, and get its rows again: by a new snapshot of the producer, or in a query of its
+        own, whose table this one excludes. A record
         that cannot be read names no table: it stops that of its topic, and fails the query if the
         topic has several.
     on_truncate : {"fail", "ignore"}

@@ -154,7 +154,16 @@ def end_queries(spark: Any) -> None:
 @pytest.mark.slow(6)
 @pytest.mark.usefixtures("no_other_formats")
 @pytest.mark.parametrize(
-    "page", [page for page, run in RUN.items() if run and page not in (FIRST, "docs/index.md")]
+    "page",
+    [
+        pytest.param(
+            page,
+            marks=[pytest.mark.iceberg]
+            * any('packages=["iceberg"]' in each.source for each in run),
+        )
+        for page, run in RUN.items()
+        if run and page not in (FIRST, "docs/index.md")
+    ],
 )
 def test_a_page_runs_block_by_block(
     spark: Any,

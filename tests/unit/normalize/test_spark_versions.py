@@ -56,7 +56,8 @@ def test_an_unknown_kind_is_refused_and_a_missing_one_names_the_versions_that_ha
         spark_packages("hudi")
     assert not has_package("iceberg", "4.2.0")
     with pytest.raises(
-        MissingDependencyError, match=r"no iceberg package for Spark 4\.2: use Spark 4\.0 or 4\.1"
+        MissingDependencyError,
+        match=r'no iceberg package for Spark 4\.2: pip install "pyspark==4\.1\.\*"',
     ):
         package("iceberg", "4.2.0")
 

@@ -15,6 +15,7 @@ from normalize import DeadLetter, DeltaDatabase, JdbcDatabase
 from normalize.run import Job, job_schema, read_job
 from normalize.run.job import Restart, Trigger
 from normalize.sync.table_options import TableOptions
+from tests.support.pages import PAGES
 
 SMALLEST: dict[str, Any] = {
     "topic": "shop",
@@ -142,3 +143,20 @@ def test_the_schema_accepts_and_refuses_what_the_reader_does() -> None:
         {**SMALLEST, "target": {"delta": {"nam": ""}}},
     ):
         assert not validator.is_valid(wrong)
+
+
+JOBS = {
+    f"{page} {number}": text
+    for page, content in PAGES.items()
+    for number, text in enumerate(re.findall(r"^```yaml\n(.*?)^```$", content, re.M | re.S), 1)
+    if "\nschema_location:" in text
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_job_files_of_the_pages_are_read(job: str, tmp_path: Path, monkeypatch: Any) -> None:
+    for name in re.findall(r"env:(\w+)", JOBS[job]):
+        monkeypatch.setenv(name, "value")
+    path = tmp_path / "job.yaml"
+    path.write_text(JOBS[job])
+    assert read_job(path).arguments["schema_location"].startswith("/lake/_schemas/")
