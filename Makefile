@@ -159,6 +159,6 @@ $(VENV)/installed-demo: setup.cfg pyproject.toml | prerequisites
 	touch $@
 
 prerequisites:
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.10 to 3.13 is required, but $(PYTHON) was not found:" \
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.10 to 3.14 is required, but $(PYTHON) was not found:" \
 	  "sudo apt-get install python3 python3-venv (Debian, Ubuntu) or brew install python@3.13 (macOS)" >&2; exit 1; }
 	@$(PYTHON) tools/check_prerequisites.py $(CHECKS)

@@ -13,9 +13,9 @@ import re
 import subprocess
 import sys
 
-# PySpark 4.0 is released for Python up to 3.13. Its Hadoop calls a method that Java 23 and newer
-# refuse (JDK-8328643).
-PYTHONS = [(3, 13), (3, 12), (3, 11), (3, 10)]
+# PySpark 4.0 is released for Python up to 3.13, and so 3.14 is proposed last.
+# Spark's Hadoop calls a method that Java 23 and newer refuse (JDK-8328643).
+PYTHONS = [(3, 13), (3, 12), (3, 11), (3, 10), (3, 14)]
 JAVAS = range(17, 22)
 
 JAVA_HOMES = [
@@ -39,7 +39,7 @@ def main(names):
 def python_problem():
     """Return the problem with the Python that runs this script, None if there is no problem."""
     if sys.version_info[:2] not in PYTHONS:
-        sentence = "Python 3.10 to 3.13 is required, but {0} is {1}.{2}: {3}"
+        sentence = "Python 3.10 to 3.14 is required, but {0} is {1}.{2}: {3}"
         return sentence.format(
             sys.executable, sys.version_info[0], sys.version_info[1], python_command()
         )

@@ -145,7 +145,7 @@ def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(path):
         if python := working(name):
             code, [line] = check("python", path=path, python=python)
             assert code == 1
-            assert line.startswith("Python 3.10 to 3.13 is required, but ")
+            assert line.startswith("Python 3.10 to 3.14 is required, but ")
             assert line.endswith(f" is {name[6:]}: run make with PYTHON=python3.12")
 
 
