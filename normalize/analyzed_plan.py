@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .connect import is_connect
+from cdc_formats.errors import ArgumentError
+
+from .connect import analyze, is_connect
 from .core.output import ROW_KIND
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
 
 _ALIAS = "changelog_"
 ROW_KIND_WITH_UPDATE_BEFORE = f"{_ALIAS}all.{ROW_KIND}"
@@ -157,6 +159,32 @@ def elements(sequence: Any) -> Iterator[Any]:
 def ids(attributes: Any) -> list[int]:
     """Return the ids of attributes, which identify them in all nodes of a plan."""
     return [attribute.exprId().id() for attribute in elements(attributes)]
+
+
+def require_of_row(rows: DataFrame, condition: SparkColumn) -> None:
+    """Raise an error if a condition does not depend on the row alone.
+
+    Raises
+    ------
+    ArgumentError
+        When it is not deterministic: the same row would match in one micro-batch and not in
+        another.
+    AnalysisException
+        When Spark cannot evaluate it for a row: an unknown column, an aggregate, a window.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    try:
+        # Spark allows other expressions in `select`, and refuses them in an aggregate's argument.
+        analyze(rows.agg(F.max(condition)))
+    except AnalysisException as error:
+        if "NONDETERMINISTIC" not in str(error).partition("]")[0]:
+            raise
+        raise ArgumentError(
+            "where is not deterministic, and so the same row could match or not: use a condition "
+            "on the columns alone, without functions such as rand() or uuid()"
+        ) from None
 
 
 def _running_query(spark: SparkSession) -> Any:

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column
+from normalize.analyzed_plan import require_of_row
 from normalize.connect import analyze
 from normalize.core.arrow import spark_ddl
 from normalize.core.changes import concatenated
@@ -57,20 +58,21 @@ def require_condition(
     Raises
     ------
     ArgumentError
-        When the condition cannot be evaluated on these columns, or reads an ignored one.
+        When the condition cannot be evaluated on these columns, does not depend on the row alone,
+        or reads an ignored column.
     """
     from pyspark.errors import AnalysisException
 
     def analyzed(of: Sequence[Column]) -> DataFrame:
-        return analyze(
-            spark.createDataFrame([], spark_ddl(of)).select(_condition(where), _matches(where))
-        )
+        rows = spark.createDataFrame([], spark_ddl(of))
+        require_of_row(rows, _matches(where))
+        return analyze(rows.select(_condition(where)))
 
     try:
         text: str = analyzed(columns).columns[0]
     except AnalysisException as error:
         raise ArgumentError(
-            f"where is not a condition on the table's columns: {str(error).splitlines()[0]}"
+            f"where is not a condition on the table's columns: {str(error).strip().splitlines()[0]}"
         ) from None
     try:
         analyzed([column for index, column in enumerate(columns) if index not in ignored])

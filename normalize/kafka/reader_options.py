@@ -12,6 +12,7 @@ import msgspec
 from cdc_formats.errors import ArgumentError
 
 from .option_names import check_option_names
+from .option_values import check_option_values
 from .topics import subscribed_topics
 
 READER_DEFAULTS = {
@@ -53,10 +54,12 @@ def reader_options(
     Raises
     ------
     ArgumentError
-        When the servers are missing, or the topics are missing or given twice.
+        When the servers are missing, an option has an invalid value, or the topics are missing or
+        passed twice.
     """
     options = options or {}
     check_option_names(options)
+    check_option_values(options)
     require_servers(options)
     reader = {name: str(value) for name, value in options.items()}
     if topic is not None:

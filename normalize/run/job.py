@@ -20,6 +20,9 @@ import msgspec
 
 from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyError
 from cdc_formats.topics.environment import from_environment
+from normalize.arguments import as_format
+from normalize.decode.check import check_readable
+from normalize.kafka.reader_options import reader_options
 from normalize.sinks.databases import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.sync.sync_database import sync_database
 from normalize.sync.table_options import AS_IS, QUESTION, TableOptions
@@ -89,6 +92,17 @@ class Job:
     restart: Restart
     packages: tuple[str, ...]
     spark: Mapping[str, str] = field(repr=False)
+
+    def check_topics(self) -> None:
+        """Check the broker, the login and the topics, which needs no Spark.
+
+        Raises
+        ------
+        SampleError
+        """
+        if self.arguments["check"]:
+            kafka = reader_options(self.arguments["topic"], self.arguments["options"])
+            check_readable(kafka, lambda *record: None, fail=False)
 
     def writer(self, spark: SparkSession) -> DataStreamWriter:
         """Return the query's writer, ready to be started.
@@ -286,6 +300,9 @@ def _job(content: Any) -> Job:
             name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()
         },
     }
+    # Spark takes seconds to start: what it is not needed for is checked before.
+    as_format(arguments["format"], arguments["format_options"])
+    reader_options(arguments["topic"], arguments["options"])
     settings = {name: _setting(value) for name, value in own.pop("spark").items()}
     return Job(arguments=arguments, spark=settings, **own)
 

@@ -47,6 +47,8 @@ def run_job(job: Job, spark: SparkSession | None = None) -> None:
     def handle(number: int, frame: FrameType | None) -> None:
         stop.set()
 
+    if spark is None:
+        job.check_topics()
     previous = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
         _run(job, spark or _session(job), stop)

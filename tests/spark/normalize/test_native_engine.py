@@ -524,6 +524,11 @@ def test_options_that_it_refuses(spark, stage, text):
             {"normalize": ChangelogNormalize(engine="native", where="nowhere > 1")},
             "where is not a condition on the table's columns",
         ),
+        (
+            {"normalize": ChangelogNormalize(engine="native", where="max(id) > 1")},
+            r"where is not a condition on the table's columns: \[NESTED_AGGREGATE",
+        ),
+        ({"normalize": ChangelogNormalize(where="rand() > 0.5")}, "where is not deterministic"),
     ],
 )
 def test_arguments_of_a_reader_that_it_refuses(messages, arguments, text):

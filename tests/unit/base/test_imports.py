@@ -193,7 +193,7 @@ MAY_IMPORT = {
     "normalize.monitoring": "connect core",
     "normalize.plan": "stage_options",
     "normalize.query": "analyzed_plan arguments core dataframe decode engines kafka monitoring plan stage_options",
-    "normalize.run": "kafka monitoring session sinks sync",
+    "normalize.run": "arguments decode kafka monitoring session sinks sync",
     "normalize.session": "local_kafka spark_versions",
     "normalize.session_check": "connect spark_versions",
     "normalize.sinks": (

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, KafkaUnavailableError
 from normalize import DeadLetter, DeltaDatabase, JdbcDatabase
-from normalize.run import Job, job_schema, read_job
+from normalize.run import Job, job_schema, read_job, run_job
 from normalize.run.job import Restart, Trigger
 from normalize.sync.table_options import TableOptions
 from tests.support.pages import PAGES
@@ -119,11 +119,26 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
             {"options": {"kafka.sasl.jaas.config": "env:NOT_SET"}},
             r"kafka\.sasl\.jaas\.config refers to .* NOT_SET, which is not set",
         ),
+        ({"format": "maxwel-json"}, "maxwel-json"),
+        ({"format_options": {"binlog_image": "FULL"}}, "binlog_image"),
+        ({"options": {}}, r"options lack 'kafka\.bootstrap\.servers'"),
+        (
+            {"options": {"kafka.bootstrap.servers": "a:1", "startingOffsets": "soon"}},
+            "the option startingOffsets is 'soon'",
+        ),
+        ({"topic": None}, "pass exactly one of topic and the options subscribe"),
     ],
 )
 def test_an_error_names_the_file_and_the_place(read, changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ArgumentError, match=rf"the job file .*job\.yaml: .*{text}"):
         read(**changes)
+
+
+def test_the_broker_is_tried_before_spark_starts(read) -> None:
+    # Spark would not start either.
+    job = read(packages=["none"], options={"kafka.bootstrap.servers": "localhost:1"})
+    with pytest.raises(KafkaUnavailableError, match="the connection was refused"):
+        run_job(job)
 
 
 def test_a_file_that_is_no_yaml_or_does_not_exist(tmp_path: Path) -> None:
