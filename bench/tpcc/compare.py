@@ -1,0 +1,204 @@
+"""Replays a recording to a copy: the sustained rate, the lag, the cost, and whether it is right."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from bench.cpu import cpu_seconds, resident_bytes, spent
+from bench.soak import Sample, peaks_of_quarters, require_flat
+from normalize import LocalKafka
+
+from .conditions import violations
+from .copies import WAYS, Copy, Target
+from .record import Recording, say
+from .replay import Player
+from .results import (
+    Differences,
+    Result,
+    Trial,
+    grows,
+    lags_of,
+    next_rate,
+    percentiles,
+    quarters_of,
+    report,
+    require_flat_lag,
+    slope,
+    sustained_rate,
+    verdict,
+)
+from .tables import TABLES
+
+
+def compare(options: argparse.Namespace, recording: Recording) -> list[Result]:
+    """Measure each way in a process of its own, and print the report."""
+    results = []
+    for way in options.ways:
+        # Its Spark ends with the process.
+        with get_context("spawn").Pool(1) as pool:
+            results.append(pool.apply(measured, (way, options, recording)))
+    say("\n" + "\n".join(report(results)))
+    return results
+
+
+def measured(way: str, options: argparse.Namespace, recording: Recording) -> Result:
+    """Replay a recording to a copy, and return what was measured."""
+    name, target_of = WAYS[way]
+    say(f"\n{name}")
+    with (
+        tempfile.TemporaryDirectory(prefix="tpcc-") as folder,
+        LocalKafka() as kafka,
+        target_of(recording, Path(folder)) as target,
+    ):
+        player = Player(recording, kafka)
+        began = time.time()
+        player.send(recording.snapshot)
+        copy = target.start(kafka.bootstrap_servers, Path(folder))
+        try:
+            return _measured(name, options, recording, target, copy, player, began)
+        finally:
+            copy.stop()
+            player.close()
+
+
+def _measured(
+    name: str,
+    options: argparse.Namespace,
+    recording: Recording,
+    target: Target,
+    copy: Copy,
+    player: Player,
+    began: float,
+) -> Result:
+    snapshot = copy.wait(player.records) - began
+    say(f"snapshot: {recording.snapshot:,} records readable after {snapshot:.0f} s")
+    replay = Replay(recording, copy, player)
+    trials, exhausted = replay.search(options)
+    seconds = 60 * options.replay_minutes or options.seconds
+    rate = sustained_rate(trials) / 2 or options.rate / 2
+    if rate * seconds > replay.left:
+        rate = replay.left / seconds
+        say(f"{replay.left:,} changes are left: measured at {rate:,.0f} changes/s")
+    cpu, before = cpu_seconds(), target.written()
+    count = max(1, round(rate * seconds))
+    with MemoryWatch() as memory:
+        lags = replay.trial(count, rate)
+    cpu, after = spent(cpu, cpu_seconds()), target.written()
+    java, python = resident_bytes(os.getpid())
+    say(f"{rate:,.0f} changes/s for {seconds:.0f} s: {percentiles(lag for _, lag in lags)}")
+    if options.replay_minutes:
+        quarters = quarters_of(lags)
+        say(f"lag by quarter: {'; '.join(map(str, quarters))}")
+    copy.wait(replay.send_rest())
+    differences, violated = check(target, recording)
+    say(verdict(differences, violated))
+    if options.replay_minutes:
+        require_flat(peaks_of_quarters(memory.samples, seconds))
+        require_flat_lag(quarters)
+    return Result(
+        name=name,
+        snapshot_seconds=snapshot,
+        trials=trials,
+        exhausted=exhausted,
+        rate=rate,
+        lag=percentiles(lag for _, lag in lags),
+        cpu={label: seconds * 1e6 / count for label, seconds in sorted(cpu.items())},
+        java=java,
+        python=python,
+        files=None if after[0] is None or before[0] is None else after[0] - before[0],
+        written=after[1] - before[1],
+        changes=count,
+        differences=differences,
+        violations=violated,
+    )
+
+
+class MemoryWatch:
+    """A sampler of this process's memory within its context."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory samples", daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        begin = time.monotonic()
+        while not self._done.wait(2):
+            self.samples.append(
+                Sample(time.monotonic() - begin, *resident_bytes(os.getpid(), now=True))
+            )
+
+
+class Replay:
+    """The changes of a recording, of which each trial takes the next ones."""
+
+    def __init__(self, recording: Recording, copy: Copy, player: Player) -> None:
+        self.copy, self.player = copy, player
+        self._all = recording.snapshot + recording.changes
+
+    @property
+    def left(self) -> int:
+        """The number of changes that are not sent yet."""
+        return self._all - self.player.sent
+
+    def search(self, options: argparse.Namespace) -> tuple[list[Trial], bool]:
+        """Return the trials of the search, and whether the changes ended before it."""
+        trials: list[Trial] = []
+        # Java compiles, and the first files are written.
+        self.trial(min(self.left, round(options.rate * options.warm_up)), options.rate)
+        reserve = options.seconds * options.rate / 4
+        while (rate := next_rate(trials, options.rate)) is not None:
+            count = round(rate * options.seconds)
+            if count + reserve > self.left:
+                return trials, True
+            lags = self.trial(count, rate)
+            trials.append(Trial(rate, not grows(lags)))
+            third = [lag for lag in lags if lag[0] > lags[0][0] + options.seconds / 3]
+            say(
+                f"{rate:,.0f} changes/s: {percentiles(lag for _, lag in lags)}, grows by "
+                f"{slope(third):.2f} s in a second"
+            )
+        return trials, False
+
+    def trial(self, count: int, rate: float) -> list[tuple[float, float]]:
+        """Send changes at a rate, wait until they are readable, and return times and lags."""
+        first = dict(enumerate(self.player.records))
+        sent = self.player.send(count, rate)
+        self.copy.wait(self.player.records)
+        return sorted(lags_of(sent, first, self.copy.readable()))
+
+    def send_rest(self) -> list[int]:
+        """Send all changes that are left, and return the numbers of records by table."""
+        self.player.send(self.left)
+        return self.player.records
+
+
+def check(target: Target, recording: Recording) -> tuple[dict[str, Differences], dict[str, int]]:
+    """Compare a copy with the source's tables, and return what differs and what is violated."""
+    spark: Any = target.spark
+    differences = {}
+    for table in TABLES:
+        truth = spark.read.parquet(str(recording.folder / "truth" / table.name))
+        copied = target.table(table.name).selectExpr(
+            *(f"CAST({name} AS {kind}) AS {name}" for name, kind in table.columns.items())
+        )
+        copied.createOrReplaceTempView(table.name)
+        differences[table.name] = Differences(
+            truth.count(), truth.exceptAll(copied).count(), copied.exceptAll(truth).count()
+        )
+    return differences, violations(lambda query: spark.sql(query).collect())

@@ -1,0 +1,295 @@
+"""The ways to copy the nine tables from the same topics: this library, by hand, and Flink."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from bench.spark import micro_batch
+from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, local_session, sync_database
+from normalize.sync.table_options import TableOptions
+
+from .record import Recording
+from .replay import TOPICS
+from .results import Readable
+from .servers import Postgres
+from .tables import TABLES, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SYNC_OPTIONS = {"decimal_handling_mode": "string", "time_precision_mode": "connect"}
+MOST = 100_000
+"""The most records of a micro-batch."""
+_CONF = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "4g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.ui.enabled": "false",
+}
+
+
+class Copy(Protocol):
+    """A running copy."""
+
+    def readable(self) -> list[Readable]:
+        """Return since when records are readable, in the order of time."""
+
+    def wait(self, records: list[int]) -> float:
+        """Wait until so many records of each table are readable, and return when they were."""
+
+    def stop(self) -> None:
+        """Stop it."""
+
+
+class Target(NamedTuple):
+    """Where a copy writes: its Spark session, and a function that returns a table.
+
+    Attributes
+    ----------
+    start : callable
+        It starts the copy of topics of a broker, with a folder for its checkpoints.
+    written : callable
+        It returns the files and the bytes that were written so far.
+    """
+
+    spark: SparkSession
+    start: Callable[[str, Path], Copy]
+    table: Callable[[str], DataFrame]
+    written: Callable[[], tuple[int | None, int]]
+
+
+class SparkCopy:
+    """A copy by a query of Spark. Its records are readable when their micro-batch has ended."""
+
+    def __init__(self, query: Any) -> None:
+        self.query = query
+
+    def readable(self) -> list[Readable]:
+        """Return the ends of the micro-batches."""
+        return [
+            Readable(table, end, micro_batch(progress).end)
+            for progress in self.query.recentProgress
+            if progress["numInputRows"]
+            for table, end in enumerate(_ends(progress))
+        ]
+
+    def wait(self, records: list[int]) -> float:
+        """Wait for the micro-batch with the last records, and return its end."""
+        while True:
+            if self.query.exception() is not None:
+                raise self.query.exception()
+            progress = self.query.lastProgress
+            if progress and all(
+                end >= count for end, count in zip(_ends(progress), records, strict=True)
+            ):
+                return time.time()
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Stop the query."""
+        self.query.stop()
+
+
+def _ends(progress: Any) -> list[int]:
+    offsets = progress["sources"][0]["endOffset"]
+    ends = json.loads(offsets) if isinstance(offsets, str) else offsets or {}
+    return [int(ends.get(topic, {}).get("0", 0)) for topic in TOPICS]
+
+
+def sync_options(recording: Recording) -> dict[str, TableOptions]:
+    """Return the columns and keys of the tables, as all ways declare them."""
+    return {
+        recording.source_table(table.name): TableOptions(schema=table.ddl, primary_key=table.key)
+        for table in TABLES
+    }
+
+
+def _synced(spark: SparkSession, target: Any, recording: Recording) -> Callable[..., Copy]:
+    def start(servers: str, folder: Path) -> Copy:
+        writer = sync_database(
+            spark,
+            TOPICS,
+            format="debezium-json",
+            format_options=SYNC_OPTIONS,
+            target=target,
+            schema_location=str(folder / "schemas"),
+            options=reader_options(servers),
+            tables=sync_options(recording),
+        )
+        return SparkCopy(writer.option("checkpointLocation", str(folder / "checkpoint")).start())
+
+    return start
+
+
+def reader_options(servers: str) -> dict[str, Any]:
+    """Return the options of Spark's Kafka source."""
+    return {"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": MOST}
+
+
+@contextmanager
+def delta(recording: Recording, folder: Path) -> Iterator[Target]:
+    """Yield `sync_database` into Delta tables."""
+    with _session("delta") as spark:
+        target = DeltaDatabase(str(folder / "lake"))
+        yield Target(
+            spark,
+            _synced(spark, target, recording),
+            lambda name: spark.table(f"delta.`{folder}/lake/{name}`"),
+            lambda: files_in(folder / "lake"),
+        )
+
+
+@contextmanager
+def iceberg(recording: Recording, folder: Path) -> Iterator[Target]:
+    """Yield `sync_database` into Iceberg tables; it requires PySpark 4.1."""
+    catalog = {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
+    }
+    with _session("iceberg", **catalog) as spark:
+        yield Target(
+            spark,
+            _synced(spark, IcebergDatabase("lake.tpcc"), recording),
+            lambda name: spark.table(f"lake.tpcc.{name}"),
+            lambda: files_in(folder / "lake"),
+        )
+
+
+@contextmanager
+def postgresql(recording: Recording, folder: Path) -> Iterator[Target]:
+    """Yield `sync_database` into a PostgreSQL."""
+    with Postgres() as server, _session("postgresql") as spark:
+        login = {"user": server.user, "password": server.password}
+        target = JdbcDatabase(server.url, **login)
+        yield Target(
+            spark,
+            _synced(spark, target, recording),
+            lambda name: jdbc(spark, server, name),
+            lambda: (None, log_position(spark, server)),
+        )
+
+
+@contextmanager
+def by_hand(recording: Recording, folder: Path) -> Iterator[Target]:
+    """Yield the recipe by hand into Delta tables, with the setting for Delta's state."""
+    with _session("delta") as spark:
+        yield Target(
+            spark,
+            lambda servers, work: merged_by_hand(spark, servers, work, folder / "lake"),
+            lambda name: spark.table(f"delta.`{folder}/lake/{name}`"),
+            lambda: files_in(folder / "lake"),
+        )
+
+
+@contextmanager
+def _session(kind: str, **conf: str) -> Iterator[SparkSession]:
+    # `local_session` has the setting for Delta's state.
+    spark = local_session(packages=[kind], **_CONF, **conf)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def jdbc(spark: SparkSession, server: Postgres, table: str) -> DataFrame:
+    """Return a table, or a query in parentheses, of a PostgreSQL."""
+    return (
+        spark.read.format("jdbc")
+        .options(url=server.url, user=server.user, password=server.password)
+        .options(dbtable=table, driver="org.postgresql.Driver", preferTimestampNTZ="true")
+        .load()
+    )
+
+
+def log_position(spark: SparkSession, server: Postgres) -> int:
+    """Return how many bytes a PostgreSQL has written to its log."""
+    row = jdbc(
+        spark, server, "(SELECT (pg_current_wal_lsn() - '0/0')::bigint AS position) AS log"
+    ).first()
+    assert row is not None
+    return int(row["position"])
+
+
+def files_in(folder: Path) -> tuple[int, int]:
+    """Return the number of the files of a folder, and their bytes. Nothing is vacuumed meanwhile."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return len(sizes), sum(sizes)
+
+
+# --------------------------------------------------------------------------------------------------
+# by hand
+
+
+def merged_by_hand(spark: SparkSession, servers: str, work: Path, lake: Path) -> Copy:
+    """Start a query of ``from_json``, ``row_number()`` and a MERGE for each table."""
+    for table in TABLES:
+        spark.sql(f"CREATE TABLE delta.`{lake}/{table.name}` ({table.ddl}) USING delta")
+
+    def write(batch: DataFrame, _: int) -> None:
+        batch.persist()
+        present = {row["topic"] for row in batch.select("topic").distinct().collect()}
+        for table, topic in zip(TABLES, TOPICS, strict=True):
+            if topic in present:
+                _merge_by_hand(batch.where(batch["topic"] == topic), table, lake)
+        batch.unpersist()
+
+    records = (
+        spark.readStream.format("kafka")
+        .options(subscribe=",".join(TOPICS), startingOffsets="earliest", **reader_options(servers))
+        .load()
+    )
+    writer = records.writeStream.foreachBatch(write)
+    return SparkCopy(writer.option("checkpointLocation", str(work / "checkpoint")).start())
+
+
+def _merge_by_hand(records: DataFrame, table: Table, lake: Path) -> None:
+    from pyspark.sql import Window, functions as F
+
+    row = ", ".join(
+        f"{name}: {'BIGINT' if kind == 'TIMESTAMP_NTZ' else kind}"
+        for name, kind in table.columns.items()
+    )
+    envelope = f"op STRING, before STRUCT<{row}>, after STRUCT<{row}>"
+    message = F.from_json(F.col("value").cast("string"), envelope).alias("message")
+    columns = [
+        (
+            F.expr(f"CAST(timestamp_millis(row.{name}) AS TIMESTAMP_NTZ)").alias(name)
+            if kind == "TIMESTAMP_NTZ"
+            else F.col(f"row.{name}")
+        )
+        for name, kind in table.columns.items()
+    ]
+    newest = Window.partitionBy(*table.key).orderBy(F.col("offset").desc())
+    (
+        records.where("value IS NOT NULL")
+        .select("offset", message)
+        .select("offset", "message.op", F.coalesce("message.after", "message.before").alias("row"))
+        .select("offset", "op", *columns)
+        .withColumn("n", F.row_number().over(newest))
+        .where("n = 1")
+        .drop("n", "offset")
+        .createOrReplaceTempView("newest")
+    )
+    same = " AND ".join(f"target.{name} = newest.{name}" for name in table.key)
+    values = ", ".join(f"newest.{name}" for name in table.columns)
+    records.sparkSession.sql(f"""
+        MERGE INTO delta.`{lake}/{table.name}` AS target USING newest ON {same}
+        WHEN MATCHED AND op = 'd' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = newest.{name}" for name in table.columns)}
+        WHEN NOT MATCHED AND op <> 'd' THEN INSERT ({", ".join(table.columns)}) VALUES ({values})
+    """)
+
+
+WAYS = {
+    "delta": ("sync_database into Delta", delta),
+    "iceberg": ("sync_database into Iceberg", iceberg),
+    "postgresql": ("sync_database into PostgreSQL", postgresql),
+    "hand": ("from_json, row_number, MERGE into Delta", by_hand),
+}
