@@ -16,11 +16,14 @@ from statistics import median
 from typing import NamedTuple
 
 SPARK_JVM, PYTHON_WORKERS, BROKER, FLINK_JVM = "Spark JVM", "Python workers", "broker", "Flink JVM"
+POSTGRES = "PostgreSQL"
 _MARKS = (
     ("pyspark.daemon", PYTHON_WORKERS),
     ("org.apache.spark.deploy.SparkSubmit", SPARK_JVM),
     ("kafka.Kafka", BROKER),
     ("KindCount", FLINK_JVM),
+    ("JdbcCopy", FLINK_JVM),
+    ("postgres:", POSTGRES),
 )
 _INTERVAL = 1.0  # seconds; a sample takes 6 ms
 
@@ -53,10 +56,27 @@ def cpu_seconds(
     running = _running() if processes is None else processes
     total: Counter[str] = Counter()
     for number, process in running.items():
-        label = next((label for mark, label in _MARKS if mark in process.command), None)
+        label = _label(process)
         if label and _is_below(number, os.getpid() if root is None else root, running):
             total[label] += process.seconds
     return dict(total)
+
+
+def peak_bytes() -> dict[str, int]:
+    """Return the peak resident bytes of this process's descendants, by kind of process."""
+    running, total = _running(), Counter[str]()
+    for number, process in running.items():
+        label = _label(process)
+        if label and _is_below(number, os.getpid(), running):
+            with suppress(OSError, StopIteration):  # the process has ended meanwhile
+                lines = Path(f"/proc/{number}/status").read_text().splitlines()
+                peak = next(line for line in lines if line.startswith("VmHWM:"))
+                total[label] += int(peak.split()[1]) * 1024
+    return dict(total)
+
+
+def _label(process: Process) -> str | None:
+    return next((label for mark, label in _MARKS if mark in process.command), None)
 
 
 def microseconds(runs: list[dict[str, float]], messages: int) -> dict[str, float]:

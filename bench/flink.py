@@ -208,6 +208,14 @@ def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
     jars, classes : Path
         The folder of Flink's jars, and a new folder for the compiled classes.
     """
+    services = classes / "META-INF" / "services"
+    services.mkdir(parents=True)
+    (services / "org.apache.flink.table.factories.Factory").write_text(f"{sink}$Factory\n")
+    return compiled_class(java, sink, jars, classes)
+
+
+def compiled_class(java: Path, name: str, jars: Path, classes: Path) -> Path:
+    """Compile a class of this folder; as in `compiled`, but nothing is registered."""
     javac = (
         shutil.which("javac", path=str(java.parent))
         if java.parent != Path()
@@ -218,10 +226,7 @@ def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
             f"no javac next to {java}: a JDK is required, not only a JRE: sudo apt install "
             "openjdk-17-jdk-headless"
         )
-    services = classes / "META-INF" / "services"
-    services.mkdir(parents=True)
-    (services / "org.apache.flink.table.factories.Factory").write_text(f"{sink}$Factory\n")
-    source = Path(__file__).with_name(f"{sink}.java")
+    source = Path(__file__).with_name(f"{name}.java")
     done = subprocess.run(
         [javac, "-nowarn", "-d", classes, "-cp", f"{jars}/*", source],
         capture_output=True,

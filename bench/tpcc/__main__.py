@@ -22,8 +22,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from .compare import compare
-from .copies import WAYS
+from .compare import WAYS, compare
 from .live import KINDS, live
 from .record import Recording, record, say
 from .servers import SOURCES

@@ -11,12 +11,21 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench.cpu import cpu_seconds, resident_bytes, spent
+from bench.cpu import (
+    FLINK_JVM,
+    PYTHON_WORKERS,
+    SPARK_JVM,
+    cpu_seconds,
+    peak_bytes,
+    resident_bytes,
+    spent,
+)
 from bench.soak import Sample, peaks_of_quarters, require_flat
 from normalize import LocalKafka
 
 from .conditions import violations
-from .copies import WAYS, Copy, Target
+from .copies import by_hand, delta, iceberg, postgresql
+from .flink_copy import flink
 from .record import Recording, say
 from .replay import Player
 from .results import (
@@ -35,6 +44,16 @@ from .results import (
     verdict,
 )
 from .tables import TABLES
+from .targets import Copy, Target
+
+_MEMORY = (SPARK_JVM, PYTHON_WORKERS, FLINK_JVM)
+WAYS = {
+    "delta": ("sync_database into Delta", delta),
+    "iceberg": ("sync_database into Iceberg", iceberg),
+    "postgresql": ("sync_database into PostgreSQL", postgresql),
+    "flink": ("Flink SQL's JDBC sink into PostgreSQL", flink),
+    "hand": ("from_json, row_number, MERGE into Delta", by_hand),
+}
 
 
 def compare(options: argparse.Namespace, recording: Recording) -> list[Result]:
@@ -91,7 +110,7 @@ def _measured(
     with MemoryWatch() as memory:
         lags = replay.trial(count, rate)
     cpu, after = spent(cpu, cpu_seconds()), target.written()
-    java, python = resident_bytes(os.getpid())
+    memory_of = peak_bytes()
     say(f"{rate:,.0f} changes/s for {seconds:.0f} s: {percentiles(lag for _, lag in lags)}")
     if options.replay_minutes:
         quarters = quarters_of(lags)
@@ -110,8 +129,7 @@ def _measured(
         rate=rate,
         lag=percentiles(lag for _, lag in lags),
         cpu={label: seconds * 1e6 / count for label, seconds in sorted(cpu.items())},
-        java=java,
-        python=python,
+        memory={name: memory_of[name] for name in sorted(memory_of) if name in _MEMORY},
         files=None if after[0] is None or before[0] is None else after[0] - before[0],
         written=after[1] - before[1],
         changes=count,

@@ -7,17 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bench.spark import micro_batch
-from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, local_session, sync_database
+from normalize import DeltaDatabase, IcebergDatabase, sync_database
 from normalize.sync.table_options import TableOptions
 
+from .postgres import database_of, in_postgres
 from .record import Recording
 from .replay import TOPICS
 from .results import Readable
 from .servers import Postgres
 from .tables import TABLES, Table
+from .targets import Copy, Target, files_in, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,43 +27,6 @@ if TYPE_CHECKING:
 SYNC_OPTIONS = {"decimal_handling_mode": "string", "time_precision_mode": "connect"}
 MOST = 100_000
 """The most records of a micro-batch."""
-_CONF = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "4g",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.numRecentProgressUpdates": "100000",
-    "spark.ui.enabled": "false",
-}
-
-
-class Copy(Protocol):
-    """A running copy."""
-
-    def readable(self) -> list[Readable]:
-        """Return since when records are readable, in the order of time."""
-
-    def wait(self, records: list[int]) -> float:
-        """Wait until so many records of each table are readable, and return when they were."""
-
-    def stop(self) -> None:
-        """Stop it."""
-
-
-class Target(NamedTuple):
-    """Where a copy writes: its Spark session, and a function that returns a table.
-
-    Attributes
-    ----------
-    start : callable
-        It starts the copy of topics of a broker, with a folder for its checkpoints.
-    written : callable
-        It returns the files and the bytes that were written so far.
-    """
-
-    spark: SparkSession
-    start: Callable[[str, Path], Copy]
-    table: Callable[[str], DataFrame]
-    written: Callable[[], tuple[int | None, int]]
 
 
 class SparkCopy:
@@ -135,7 +100,7 @@ def reader_options(servers: str) -> dict[str, Any]:
 @contextmanager
 def delta(recording: Recording, folder: Path) -> Iterator[Target]:
     """Yield `sync_database` into Delta tables."""
-    with _session("delta") as spark:
+    with session("delta") as spark:
         target = DeltaDatabase(str(folder / "lake"))
         yield Target(
             spark,
@@ -153,7 +118,7 @@ def iceberg(recording: Recording, folder: Path) -> Iterator[Target]:
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
     }
-    with _session("iceberg", **catalog) as spark:
+    with session("iceberg", **catalog) as spark:
         yield Target(
             spark,
             _synced(spark, IcebergDatabase("lake.tpcc"), recording),
@@ -165,62 +130,20 @@ def iceberg(recording: Recording, folder: Path) -> Iterator[Target]:
 @contextmanager
 def postgresql(recording: Recording, folder: Path) -> Iterator[Target]:
     """Yield `sync_database` into a PostgreSQL."""
-    with Postgres() as server, _session("postgresql") as spark:
-        login = {"user": server.user, "password": server.password}
-        target = JdbcDatabase(server.url, **login)
-        yield Target(
-            spark,
-            _synced(spark, target, recording),
-            lambda name: jdbc(spark, server, name),
-            lambda: (None, log_position(spark, server)),
-        )
+    with Postgres() as server, session("postgresql") as spark:
+        yield in_postgres(spark, server, _synced(spark, database_of(server), recording))
 
 
 @contextmanager
 def by_hand(recording: Recording, folder: Path) -> Iterator[Target]:
     """Yield the recipe by hand into Delta tables, with the setting for Delta's state."""
-    with _session("delta") as spark:
+    with session("delta") as spark:
         yield Target(
             spark,
             lambda servers, work: merged_by_hand(spark, servers, work, folder / "lake"),
             lambda name: spark.table(f"delta.`{folder}/lake/{name}`"),
             lambda: files_in(folder / "lake"),
         )
-
-
-@contextmanager
-def _session(kind: str, **conf: str) -> Iterator[SparkSession]:
-    # `local_session` has the setting for Delta's state.
-    spark = local_session(packages=[kind], **_CONF, **conf)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def jdbc(spark: SparkSession, server: Postgres, table: str) -> DataFrame:
-    """Return a table, or a query in parentheses, of a PostgreSQL."""
-    return (
-        spark.read.format("jdbc")
-        .options(url=server.url, user=server.user, password=server.password)
-        .options(dbtable=table, driver="org.postgresql.Driver", preferTimestampNTZ="true")
-        .load()
-    )
-
-
-def log_position(spark: SparkSession, server: Postgres) -> int:
-    """Return how many bytes a PostgreSQL has written to its log."""
-    row = jdbc(
-        spark, server, "(SELECT (pg_current_wal_lsn() - '0/0')::bigint AS position) AS log"
-    ).first()
-    assert row is not None
-    return int(row["position"])
-
-
-def files_in(folder: Path) -> tuple[int, int]:
-    """Return the number of the files of a folder, and their bytes. Nothing is vacuumed meanwhile."""
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return len(sizes), sum(sizes)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -285,11 +208,3 @@ def _merge_by_hand(records: DataFrame, table: Table, lake: Path) -> None:
         WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = newest.{name}" for name in table.columns)}
         WHEN NOT MATCHED AND op <> 'd' THEN INSERT ({", ".join(table.columns)}) VALUES ({values})
     """)
-
-
-WAYS = {
-    "delta": ("sync_database into Delta", delta),
-    "iceberg": ("sync_database into Iceberg", iceberg),
-    "postgresql": ("sync_database into PostgreSQL", postgresql),
-    "hand": ("from_json, row_number, MERGE into Delta", by_hand),
-}

@@ -182,7 +182,8 @@ def prepare(spark: Any, source: Source, warehouses: int) -> None:
     """Let go-tpc create and fill the tables, and give HISTORY a key."""
     began = time.monotonic()
     run_go_tpc(source, "prepare", warehouses, "-T", "2", "--no-check")
-    execute(spark, source, SURROGATE[source.kind], f"CREATE TABLE {END} (id INT PRIMARY KEY)")
+    end = f"CREATE TABLE {END} (id INT PRIMARY KEY)"
+    execute(spark, source, *SURROGATE[source.kind], end)
     say(f"prepared {warehouses} warehouses in {time.monotonic() - began:.0f} s")
 
 

@@ -62,8 +62,8 @@ class Result(NamedTuple):
     lag : Lag
     cpu : dict
         CPU µs a change by process.
-    java, python : int
-        Peak bytes of memory of the JVM and of the Python workers.
+    memory : dict
+        Peak bytes by process.
     files : int or None
         Written in the measured part; None for a database.
     written : int
@@ -81,8 +81,7 @@ class Result(NamedTuple):
     rate: float
     lag: Lag
     cpu: dict[str, float]
-    java: int
-    python: int
+    memory: dict[str, int]
     files: int | None
     written: int
     changes: int
@@ -224,16 +223,17 @@ def report(results: Sequence[Result]) -> Iterator[str]:
     """Yield the lines of the report's table, in Markdown."""
     yield (
         "| copy | snapshot | sustained, changes/s | measured at | lag p50 | p95 | p99 | CPU µs a change | "
-        "memory: JVM, Python | files | bytes a change | rows and conditions |"
+        "memory, MB | files | bytes a change | rows and conditions |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for each in results:
         cpu = ", ".join(f"{name} {value:,.0f}" for name, value in each.cpu.items())
+        memory = ", ".join(f"{name} {size >> 20:,}" for name, size in each.memory.items())
         at_least = "at least " if each.exhausted else ""
         yield (
             f"| {each.name} | {each.snapshot_seconds:,.0f} s | {at_least}{sustained_rate(each.trials):,.0f} "
             f"| {each.rate:,.0f} | {each.lag.p50:.1f} s | {each.lag.p95:.1f} s | {each.lag.p99:.1f} s "
-            f"| {cpu} | {each.java >> 20:,}, {each.python >> 20:,} MB "
+            f"| {cpu} | {memory} "
             f"| {'-' if each.files is None else f'{each.files:,}'} "
             f"| {each.written / max(1, each.changes):,.0f} "
             f"| {'right' if each.right else 'WRONG'} |"

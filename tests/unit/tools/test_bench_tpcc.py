@@ -200,8 +200,7 @@ def test_the_report_has_a_line_for_each_copy() -> None:
         rate=500,
         lag=Lag(4.06, 5, 6),
         cpu={"Spark JVM": 1234.5},
-        java=3 << 30,
-        python=100 << 20,
+        memory={"Python workers": 100 << 20, "Spark JVM": 3 << 30},
         files=12,
         written=5000,
         changes=100,
@@ -212,7 +211,7 @@ def test_the_report_has_a_line_for_each_copy() -> None:
     assert head.count("|") == rule.count("|") == line.count("|")
     assert line == (
         "| delta | 40 s | at least 1,000 | 500 | 4.1 s | 5.0 s | 6.0 s | Spark JVM 1,234 "
-        "| 3,072, 100 MB | 12 | 50 | WRONG |"
+        "| Python workers 100, Spark JVM 3,072 | 12 | 50 | WRONG |"
     )
 
 

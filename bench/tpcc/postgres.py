@@ -1,0 +1,104 @@
+"""Copies in a PostgreSQL, whose tables are asked how many records they have."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normalize import JdbcDatabase
+from normalize.sinks.jdbc import JdbcConnection
+
+from .results import Readable
+from .servers import Postgres
+from .tables import TABLES
+from .targets import Copy, Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROBES = {
+    "customer": "SELECT sum(c_payment_cnt + c_delivery_cnt) FROM customer",
+    "history": "SELECT count(*) FROM history",
+    "orders": "SELECT count(*) + count(o_carrier_id) FROM orders",
+    "order_line": "SELECT count(*) + count(ol_delivery_d) FROM order_line",
+    "stock": "SELECT sum(s_order_cnt) FROM stock",
+}
+"""Numbers that each change of a table raises by one. The other tables have none."""
+_INTERVAL = 1.0  # seconds
+
+
+class ProbedCopy:
+    """A copy whose records are readable when the tables in PostgreSQL have them."""
+
+    def __init__(self, copy: Copy, spark: SparkSession, server: Postgres) -> None:
+        self.copy, self._spark, self._server = copy, spark, server
+        self._readable: list[Readable] = []
+        self._before: dict[int, int] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
+
+    def readable(self) -> list[Readable]:
+        """Return the numbers of records at the times of the probes."""
+        return list(self._readable)
+
+    def wait(self, records: list[int]) -> float:
+        """Wait until so many records of each table are readable; first those of the snapshot."""
+        when = self.copy.wait(records)
+        if self._before:
+            time.sleep(2 * _INTERVAL)  # the next probe has them
+        else:
+            self._before = dict(enumerate(records))
+            self._thread.start()
+        return when
+
+    def stop(self) -> None:
+        """End the probes and the copy."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.copy.stop()
+
+    def _run(self) -> None:
+        numbers = {table.name: number for number, table in enumerate(TABLES)}
+        first: dict[str, int] = {}
+        with JdbcConnection.open(self._spark, database_of(self._server).target("any")) as tables:
+            while not self._done.wait(_INTERVAL if first else 0):
+                for name, query in PROBES.items():
+                    value = tables.number(query) or 0
+                    records = self._before[numbers[name]] + value - first.setdefault(name, value)
+                    self._readable.append(Readable(numbers[name], records, time.time()))
+
+
+def database_of(server: Postgres) -> JdbcDatabase:
+    """Return the database of a server."""
+    return JdbcDatabase(server.url, user=server.user, password=server.password)
+
+
+def in_postgres(
+    spark: SparkSession, server: Postgres, start: Callable[[str, Path], Copy]
+) -> Target:
+    """Return a copy that writes the tables of a PostgreSQL."""
+
+    def log_position() -> int:
+        query = "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
+        with JdbcConnection.open(spark, database_of(server).target("any")) as connection:
+            return connection.number(query) or 0
+
+    def table(name: str) -> DataFrame:
+        options: dict[str, Any] = {"url": server.url, "dbtable": name, "preferTimestampNTZ": "true"}
+        login = {"user": server.user, "password": server.password}
+        return (
+            spark.read.format("jdbc")
+            .options(driver="org.postgresql.Driver", **options, **login)
+            .load()
+        )
+
+    return Target(
+        spark,
+        lambda servers, work: ProbedCopy(start(servers, work), spark, server),
+        table,
+        lambda: (None, log_position()),
+    )
