@@ -21,7 +21,7 @@ ROOMS := normalize/sinks/*,normalize/sync/*,normalize/verify/*
 ROOMS_COVERED := 90
 
 BIN := $(VENV)/bin
-JAVA_GOALS := package stranger demo test coverage connect cross-section matrix fetch notebooks bench bench-flink bench-capture soak growth kafka
+JAVA_GOALS := package stranger demo test coverage connect cross-section matrix fetch notebooks bench bench-flink bench-capture bench-tpcc soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # The demo needs 11 of the 140 packages that the tests need. It runs in their environment if there is one.
@@ -33,7 +33,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test connect cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture soak growth kafka format package audit stranger release release-notes clean prerequisites
+.PHONY: help demo check test connect cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,10 +110,16 @@ bench-flink: $(VENV)/installed ## compare throughput with Apache Flink and code 
 bench-capture: $(VENV)/installed ## compare the capture of a MySQL table with Flink CDC (CAPTURE="--rows 10000000 --runs 3")
 	$(BIN)/python -m bench.capture $(CAPTURE)
 
+bench-tpcc: fetch ## record TPC-C in a database, replay it to each way of copying it, and run all at once with kills; needs Go (TPCC="--warehouses 2 --minutes 10")
+	$(BIN)/python -m bench.tpcc record $(TPCC)
+	$(BIN)/python -m bench.tpcc --ways delta,hand,postgresql,flink $(TPCC)
+	$(BIN)/python -m bench.tpcc live --live-minutes 8 $(TPCC)
+
 soak: fetch ## run the long tests, all random examples, and a long catch-up that is killed repeatedly (SOAK="--messages 200000 --keys 20000 --batch 10000 --kill-every 5")
 	$(MAKE) unit HYPOTHESIS_PROFILE=dev
 	$(BIN)/python -m pytest -m soak $(PARALLEL)
 	$(BIN)/python -m bench.soak $(SOAK)
+	$(BIN)/python -m bench.tpcc live --live-minutes 1 --every 25 --kill driver --kills 1
 
 growth: $(VENV)/installed ## measure how cost grows with keys, key groups, events and partitions (GROWTH="--keys 1000000 --store rocksdb")
 	$(BIN)/python -m bench.growth $(GROWTH)

@@ -5,7 +5,7 @@ python -m bench.tpcc record --database postgresql
 python -m bench.tpcc --warehouses 1 --minutes 1            # replays it to each way in turn
 python -m bench.tpcc --ways delta --replay-minutes 60      # is memory flat, is the lag flat?
 # the database, go-tpc, Debezium, Kafka and the query at once, which are killed:
-python -m bench.tpcc live --minutes 6 --kill driver,executor,broker,connector,database --every 30
+python -m bench.tpcc live --live-minutes 6 --kill driver,executor,broker,connector,database --every 30
 
 A recording has Debezium's messages of go-tpc's transactions, and the source's tables at the end.
 The replay writes the messages into Kafka at a set rate. First the snapshot is copied. Then trials
@@ -79,6 +79,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="how long half of the sustained rate is measured; default: a trial",
     )
     running = parser.add_argument_group("live")
+    running.add_argument(
+        "--live-minutes", type=float, default=6, help="how long go-tpc runs, and parts are killed"
+    )
     running.add_argument(
         "--kill",
         type=lambda text: _names(text, KINDS),

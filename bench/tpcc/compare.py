@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,8 @@ def compare(options: argparse.Namespace, recording: Recording) -> list[Result]:
     results = []
     for way in options.ways:
         # Its Spark ends with the process.
-        with get_context("spawn").Pool(1) as pool:
-            results.append(pool.apply(measured, (way, options, recording)))
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            results.append(process.submit(measured, way, options, recording).result())
     say("\n" + "\n".join(report(results)))
     return results
 

@@ -30,6 +30,13 @@ KINDS = ("driver", "executor", "broker", "connector", "database")
 TERMINALS = 100
 """go-tpc's connections, which wait between transactions as the specification says."""
 _PATIENCE = 900  # seconds until the copy has caught up
+_SETTINGS = {
+    # Compiled plans, as of users: the tests' cluster interprets them.
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.executor.memory": "1g",
+}
 _JOB = Path(__file__).with_name("live_job.py")
 
 
@@ -95,18 +102,12 @@ class Live:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         arguments = {
-            # Compiled plans, as of users: the tests' cluster interprets them.
-            "conf": {
-                "spark.sql.codegen.factoryMode": "FALLBACK",
-                "spark.sql.codegen.wholeStage": "true",
-                "spark.sql.session.timeZone": "UTC",
-            },
             "topics": self.topics,
             "format_options": SYNC_OPTIONS,
             "lake": str(self.folder / "lake"),
             "schemas": str(self.folder / "schemas"),
             "checkpoint": str(self.folder / "checkpoint"),
-            "options": {"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": 50_000},
+            "options": {"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": 100_000},
             "tables": {
                 source_table(self.options.database, table.name): {
                     "schema": table.ddl,
@@ -115,7 +116,7 @@ class Live:
                 for table in TABLES
             },
         }
-        self.job = self.cluster.submit(work, _JOB, json.dumps(arguments))
+        self.job = self.cluster.submit(work, _JOB, json.dumps(arguments), more=_SETTINGS)
 
     def start_tool(self, seconds: float) -> None:
         """Let go-tpc write transactions for some time."""
@@ -269,8 +270,8 @@ def _wait_until(done: Callable[[], Any], running: Live, what: str) -> None:
 
 def _kill_in_turn(running: Live) -> None:
     options = running.options
-    end = time.monotonic() + options.minutes * 60
-    running.start_tool(options.minutes * 60)
+    end = time.monotonic() + options.live_minutes * 60
+    running.start_tool(options.live_minutes * 60)
     kinds, following = cycle(options.kill), time.monotonic() + options.every
     while (left := end - time.monotonic()) > 0:
         if time.monotonic() >= following and not sum(running.kills.values()) == options.kills > 0:

@@ -16,7 +16,7 @@ def main(text: str) -> None:
     from pyspark.sql import SparkSession
 
     arguments = json.loads(text)
-    spark = SparkSession.builder.config(map=arguments["conf"]).getOrCreate()
+    spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     writer = sync_database(
         spark,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -73,11 +74,16 @@ class StandaloneCluster:
         self._start(f"worker{number}", "worker.Worker", "--host", "127.0.0.1", *limits, self.url)
 
     def submit(
-        self, folder: Path, application: str | Path, *arguments: str
+        self,
+        folder: Path,
+        application: str | Path,
+        *arguments: str,
+        more: Mapping[str, object] | None = None,
     ) -> subprocess.Popen[str]:
         """Submit an application that has the package only from ``--py-files``.
 
-        This holds for its driver and its executors. Their errors are in `folder`.
+        This holds for its driver and its executors. Their errors are in `folder`. `more` are
+        settings of Spark.
         """
         conf = settings(folder) | {
             "spark.driver.extraJavaOptions": JAVA,
@@ -92,6 +98,7 @@ class StandaloneCluster:
             "spark.task.maxFailures": "8",
             # by default, a task asks a lost executor for its blocks for 15 s
             "spark.shuffle.io.retryWait": "200ms",
+            **(more or {}),
         }
         options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
         package = ["--py-files", str(zipped(folder / "package.zip"))]
