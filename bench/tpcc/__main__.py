@@ -70,6 +70,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help=f"comma-separated: {', '.join(WAYS)}",
     )
     replay.add_argument("--rate", type=float, default=500, help="changes/s of the first trial")
+    replay.add_argument("--at", type=float, help="measure at this rate, without a search")
     replay.add_argument("--seconds", type=float, default=60, help="of each trial")
     replay.add_argument("--warm-up", type=float, default=30, help="seconds before the first trial")
     replay.add_argument(

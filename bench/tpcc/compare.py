@@ -100,9 +100,9 @@ def _measured(
     snapshot = copy.wait(player.records) - began
     say(f"snapshot: {recording.snapshot:,} records readable after {snapshot:.0f} s")
     replay = Replay(recording, copy, player)
-    trials, exhausted = replay.search(options)
+    trials, exhausted = ([], False) if options.at else replay.search(options)
     seconds = 60 * options.replay_minutes or options.seconds
-    rate = sustained_rate(trials) / 2 or options.rate / 2
+    rate = options.at or sustained_rate(trials) / 2 or options.rate / 2
     if rate * seconds > replay.left:
         rate = replay.left / seconds
         say(f"{replay.left:,} changes are left: measured at {rate:,.0f} changes/s")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SYNC_OPTIONS = {"decimal_handling_mode": "string", "time_precision_mode": "connect"}
-MOST = 100_000
+MOST = 250_000
 """The most records of a micro-batch."""
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -228,6 +230,8 @@ def committed(checkpoint: Path) -> dict[str, int]:
 
 def live(options: argparse.Namespace) -> Outcome:
     """Run and kill everything, and compare the copy; exit with an error if it is wrong."""
+    # The job is a process of its own, and must end with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     packages = ["delta", options.database]
     folder = Path(tempfile.mkdtemp(prefix="tpcc-live-"))
     with ExitStack() as stack:

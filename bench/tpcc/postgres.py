@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +50,12 @@ class ProbedCopy:
         when = self.copy.wait(records)
         if self._before:
             time.sleep(2 * _INTERVAL)  # the next probe has them
-        else:
-            self._before = dict(enumerate(records))
-            self._thread.start()
+            return when
+        with self._connection() as tables:
+            self._before = {
+                number: records[number] - value for number, value in _values(tables).items()
+            }
+        self._thread.start()
         return when
 
     def stop(self) -> None:
@@ -62,14 +66,22 @@ class ProbedCopy:
         self.copy.stop()
 
     def _run(self) -> None:
-        numbers = {table.name: number for number, table in enumerate(TABLES)}
-        first: dict[str, int] = {}
-        with JdbcConnection.open(self._spark, database_of(self._server).target("any")) as tables:
-            while not self._done.wait(_INTERVAL if first else 0):
-                for name, query in PROBES.items():
-                    value = tables.number(query) or 0
-                    records = self._before[numbers[name]] + value - first.setdefault(name, value)
-                    self._readable.append(Readable(numbers[name], records, time.time()))
+        with self._connection() as tables:
+            while not self._done.wait(_INTERVAL):
+                for number, value in _values(tables).items():
+                    records = self._before[number] + value
+                    self._readable.append(Readable(number, records, time.time()))
+
+    def _connection(self) -> AbstractContextManager[JdbcConnection]:
+        return JdbcConnection.open(self._spark, database_of(self._server).target("any"))
+
+
+def _values(tables: JdbcConnection) -> dict[int, int]:
+    return {
+        number: tables.number(PROBES[table.name]) or 0
+        for number, table in enumerate(TABLES)
+        if table.name in PROBES
+    }
 
 
 def database_of(server: Postgres) -> JdbcDatabase:

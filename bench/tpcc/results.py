@@ -230,8 +230,9 @@ def report(results: Sequence[Result]) -> Iterator[str]:
         cpu = ", ".join(f"{name} {value:,.0f}" for name, value in each.cpu.items())
         memory = ", ".join(f"{name} {size >> 20:,}" for name, size in each.memory.items())
         at_least = "at least " if each.exhausted else ""
+        sustained = f"{at_least}{sustained_rate(each.trials):,.0f}" if each.trials else "-"
         yield (
-            f"| {each.name} | {each.snapshot_seconds:,.0f} s | {at_least}{sustained_rate(each.trials):,.0f} "
+            f"| {each.name} | {each.snapshot_seconds:,.0f} s | {sustained} "
             f"| {each.rate:,.0f} | {each.lag.p50:.1f} s | {each.lag.p95:.1f} s | {each.lag.p99:.1f} s "
             f"| {cpu} | {memory} "
             f"| {'-' if each.files is None else f'{each.files:,}'} "

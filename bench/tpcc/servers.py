@@ -94,6 +94,7 @@ class MariaDb(_Restartable, LocalMariaDb):
         "table.include.list": ",".join(f"test.{name}" for name in (*(t.name for t in TABLES), END)),
         "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
         "include.schema.changes": "false",
+        "connect.keep.alive.interval.ms": "2000",
     }
 
 

@@ -158,6 +158,12 @@ SURROGATE = {
         "ALTER TABLE history ADD h_id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY FIRST",
         _INDEX,
     ),
-    "postgresql": ("ALTER TABLE history ADD h_id BIGSERIAL PRIMARY KEY", _INDEX),
+    "postgresql": (
+        "ALTER TABLE history ADD h_id BIGSERIAL PRIMARY KEY",
+        _INDEX,
+        *(f"ALTER TABLE {table.name} REPLICA IDENTITY FULL" for table in TABLES),
+    ),
 }
-"""Statements that give HISTORY its key, and an index, without which go-tpc's check takes minutes."""
+"""Statements that give HISTORY its key, and an index, without which go-tpc's check takes minutes.
+
+Flink requires the before-images of PostgreSQL's updates."""
