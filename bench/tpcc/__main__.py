@@ -91,6 +91,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     running.add_argument("--every", type=float, default=30, help="seconds between kills")
     running.add_argument("--kills", type=int, default=0, help="at most so many; 0: no limit")
+    running.add_argument(
+        "--by-hand", action="store_true", help="copy by the recipe by hand instead of sync_database"
+    )
     return parser.parse_args(arguments)
 
 

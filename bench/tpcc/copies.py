@@ -140,7 +140,9 @@ def by_hand(recording: Recording, folder: Path) -> Iterator[Target]:
     with session("delta") as spark:
         yield Target(
             spark,
-            lambda servers, work: merged_by_hand(spark, servers, work, folder / "lake"),
+            lambda servers, work: SparkCopy(
+                merged_by_hand(spark, servers, TOPICS, work, folder / "lake")
+            ),
             lambda name: spark.table(f"delta.`{folder}/lake/{name}`"),
             lambda: files_in(folder / "lake"),
         )
@@ -150,26 +152,30 @@ def by_hand(recording: Recording, folder: Path) -> Iterator[Target]:
 # by hand
 
 
-def merged_by_hand(spark: SparkSession, servers: str, work: Path, lake: Path) -> Copy:
+def merged_by_hand(
+    spark: SparkSession, servers: str, topics: list[str], work: Path, lake: Path
+) -> Any:
     """Start a query of ``from_json``, ``row_number()`` and a MERGE for each table."""
     for table in TABLES:
-        spark.sql(f"CREATE TABLE delta.`{lake}/{table.name}` ({table.ddl}) USING delta")
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS delta.`{lake}/{table.name}` ({table.ddl}) USING delta"
+        )
 
     def write(batch: DataFrame, _: int) -> None:
         batch.persist()
         present = {row["topic"] for row in batch.select("topic").distinct().collect()}
-        for table, topic in zip(TABLES, TOPICS, strict=True):
+        for table, topic in zip(TABLES, topics, strict=True):
             if topic in present:
                 _merge_by_hand(batch.where(batch["topic"] == topic), table, lake)
         batch.unpersist()
 
     records = (
         spark.readStream.format("kafka")
-        .options(subscribe=",".join(TOPICS), startingOffsets="earliest", **reader_options(servers))
+        .options(subscribe=",".join(topics), startingOffsets="earliest", **reader_options(servers))
         .load()
     )
     writer = records.writeStream.foreachBatch(write)
-    return SparkCopy(writer.option("checkpointLocation", str(work / "checkpoint")).start())
+    return writer.option("checkpointLocation", str(work / "checkpoint")).start()
 
 
 def _merge_by_hand(records: DataFrame, table: Table, lake: Path) -> None:

@@ -104,6 +104,7 @@ class Live:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         arguments = {
+            "by_hand": str(Path(__file__).parents[2]) if self.options.by_hand else "",
             "topics": self.topics,
             "format_options": SYNC_OPTIONS,
             "lake": str(self.folder / "lake"),
@@ -256,7 +257,7 @@ def live(options: argparse.Namespace) -> Outcome:
     say(f"go-tpc check of the source: {outcome.source}")
     if running.ended:
         say(f"ended by itself: {len(running.ended)} times")
-    say(outcome.sentence)
+    say(f"{'by hand' if options.by_hand else 'sync_database'}: {outcome.sentence}")
     if outcome.sentence.startswith("WRONG"):
         raise SystemExit(f"the copy is wrong; it is kept in {folder}")
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,12 @@
-"""The job of `bench.tpcc.live`: `sync_database` of the nine tables into Delta, until it is killed.
+"""The job of `bench.tpcc.live`: a copy of the nine tables into Delta, until it is killed.
 
-Its argument is JSON: the arguments of `sync_database`, and the tables' columns and keys. It imports
-no other module of the benchmark, as a cluster has only the package.
+Its argument is JSON. `sync_database` has the package from the cluster's archive. The recipe by hand
+runs on the driver alone, which has this repository.
 """
 
 import json
 import sys
+from pathlib import Path
 
 from normalize import DeltaDatabase, sync_database
 from normalize.sync.table_options import TableOptions
@@ -18,6 +19,14 @@ def main(text: str) -> None:
     arguments = json.loads(text)
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    if arguments["by_hand"]:
+        sys.path.insert(0, arguments["by_hand"])
+        from bench.tpcc.copies import merged_by_hand
+
+        servers = arguments["options"]["kafka.bootstrap.servers"]
+        folders = Path(arguments["checkpoint"]).parent, Path(arguments["lake"])
+        query = merged_by_hand(spark, servers, arguments["topics"], *folders)
+        query.awaitTermination()
     writer = sync_database(
         spark,
         arguments["topics"],
