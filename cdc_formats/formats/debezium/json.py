@@ -1,4 +1,4 @@
-"""Debezium JSON: the envelope as written by Connect's JsonConverter (vectors: 3.6, 3.4, 1.9).
+"""Debezium JSON: the envelope as written by Connect's JsonConverter (recorded: 3.7, 3.6, 3.4, 1.9).
 
 A message, bare (``schemas.enable=false``), with a schema block
 (``{"schema": ..., "payload": <bare>}``), or with only the payload (``{"payload": <bare>}``, as

@@ -373,6 +373,37 @@ _NEWER = [
 ]
 
 _TOAST = "__debezium_unavailable_value"
+
+
+def _temporal(mode: str, **options: str) -> Topic:
+    """Return a table of times of Debezium 3.7, from the year 1 to 9999."""
+    duration = As("INTERVAL DAY TO SECOND", truth.in_micros)
+    return Topic(
+        recording=f"dbz37-postgres-{mode}.inventory.temporal",
+        format="debezium-json",
+        options=options,
+        database="postgres37",
+        table="temporal",
+        producer=producers.debezium_postgres,
+        differences=(of.MISSING_DAYS,),
+        additional={"ttz": (As("STRING"), None), "iv": (duration, None)},
+    )
+
+
+_DEBEZIUM_37 = [
+    _temporal("json", **POSTGRES),
+    _temporal("structured", time_precision_mode="structured"),
+    _temporal("structuredschema"),
+    Topic(
+        recording="dbz37-postgres-json.inventory.indexed",
+        format="debezium-json",
+        database="postgres37",
+        table="indexed",
+        producer=producers.debezium_postgres,
+        differences=of.toast_of_the_old_key(),
+        mode="PERMISSIVE",
+    ),
+]
 _DEBEZIUM_POSTGRES = [
     _postgres("all_types", *POSTGRES_ALL_TYPES),
     _postgres("customers"),
@@ -537,6 +568,7 @@ TOPICS = [
     *_DEBEZIUM_MARIADB,
     *_DEBEZIUM_POSTGRES,
     *_NEWER,
+    *_DEBEZIUM_37,
     *_maxwells("maxwell-mariadb", 1795269628174, {}),
     *_maxwells("maxwell-mariadb-full", 1795269628472, MOVED),
     *_CANAL,

@@ -53,6 +53,7 @@ MOST_ODD, MOST_ODD_OF = (
     0.01,
     {
         "toasted": 0.25,
+        "indexed": 0.5,
         "dbz34-mariadb-avro.inventory.evolving": 0.02,
         "dbz36-postgres-avro.inventory.places": 1.0,
     },
