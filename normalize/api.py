@@ -39,6 +39,7 @@ from normalize.kafka.reader_options import (
     require_servers,
     splits_partitions,
 )
+from normalize.kafka.topic_ids import TopicIds
 from normalize.kafka.topics import topic_descriptions
 from normalize.query import ChangelogNormalize, Request, make_options
 
@@ -216,8 +217,12 @@ def from_kafka_changelog(
     stage = request.stage()
     if check:
         check_records(request.source, kafka, keyed=stage is not None, bounded=bounded)
-    if stage is not None and not bounded:
-        stage = replace(stage, expected=replace(stage.expected, topics=topic_descriptions(kafka)))
+    if not bounded and (check or stage is not None):
+        described = topic_descriptions(kafka)
+        if described:
+            request = replace(request, topics=TopicIds.of(kafka, described))
+        if stage is not None:
+            stage = replace(stage, expected=replace(stage.expected, topics=described))
     if "headers" in needed_columns(request.source):
         kafka["includeHeaders"] = "true"
     check_session(spark, keyed_stream=stage is not None and not bounded)

@@ -41,6 +41,7 @@ from normalize.engines.condition import filtered, require_condition
 from normalize.engines.key_groups import normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
+from normalize.kafka.topic_ids import TopicIds
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import reporter
 from normalize.plan import Plan, make_plan
@@ -69,6 +70,8 @@ class Request:
     plan : Plan
     records : RecordInput
     observation : str, Observation or None
+    topics : TopicIds or None
+        The ids of Kafka's topics that the workers compare; None if they are not known.
     """
 
     source: DecodePlan
@@ -76,6 +79,7 @@ class Request:
     plan: Plan
     records: RecordInput
     observation: Any
+    topics: TopicIds | None = None
 
     @classmethod
     def check(
@@ -202,7 +206,11 @@ class Request:
 
         def decoded(target: TargetMaker, ddl: str) -> DataFrame:
             decode: Callable[..., Any] = partial(
-                decode_pass, source=source, target=target, report=reporter(spark)
+                decode_pass,
+                source=source,
+                target=target,
+                report=reporter(spark),
+                topics=self.topics,
             )
             changes = records.mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
             if self.records.streaming:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import wait
 from typing import Any, NamedTuple
 
 from cdc_formats.errors import (
@@ -132,12 +133,11 @@ class TopicDescription(NamedTuple):
     partitions: int
 
 
-def describe_topics(
-    servers: str,
-    topics: Collection[str] | re.Pattern[str],
-    config: Mapping[str, Any],
-) -> dict[str, TopicDescription]:
-    """Return the id and the number of partitions of each topic that exists.
+class TopicDescriber:
+    """Returns the id and the number of partitions of each topic that exists.
+
+    Its connection to the brokers stays open: the first call connects, and a later one is a request
+    of a few milliseconds.
 
     Parameters
     ----------
@@ -150,36 +150,57 @@ def describe_topics(
 
     Raises
     ------
-    MissingDependencyError, ArgumentError, SampleError
+    MissingDependencyError, ArgumentError
     """
-    try:
+
+    def __init__(
+        self,
+        servers: str,
+        topics: Collection[str] | re.Pattern[str],
+        config: Mapping[str, Any],
+    ) -> None:
+        self._topics, self._brokers, self._answered = topics, BrokerErrors(), False
+        self._client = _admin_client(servers, config, self._brokers)
+
+    def __call__(self) -> dict[str, TopicDescription]:
+        """Return the descriptions.
+
+        Raises
+        ------
+        SampleError
+        """
         from confluent_kafka import KafkaException, TopicCollection
+
+        client, brokers, topics = self._client, self._brokers, self._topics
+        if self._answered:
+            # Errors since then are of the past: a broker closed an idle connection.
+            client.poll(0)
+            brokers.names.clear()
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        subject = topics.pattern if isinstance(topics, re.Pattern) else ", ".join(topics)
+        try:
+            if isinstance(topics, re.Pattern):
+                existing = client.list_topics(timeout=_TIMEOUT_SECONDS).topics
+                topics = list(filter(topics.fullmatch, existing))
+            pending = client.describe_topics(TopicCollection(list(topics))) if topics else {}
+            described = {
+                name: _described(client, name, future, brokers, deadline)
+                for name, future in pending.items()
+            }
+        except KafkaException as error:
+            raise typed_error(error.args[0], subject) from None
+        self._answered = True
+        return {name: each for name, each in described.items() if each is not None}
+
+
+def _admin_client(servers: str, config: Mapping[str, Any], brokers: BrokerErrors) -> Any:
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
     except ImportError as error:
         raise MissingDependencyError(
             f"describing topics requires confluent-kafka: {INSTALL}"
         ) from error
-    brokers = BrokerErrors()
-    client = _admin_client(servers, config, brokers)
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    subject = topics.pattern if isinstance(topics, re.Pattern) else ", ".join(topics)
-    try:
-        if isinstance(topics, re.Pattern):
-            existing = client.list_topics(timeout=_TIMEOUT_SECONDS).topics
-            topics = list(filter(topics.fullmatch, existing))
-        pending = client.describe_topics(TopicCollection(list(topics))) if topics else {}
-        described = {
-            name: _described(client, name, future, brokers, deadline)
-            for name, future in pending.items()
-        }
-    except KafkaException as error:
-        raise typed_error(error.args[0], subject) from None
-    return {name: description for name, description in described.items() if description is not None}
-
-
-def _admin_client(servers: str, config: Mapping[str, Any], brokers: BrokerErrors) -> Any:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
     options: dict[str, Any] = {
         "log_level": 0,
         **config,
@@ -198,13 +219,13 @@ def _described(
     """Return the description of a topic, None if it does not exist."""
     from confluent_kafka import KafkaException
 
-    while not future.done():
+    while not wait([future], _DESCRIBE_POLL_SECONDS).done:
+        client.poll(0)  # receives errors of the connection
         if time.monotonic() >= deadline or brokers.refusal() or brokers.all_down:
             errors = ", ".join(sorted(brokers.names)) or "no answer"
             raise brokers.refusal() or KafkaUnavailableError(
                 f"Kafka does not describe topic {topic!r}: {errors}"
             )
-        client.poll(_DESCRIBE_POLL_SECONDS)
     try:
         described = future.result()
     except KafkaException as error:

@@ -48,8 +48,10 @@ from normalize.core.output import (
 )
 from normalize.core.records import KafkaRecord, Records, header_pairs
 from normalize.kafka.dead_letter import send
+from normalize.kafka.topic_ids import TopicIds
+from normalize.kafka.topics import UNKNOWN_IDS
 from normalize.monitoring.counts import counts_row, with_counts_column
-from normalize.monitoring.notice import Report, log
+from normalize.monitoring.notice import Notice, Report, log
 from normalize.monitoring.watch import Watch
 from normalize.worker import worker
 
@@ -73,6 +75,7 @@ def decode_pass(
     target: TargetMaker,
     report: Report = log,
     columnar: ColumnarMaker = ColumnarDecoder.of,
+    topics: TopicIds | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode a task's records into a target's batches; for ``mapInArrow``.
 
@@ -88,10 +91,21 @@ def decode_pass(
     columnar : callable
         Returns the decoder of many messages together, or None (`columnar.one_by_one`): each message
         is then decoded alone.
+    topics : TopicIds or None
+        Compares the ids of Kafka's topics.
     """
     with worker():
+        if topics is not None:
+            _compare(topics, report)
         made = target(source.output, source.key_groups, source.shape)
         yield from _Task(source, made, report, columnar(source, keyed=made.keyed)).run(batches)
+
+
+def _compare(topics: TopicIds, report: Report) -> None:
+    """Raise an error for a topic that was created again, and report why ids are not compared."""
+    problem = topics.check()
+    if problem:
+        report([Notice(("topic ids",), f"{UNKNOWN_IDS} {problem}")])
 
 
 class _Task:

@@ -1,24 +1,83 @@
-"""The topics that a query reads, and Kafka's description of them when the query is defined."""
+"""The topics that a query reads, and Kafka's descriptions of them."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SampleError
-from cdc_formats.topics.client import TopicDescription, describe_topics
+from cdc_formats.topics.client import TopicDescriber, TopicDescription
 
 from .client_options import librdkafka_options
 
 _log = logging.getLogger(__name__)
+INTERVAL = 5.0
+"""So many seconds are between two requests for the descriptions of a query's topics."""
+_PART = 20
+"""The requests take at most the twentieth part of the time."""
+UNKNOWN_IDS = (
+    "Kafka did not describe the topics: this query cannot detect a topic that was deleted and "
+    "created again, or partitions that were added."
+)
 
 
 def subscribed_topics(options: Mapping[str, str]) -> list[str]:
     """Return the topics that the option ``subscribe`` names."""
     return [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
+
+
+class TopicMonitor:
+    """Kafka's descriptions of the topics that a stream reads, which it asks for at an interval.
+
+    Parameters
+    ----------
+    options : mapping
+        Options of Spark's Kafka source.
+    clock : callable
+        Returns seconds.
+
+    Attributes
+    ----------
+    described : dict
+        The last descriptions. A topic that was deleted keeps its own.
+    problem : str
+        Why Kafka did not describe the topics; empty if it did.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options, self._clock = dict(options), clock
+        self._describer: TopicDescriber | None = None
+        self._next = float("-inf")
+        self.described: dict[str, TopicDescription] = {}
+        self.problem = ""
+
+    def __call__(self, topics: Collection[str] = ()) -> dict[str, TopicDescription]:
+        """Return the descriptions, which are new if the last ones are `INTERVAL` seconds old.
+
+        Parameters
+        ----------
+        topics : collection of str
+            They are new as well if one of these topics has none yet.
+        """
+        started = self._clock()
+        if started < self._next and self.described.keys() >= set(topics):
+            return self.described
+        try:
+            self._describer = self._describer or describer(self._options)
+            self.described = {**self.described, **self._describer()}
+            self.problem = ""
+        except (ArgumentError, MissingDependencyError, SampleError) as error:
+            self.problem, self._describer = str(error), None
+        # A broker that does not answer takes at most a part of the time.
+        ended = self._clock()
+        self._next = ended + max(INTERVAL, _PART * (ended - started))
+        return self.described
 
 
 def topic_descriptions(options: Mapping[str, str]) -> dict[str, TopicDescription]:
@@ -32,18 +91,27 @@ def topic_descriptions(options: Mapping[str, str]) -> dict[str, TopicDescription
     options : mapping
         Options of Spark's Kafka source.
     """
-    try:
-        connection = librdkafka_options(options)
-        return describe_topics(
-            connection.pop("bootstrap.servers"), selected_topics(options), connection
-        )
-    except (ArgumentError, MissingDependencyError, SampleError) as error:
-        _log.warning(
-            "Kafka did not describe the topics: this query cannot detect a topic that was deleted "
-            "and created again, or partitions that were added. %s",
-            error,
-        )
-        return {}
+    monitor = TopicMonitor(options)
+    described = monitor()
+    if monitor.problem:
+        _log.warning("%s %s", UNKNOWN_IDS, monitor.problem)
+    return described
+
+
+def describer(options: Mapping[str, str]) -> TopicDescriber:
+    """Return what describes the topics that a stream reads.
+
+    Parameters
+    ----------
+    options : mapping
+        Options of Spark's Kafka source.
+
+    Raises
+    ------
+    ArgumentError, MissingDependencyError
+    """
+    connection = librdkafka_options(options)
+    return TopicDescriber(connection.pop("bootstrap.servers"), selected_topics(options), connection)
 
 
 def selected_topics(options: Mapping[str, str]) -> Collection[str] | re.Pattern[str]:

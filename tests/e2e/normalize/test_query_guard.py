@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.kafka.topics import INTERVAL
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
@@ -206,6 +207,27 @@ def test_a_recreated_topic_is_not_read_from_the_old_offsets(spark, kafka, tmp_pa
         "TOPIC_REPLACED",
         f"topic {topic} was deleted and created again",
     )
+
+
+def test_a_topic_that_is_recreated_while_the_query_runs_ends_it(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [(b"1", message(key, "old")) for key in range(20)])
+    names = []
+
+    def write(batch, number):
+        names.extend(row["name"] for row in batch.collect())
+        if number == 0:
+            recreate_topic(kafka, topic, [(b"1", message(key, "new")) for key in range(60)])
+            time.sleep(INTERVAL)
+
+    # Without a stage, too, whose checkpoint has no ids.
+    changes = read(spark, kafka, topic, normalize=False, primary_key=(), check=True)
+    query = changes.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException) as failed:
+        query.start().awaitTermination(120)
+    assert explain_error(failed.value).startswith(
+        f"[TOPIC_REPLACED] topic {topic} was deleted and created again"
+    )
+    assert names == ["old"] * 20
 
 
 NOW = time.time_ns() // 1_000_000
