@@ -28,6 +28,7 @@ from normalize.spark_versions import KINDS, has_package, package
 REPOSITORY = Path(__file__).parent.parent
 SPARK_VERSIONS = ("4.0", "4.1", "4.2")
 NEWEST = "latest.release"
+_OF_SPARK, _OF_FLINK = "org.apache.spark:spark", "org.apache.flink:flink"
 OF_IMAGES = {
     "apache/kafka": ("org.apache.kafka:kafka_2.13", NEWEST),
     "quay.io/debezium/connect": ("io.debezium:debezium-connector-mysql", NEWEST),
@@ -66,15 +67,19 @@ def pins() -> list[Pin]:
 def _pins() -> Iterator[Pin]:
     versions = "normalize/spark_versions.py"
     for spark in SPARK_VERSIONS:
-        for kind in ("kafka", *filter(lambda each: has_package(each, spark), KINDS)):
+        # Fewer releases of it are published than of the Kafka source, which needs it.
+        kafka = package("kafka", spark).rpartition(":")[2]
+        yield Pin(f"{_OF_SPARK}-token-provider-kafka-0-10_2.13", kafka, versions, f"{spark}.+")
+        for kind in (each for each in KINDS if has_package(each, spark)):
             name, _, version = package(kind, spark).rpartition(":")
-            yield Pin(name, version, versions, f"{spark}.+" if kind == "kafka" else NEWEST)
+            yield Pin(name, version, versions)
     yield Pin("org.apache.kafka:kafka_2.13", KAFKA_VERSION, "normalize/local_kafka.py")
-    of_flink = "org.apache.flink:flink"
-    yield Pin(f"{of_flink}-clients", flink.FLINK_VERSION, "bench/flink.py")
-    yield Pin(f"{of_flink}-sql-connector-kafka", flink.CONNECTOR_VERSION, "bench/flink.py")
-    yield Pin(f"{of_flink}-sql-connector-mysql-cdc", flink_cdc.CDC_VERSION, "bench/flink_cdc.py")
-    yield Pin(f"{of_flink}-clients", flink_cdc.FLINK_VERSION, "bench/flink_cdc.py", "1.20.+")
+    # The line of the Kafka connector for Flink.
+    line = f"{flink.CONNECTOR_VERSION.rpartition('-')[2]}.+"
+    yield Pin(f"{_OF_FLINK}-clients", flink.FLINK_VERSION, "bench/flink.py", line)
+    yield Pin(f"{_OF_FLINK}-sql-connector-kafka", flink.CONNECTOR_VERSION, "bench/flink.py")
+    yield Pin(f"{_OF_FLINK}-sql-connector-mysql-cdc", flink_cdc.CDC_VERSION, "bench/flink_cdc.py")
+    yield Pin(f"{_OF_FLINK}-clients", flink_cdc.FLINK_VERSION, "bench/flink_cdc.py", "1.20.+")
     for image, tag in images().items():
         if image in OF_IMAGES:
             name, line = OF_IMAGES[image]
