@@ -358,12 +358,6 @@ JULIAN = written_as(
     "c_ts",
 )
 
-MISSING_DAYS = written_as(
-    "a snapshot of Debezium 3.7 writes a day that the change of calendars left out as a later one",
-    lambda text: text.replace("1582-10-10", "1582-10-20"),
-    "d",
-)
-
 # --------------------------------------------------------------------------------------------------
 # Maxwell's spellings
 

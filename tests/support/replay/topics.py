@@ -385,7 +385,6 @@ def _temporal(mode: str, **options: str) -> Topic:
         database="postgres37",
         table="temporal",
         producer=producers.debezium_postgres,
-        differences=(of.MISSING_DAYS,),
         additional={"ttz": (As("STRING"), None), "iv": (duration, None)},
     )
 
