@@ -8,10 +8,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
-from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.values.schema import backquoted
 from normalize.analyzed_plan import has_default_stage, has_native_engine
 from normalize.arguments import check_choice, names_of
 from normalize.connect import is_connect
@@ -20,17 +18,13 @@ from normalize.dataframe import require_changelog, require_distinct
 from normalize.monitoring.explain_error import explain_error
 
 from .arrival import require_arrival_order
-from .batches import Batch, marked_query, only_call, require_no_micro_batch, running_batch
-from .change_feed import to_change_feed
+from .batches import only_call, running_batch
 from .lake import lake_target
-from .latest import check, computed, count, last_changes
+from .latest import check, computed, last_changes
 from .merge_every import require_merged
 from .scd2 import ApplyVersions, version_fields
 from .soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from .table_spec import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
     END_AT,
     START_AT,
     OnNewColumn,
@@ -58,7 +52,6 @@ def apply_changes(
     track_history: str | Sequence[str] = (),
     deletes: Literal["hard", "soft"] = "hard",
     deleted_column: str = DELETED_AT,
-    change_feed: bool = False,
     column_list: str | Sequence[str] = (),
     on_new_column: OnNewColumn = "fail",
     create: bool = True,
@@ -79,7 +72,7 @@ def apply_changes(
     order_by : str or sequence of str
         Columns that increase with each change of a key (``offset``), and order its changes within a
         micro-batch. They may be columns that are not written. With ``scd_type=1``, they are
-        required with Spark Connect (except for a change feed), after a shuffle (joins, aggregates)
+        required with Spark Connect after a shuffle (joins, aggregates)
         and for sources other than Kafka. A change that arrives in a later micro-batch than a newer
         one still applies: read the topic with ``order="source"`` to drop it.
     sequence_by : str or sequence of str
@@ -100,10 +93,6 @@ def apply_changes(
     deleted_column : str
         The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column
         of `order_by`, or otherwise the time at which the micro-batch is applied.
-    change_feed : bool
-        Append every change, with ``_change_type`` as in Delta's change feed (`to_change_feed`), the
-        micro-batch's number as ``_commit_version`` and its time as ``_commit_timestamp``. Both rows
-        of an update are rows of the table, and none is ever changed.
     column_list : str or sequence of str
         The columns to write; by default all, including metadata. As in AUTO CDC.
     on_new_column : {"add", "ignore", "fail"}
@@ -175,17 +164,13 @@ def apply_changes(
         scd_type,
         names_of(track_history),
         soft_delete_column(deletes, deleted_column),
-        change_feed,
         names_of(column_list),
         on_new_column,
         create,
     )
     sink = _apply(stream, target, options)
     require_merged(stream.sparkSession, sink.table)
-    if is_connect(stream) and isinstance(sink, AppendChangeFeed):
-        mark = f"change_feed_{uuid4().hex}"
-        stream, sink = stream.alias(mark), replace(sink, mark=mark)
-    if scd_type == 1 and not change_feed and not column_list and has_default_stage(stream):
+    if scd_type == 1 and not column_list and has_default_stage(stream):
         _log.info(
             (
                 "sync_table(spark, topic, ..., target=%s) keeps the same table without the keyed "
@@ -208,7 +193,6 @@ def apply_batch(
     track_history: str | Sequence[str] = (),
     deletes: Literal["hard", "soft"] = "hard",
     deleted_column: str = DELETED_AT,
-    change_feed: bool = False,
     column_list: str | Sequence[str] = (),
     on_new_column: OnNewColumn = "fail",
     create: bool = True,
@@ -223,9 +207,6 @@ def apply_batch(
     target, keys, order_by, sequence_by, scd_type, track_history, deletes, deleted_column,
     column_list, on_new_column, create
         As in `apply_changes`.
-    change_feed : bool
-        As in `apply_changes`. Outside of a stream, ``_commit_version`` is NULL, and a second call
-        appends the changes again.
 
     Raises
     ------
@@ -247,13 +228,10 @@ BatchOrderError
         scd_type,
         names_of(track_history),
         soft_delete_column(deletes, deleted_column),
-        change_feed,
         names_of(column_list),
         on_new_column,
         create,
     )
-    if change_feed and is_connect(df):
-        require_no_micro_batch(df)
     with _java_errors(df, target):
         apply = _apply(df, target, options)
         with nullcontext() if is_connect(df) else only_call(df.sparkSession, str(apply.table)):
@@ -285,7 +263,6 @@ class Options:
     track_history: tuple[str, ...]
     deleted_column: str | None
     """Of soft deletes."""
-    change_feed: bool
     column_list: tuple[str, ...]
     on_new_column: OnNewColumn
     create: bool
@@ -293,7 +270,7 @@ class Options:
 
 def _apply(
     df: DataFrame, target: TableTarget | str, options: Options
-) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+) -> ApplyChanges | ApplyVersions:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
@@ -307,14 +284,10 @@ def _apply(
 
 def _apply_of(
     df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
-) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+) -> ApplyChanges | ApplyVersions:
     from pyspark.sql.types import StructField, TimestampType
 
     may = options.create, options.on_new_column
-    if options.change_feed:
-        return AppendChangeFeed(
-            table, TableSpec((*written, *_change_feed_fields()), (), *may), written
-        )
     if options.scd_type == 2:
         if not table.histories:
             kind = type(table).__name__
@@ -343,7 +316,7 @@ class StreamedChanges:
     The table exists from the first micro-batch on, so that a later run can see that it is gone.
     """
 
-    sink: ApplyChanges | ApplyVersions | AppendChangeFeed
+    sink: ApplyChanges | ApplyVersions
     _started: bool = False
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -408,43 +381,6 @@ class ApplyChanges:
         sink.merge(rows, sink.prepare(self.spec))
 
 
-@dataclass(frozen=True)
-class AppendChangeFeed:
-    """Appends micro-batches to a change feed; for ``foreachBatch``."""
-
-    table: TableTarget
-    spec: TableSpec
-    written: tuple[StructField, ...]
-    mark: str | None = None
-    """The alias of the stream's plan, by which a query of Spark Connect is found."""
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Append every change, unless the micro-batch was appended before."""
-        from pyspark.sql import functions as F
-
-        running = self._running(batch.sparkSession, number)
-        changes = to_change_feed(
-            batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written))
-        )
-        version = F.lit(None if running is None else running.number).cast("bigint")
-        stamped = changes.withColumns(
-            {COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()}
-        )
-        # Also for a batch that is then skipped: computing the rows writes the query's state.
-        with computed(stamped, count) as (rows, number_of_rows):
-            if number_of_rows:
-                repeat_conflicts(partial(self._append, rows, running))
-
-    def _running(self, spark: SparkSession, number: int) -> Batch | None:
-        if not is_connect(spark):
-            return running_batch(spark)
-        return Batch(marked_query(spark, self.mark), number) if self.mark is not None else None
-
-    def _append(self, rows: DataFrame, batch: Batch | None) -> None:
-        sink = self.table.sink(rows.sparkSession)
-        sink.append(rows, sink.prepare(self.spec), batch)
-
-
 def _written(df: DataFrame, options: Options) -> list[StructField]:
     fields = {
         field.name: field
@@ -469,7 +405,7 @@ def _written(df: DataFrame, options: Options) -> list[StructField]:
 def _check_arguments(written: Sequence[StructField], options: Options) -> None:
     names = [field.name for field in written]
     _check_kind_of_table(options)
-    if not options.change_feed and not options.keys:
+    if not options.keys:
         raise ArgumentError("keys is missing: pass keys=[...], the columns that identify a row")
     for option, listed in (("keys", options.keys), ("track_history", options.track_history)):
         for name in listed:
@@ -492,7 +428,6 @@ def _check_kind_of_table(options: Options) -> None:
     if options.scd_type not in (1, 2):
         raise ArgumentError(f"scd_type={options.scd_type!r} is unknown: pass 1 or 2")
     kinds = {
-        "change_feed=True": options.change_feed,
         "scd_type=2": options.scd_type == 2,
         "deletes='soft'": options.deleted_column is not None,
     }
@@ -518,8 +453,6 @@ def _check_order(options: Options) -> None:
         ): not history and options.sequence_by,
         "track_history requires scd_type=2: pass it too, or remove track_history": not history
         and options.track_history,
-        "change_feed and order_by cannot be combined: remove one of them": options.change_feed
-        and order,
     }
     for text, is_wrong in wrong.items():
         if is_wrong:
@@ -528,19 +461,6 @@ def _check_order(options: Options) -> None:
 
 def _own_columns(options: Options) -> set[str]:
     """Return the columns that the sink computes, in lower case."""
-    if options.change_feed:
-        return {CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP}
     if options.scd_type == 2:
         return {START_AT.lower(), END_AT.lower()}
     return {options.deleted_column.lower()} if options.deleted_column is not None else set()
-
-
-def _change_feed_fields() -> list[StructField]:
-    from pyspark.sql.types import LongType, StringType, StructField, TimestampType
-
-    names = {
-        CHANGE_TYPE: StringType(),
-        COMMIT_VERSION: LongType(),
-        COMMIT_TIMESTAMP: TimestampType(),
-    }
-    return [StructField(name, kind) for name, kind in names.items()]

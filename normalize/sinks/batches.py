@@ -18,21 +18,18 @@ PostgreSQL, MySQL         a row of ``changelog_batches``, in the same transactio
 
 from __future__ import annotations
 
-import io
 import logging
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize.analyzed_plan import elements
-from normalize.connect import is_of_server
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("normalize")
 ICEBERG_QUERY, ICEBERG_BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
@@ -223,50 +220,3 @@ def only_call(spark: SparkSession, table: str) -> Iterator[None]:
     yield
     if batch is not None:
         _written[key] = batch.number
-
-
-def marked_query(spark: SparkSession, mark: str) -> str:
-    """Return the checkpoint's id of the running query whose plan has an alias; for Spark Connect.
-
-    The function of a ``foreachBatch`` runs in a process of its own there, which receives the
-    micro-batch's number and not the query.
-
-    Raises
-    ------
-    ArgumentError
-        When not exactly one query has the alias.
-    """
-    from pyspark.errors import PySparkException
-
-    ids = []
-    for query in spark.streams.active:
-        plan = io.StringIO()
-        # Another query may end before it is explained.
-        with suppress(PySparkException), redirect_stdout(plan):
-            query.explain(extended=True)
-        if mark in plan.getvalue():
-            ids.append(query.id)
-    if len(ids) != 1:
-        raise ArgumentError(
-            f"{len(ids)} running queries of this session have the plan of this change feed, and "
-            "so its query is unknown: call apply_changes(..., change_feed=True) once for each "
-            "query, and start its writer in the same session"
-        )
-    return str(ids[0])
-
-
-def require_no_micro_batch(df: DataFrame) -> None:
-    """Raise an error if a Spark Connect DataFrame may be of a micro-batch, which Spark may repeat.
-
-    Raises
-    ------
-    ArgumentError
-    """
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if (main and main.name.endswith(".foreach_batch_worker")) or is_of_server(df):
-        raise ArgumentError(
-            "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a "
-            "foreachBatch of Spark Connect, nor in a checkpointed DataFrame: call "
-            "apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "
-            "checkpointed"
-        )

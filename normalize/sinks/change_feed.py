@@ -27,13 +27,18 @@ from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional, require_changelog, require_distinct
 
 from .feed_order import order_pass
-from .table_spec import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column as SparkColumn, DataFrame
 
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
+    "_change_type",
+    "_commit_version",
+    "_commit_timestamp",
+)
+"""The columns of a change feed, as Delta names them."""
 CHANGE_TYPES = {"+I": "insert", "-U": "update_preimage", "+U": "update_postimage", "-D": "delete"}
 _ROW_KINDS = {
     **{change_type: kind for kind, change_type in CHANGE_TYPES.items()},
@@ -90,8 +95,8 @@ def from_change_feed(
     ----------
     df : DataFrame
         A change feed with ``_change_type``, streaming or not: Delta's ``readChangeFeed``,
-        ``changes()`` of Spark 4.2, Iceberg's ``changes`` table or changelog view, or one that
-        `apply_changes` wrote.
+        ``changes()`` of Spark 4.2, Iceberg's ``changes`` table or changelog view, or one of
+        `to_change_feed`.
     primary_key : str or sequence of str
         The columns that identify a row. With them, the rows of each key are in the order of the
         commits, the old row of an update before the new one: by a shuffle, and a sort in each task,
@@ -99,9 +104,8 @@ def from_change_feed(
         need; `apply_changes` then requires ``order_by="_commit_version"``.
     order_by : str or sequence of str
         Columns that increase with each commit, if `primary_key` is passed. By default
-        ``_commit_version``, or Iceberg's ``_change_ordinal``. A micro-batch of a feed of
-        `apply_changes` is one commit with several changes of a key: add a column that orders them,
-        as in ``["_commit_version", "offset"]``.
+        ``_commit_version``, or Iceberg's ``_change_ordinal``. If a commit has several changes of a
+        key, add a column that orders them.
 
     Returns
     -------

@@ -163,13 +163,6 @@ class DatabaseSink(Sink):
                 if is_new:
                     staged.merge()
 
-    def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
-        with self._staged(rows, spec) as staged, staged.transaction(batch) as is_new:
-            if is_new:
-                staged.connection.execute(
-                    staged.connection.dialect.insert(staged.name, self.table.table, staged.names)
-                )
-
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
         with JdbcConnection.open(self.spark, self.table) as connection:
             return [connection.dialect.widen(self.table.table, new, in_key=in_key)]

@@ -391,11 +391,8 @@ class LakeSink(Sink):
         table: Any = self.rows()
         relation = table._jdf.queryExecution().analyzed().collectLeaves().head()
         versions = relation.relation().location().getSnapshot().transactions()
-        version, appended = (versions.get(name) for name in (batch.application, batch.query))
-        if version.isDefined():
-            return record_of(version.get())
-        # The record of a change feed.
-        return Record(appended.get()) if appended.isDefined() else None
+        version = versions.get(batch.application)
+        return record_of(version.get()) if version.isDefined() else None
 
     def _with_moved_rows(
         self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None
@@ -448,38 +445,14 @@ class LakeSink(Sink):
         ]
         return joined.select(*unchanged, *values)
 
-    def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
-        """Append rows, unless the micro-batch was appended before.
-
-        Delta compares the batch with the query's last transaction (``txnAppId``, ``txnVersion``).
-        For Iceberg it is compared with the snapshots, which ``expire_snapshots`` must keep as long
-        as the query may repeat the micro-batch.
-        """
-        writer = rows.select(*map(backquoted, spec.names)).writeTo(self.table.sql_name)
-        with self.conflicts():
-            # The client of Spark Connect does not see Delta's transactions, which Delta compares.
-            compares = self.table.provider == "iceberg" or not is_connect(self.spark)
-            if compares and self.has(batch):
-                return
-            if batch is not None and self.table.provider == "delta":
-                writer = writer.option("txnAppId", batch.query).option(
-                    "txnVersion", str(batch.number)
-                )
-            elif batch is not None:
-                for name, value in _iceberg_properties(batch).items():
-                    writer = writer.option(f"snapshot-property.{name}", value)
-            writer.append()
-
     def _iceberg_record(self, batch: Batch) -> Record | None:
         """Return the record of the snapshots; None also when they are expired."""
         from pyspark.sql import functions as F
 
         refresh_table(self.spark, self.table)
         summary = F.col("summary")
-        # Spark Connect writes the names in lower case.
         query, number, offsets = (
-            F.coalesce(summary[name], summary[name.lower()])
-            for name in (ICEBERG_QUERY, ICEBERG_BATCH, ICEBERG_OFFSETS)
+            summary[name] for name in (ICEBERG_QUERY, ICEBERG_BATCH, ICEBERG_OFFSETS)
         )
         last = (
             self.spark.table(f"{self.table.sql_name}.snapshots")

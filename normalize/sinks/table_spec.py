@@ -16,13 +16,6 @@ if TYPE_CHECKING:
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 """The columns of a version's validity, as AUTO CDC names them."""
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
-    "_change_type",
-    "_commit_version",
-    "_commit_timestamp",
-)
-"""The columns of a change feed, as Delta names them."""
-
 OnNewColumn = Literal["add", "ignore", "fail"]
 """What happens to a column that a table lacks."""
 
@@ -35,7 +28,6 @@ class TableSpec:
     ----------
     fields : tuple of StructField
     primary_key : tuple of str
-        Empty for a change feed.
     create : bool
     on_new_column : {"add", "ignore", "fail"}
     deleted_column : str or None
@@ -67,8 +59,6 @@ class TableSpec:
     @property
     def required(self) -> set[str]:
         """The columns that are never left out: the key, and those that the sink computes."""
-        if not self.primary_key:
-            return {CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP}
         computed = (
             {START_AT, END_AT}
             if self.versions

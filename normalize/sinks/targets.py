@@ -163,21 +163,6 @@ class Sink(ABC):
             When the table has a later micro-batch of the query, or this one with other offsets.
         """
 
-    def append(self, rows: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
-        """Append rows, unless the micro-batch was appended before.
-
-        Raises
-        ------
-        ConflictError
-            As `merge`.
-        TargetError
-            When the sink has no appends.
-        """
-        raise TargetError(
-            f"{type(self).__name__} does not support change_feed=True: write the change feed to a "
-            "DeltaTarget"
-        )
-
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
         """Return the statements that give a column a wider type; empty if there are none."""
         return []

@@ -13,10 +13,11 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.sinks.apply import apply_batch
+from normalize.sinks.change_feed import CHANGE_TYPE
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.latest import computed, count
 from normalize.sinks.soft_deletes import DELETED_AT
-from normalize.sinks.table_spec import CHANGE_TYPE, START_AT
+from normalize.sinks.table_spec import START_AT
 from normalize.sinks.targets import TableTarget
 
 from .canonical import ROW, converted

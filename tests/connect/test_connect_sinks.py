@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,6 @@ from normalize import (
     JdbcTarget,
     LocalKafka,
     aggregate_changes,
-    apply_changes,
     from_kafka_changelog,
     signed_count,
     sync_database,
@@ -119,53 +117,6 @@ def test_a_stream_makes_the_table(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_feed_has_every_change_once(
-    connect: SparkSession,
-    story: dict[str, str],
-    new_sink: Callable[[str], Sink],
-    kind: str,
-    tmp_path: Path,
-) -> None:
-    sink, other, changes = new_sink(kind), new_sink("delta"), streamed(connect, story)
-    beside = (
-        apply_changes(changes, other.table, change_feed=True)
-        .option("checkpointLocation", str(tmp_path / "other"))
-        .start()
-    )
-    try:
-        apply_stream(changes, sink.table, tmp_path / "c", change_feed=True)
-        assert sink.rows("id", "name", "_change_type") == FEED
-        assert {row[0] for row in sink.rows("_commit_version")} == {0, 1}
-        repeat_last_batch(changes, sink, tmp_path / "c", change_feed=True)
-        assert sink.rows("id", "name", "_change_type") == FEED
-        beside.processAllAvailable()
-        assert other.rows("id", "name", "_change_type") == FEED
-    finally:
-        beside.stop()
-    # The id of the checkpoint, which a classic session stores, too.
-    assert stored_ids(sink, kind) == {json.loads((tmp_path / "c" / "metadata").read_text())["id"]}
-
-
-def stored_ids(sink: Sink, kind: str) -> set[str]:
-    """Return the queries that the table's commits name."""
-    if kind == "iceberg":
-        rows = (
-            sink.spark.table(f"{sink.sql_name}.snapshots")
-            .selectExpr(
-                "coalesce(summary['spark.sql.streaming.queryId'], "
-                "summary['spark.sql.streaming.queryid'])"
-            )
-            .collect()
-        )
-        return {row[0] for row in rows}
-    log = Path(sink.table.name) / "_delta_log"  # type: ignore[union-attr]
-    actions = [
-        json.loads(line) for path in log.glob("*.json") for line in path.read_text().splitlines()
-    ]
-    return {action["txn"]["appId"] for action in actions if "txn" in action}
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_concurrent_writers_all_finish(
     connect: SparkSession, new_sink: Callable[[str], Sink], kind: str
 ) -> None:
@@ -213,13 +164,11 @@ def test_your_own_foreach_batch_makes_a_table_and_a_history(
     }
 
     def apply(batch: DataFrame, number: int) -> None:
-        refused: list[dict[str, Any]] = [{"keys": "id"}, {"change_feed": True}]
-        for each in refused:
-            try:
-                apply_batch(batch, target, **each)
-            except ValueError as error:
-                with errors.open("a") as file:
-                    file.write(f"{error}\n")
+        try:
+            apply_batch(batch, target, keys="id")
+        except ValueError as error:
+            with errors.open("a") as file:
+                file.write(f"{error}\n")
         apply_batch(batch, target, keys="id", order_by="offset")
         apply_batch(batch.where("row_kind <> '-U'"), versions, **options)
 
@@ -228,14 +177,10 @@ def test_your_own_foreach_batch_makes_a_table_and_a_history(
         availableNow=True
     ).start().awaitTermination()
     assert table.rows("id", "name") == [(1, "c"), (2, "e")]
-    unordered, feed, *_ = errors.read_text().splitlines()
+    unordered, *_ = errors.read_text().splitlines()
     assert unordered.startswith(
         "[CHANGE_ORDER] Spark Connect requires order_by, since its client does not see whether a "
         "key's rows are in order"
-    )
-    assert feed.startswith(
-        "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in "
-        "a foreachBatch of Spark"
     )
     second = [(2, "b", 1, 4), (2, "d", 5, 7)]
     assert history.rows() == [(1, "a", 0, 3), (1, "c", 3, None), *second, (2, "e", 7, None)]
@@ -279,7 +224,3 @@ def test_what_needs_a_classic_session_is_refused_at_the_call(connect: SparkSessi
             schema_location="/lake/_schemas",
             options={},
         )
-    with pytest.raises(
-        ArgumentError, match=r"cannot recognize a repeated micro-batch .*: call apply_changes"
-    ):
-        apply_batch(changes.localCheckpoint(), "t", change_feed=True)

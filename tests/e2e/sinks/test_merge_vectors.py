@@ -9,16 +9,26 @@ from typing import TYPE_CHECKING
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from cdc_formats.errors import PartialImageError
+from normalize.core.output import ROW_KIND
 from normalize.monitoring.explain_error import explain_error
+from normalize.sinks.table_spec import TableSpec
+from normalize.sinks.targets import Sink as TableSink
 from normalize.tables.spark_merge import merged_rows
 from tests.support.merge_vectors import FAILING, VECTORS, Vector, frames, shown, spec_of
 from tests.support.sink_kinds import KINDS
 from tests.support.sinking import Sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def insert(sink: TableSink, rows: DataFrame, spec: TableSpec) -> None:
+    """Insert the rows that a table has before a change."""
+    plain = replace(spec, partial_rows=False, deleted_column=None, position_column=None)
+    sink.merge(rows.withColumn(ROW_KIND, F.lit("+I")), plain)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "join"])
@@ -35,7 +45,7 @@ def test_a_merge_ends_in_the_rows_of_the_vectors(
             if spec.versions and not table.table.histories:
                 continue
             sink = table.table.sink(spark)
-            sink.append(before, replace(sink.prepare(spec), partial_rows=False), None)
+            insert(sink, before, sink.prepare(spec))
             sink.merge(changes, spec)
             rows = table.read()
         assert (policy, shown(rows, policy)) == (policy, after)
@@ -51,7 +61,7 @@ def test_a_change_that_its_row_cannot_complete_is_an_error(
         sink.prepare(spec)
         for before, change in failing:
             rows, changes, _ = frames(spark, policy, [Vector(before, "+U", change, None)])
-            sink.append(rows, replace(spec, partial_rows=False), None)
+            insert(sink, rows, spec)
             with pytest.raises((PartialImageError, PySparkException, Py4JJavaError)) as failed:
                 sink.merge(changes, spec)
             text = explain_error(failed.value)

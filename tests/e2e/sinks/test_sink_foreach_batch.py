@@ -1,7 +1,4 @@
-"""`apply_batch` in a user's ``foreachBatch``: the query's plan sets the order of a key's rows.
-
-A table and its change feeds, which one ``foreachBatch`` writes, are in `test_sink_change_feeds`.
-"""
+"""`apply_batch` in a user's ``foreachBatch``: the query's plan sets the order of a key's rows."""
 
 from __future__ import annotations
 

@@ -54,9 +54,6 @@ def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind
         assert sorted(
             map(tuple, sink.read().select(*map(quoted, changes.columns[1:])).collect()), key=repr
         ) == values(changes)
-    history = new_sink(kind)
-    apply_batch(changes, history.table, change_feed=True)
-    assert history.read().count() == 4
 
 
 REFUSED = {

@@ -80,11 +80,6 @@ def test_columns_that_the_sink_writes_itself_are_never_ignored(
     ):
         apply_batch(changes, sink.table, keys="id", deletes="soft", on_new_column="ignore")
     with pytest.raises(
-        SchemaError,
-        match="has no column _change_type, _commit_version, _commit_timestamp: run ALTER TABLE",
-    ):
-        apply_batch(changes, sink.table, change_feed=True, on_new_column="ignore")
-    with pytest.raises(
         (SchemaError, TargetError),
         match=r"has no column other, which is part of the primary key|has no unique index on ",
     ):
@@ -99,16 +94,3 @@ def test_columns_that_the_sink_writes_itself_are_never_ignored(
         ArgumentError, match="on_new_column is 'merge': use 'add' or 'ignore' or 'fail'"
     ):
         apply_batch(changes, sink.table, keys="id", on_new_column="merge")
-
-
-@pytest.mark.parametrize("kind", ["delta", "mariadb"])
-def test_a_change_feed_ignores_a_column(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
-    sink = new_sink(kind)
-    apply_batch(changelog(spark, FIRST, [("+I", 1, "a")]), sink.table, change_feed=True)
-    apply_batch(
-        changelog(spark, SECOND, [("+I", 2, "b", 7)]),
-        sink.table,
-        change_feed=True,
-        on_new_column="ignore",
-    )
-    assert [row[:3] for row in sink.rows()] == [(1, "a", "insert"), (2, "b", "insert")]

@@ -23,9 +23,7 @@ from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
 from normalize import (
     ChangelogNormalize,
-    DeltaTarget,
     aggregate_changes,
-    apply_changes,
     decode_changelog,
 )
 from normalize.checkpoint.read_state import find_state, read_state
@@ -43,7 +41,6 @@ from tests.support.strategies import (
     by_key,
     fold_history,
     key_changes,
-    last_rows,
     table_of,
     unified,
 )
@@ -549,22 +546,3 @@ def test_other_arguments_that_it_refuses(spark, messages):
         match=r"no aggregation behind engine='native' in one query.*in a second query",
     ):
         aggregate_changes(messages.stream(), "id")
-
-
-# --------------------------------------------------------------------------------------------------
-# a sink
-
-
-def test_a_change_feed_has_the_changes_of_the_source(spark, messages, tmp_path):
-    changes, path = random_history(3, changes=120), str(tmp_path / "table")
-    for part in (changes[:60], changes[60:]):
-        messages.write(*(value for _, value in records_of(part)))
-    writer = apply_changes(messages.stream(), DeltaTarget(path), change_feed=True)
-    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
-        availableNow=True
-    ).start().awaitTermination()
-    feed = spark.read.format("delta").load(path)
-    feed = feed.where("_change_type IN ('insert', 'update_postimage', 'delete')")
-    last = {row.id: row for row in feed.orderBy("_commit_version").collect()}
-    rows = {key: tuple(row)[:3] for key, row in last.items() if row._change_type != "delete"}
-    assert rows == last_rows(changes)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
             "keys has 'id', which is not one of the columns to write: v",
         ),
         ({"keys": "id", "order_by": "no"}, "the DataFrame has no column 'no'; it has id, v"),
-        ({"change_feed": True, "order_by": "v"}, "change_feed and order_by cannot be combined"),
         ({"keys": "id", "scd_type": 3}, "scd_type=3 is unknown: pass 1 or 2"),
         ({"keys": "id", "scd_type": 2}, "sequence_by is missing, which scd_type=2 requires"),
         (
@@ -48,10 +47,6 @@ if TYPE_CHECKING:
         (
             {"keys": "id", "sequence_by": "v", "order_by": "v", "scd_type": 2},
             "order_by and scd_type=2 cannot be combined",
-        ),
-        (
-            {"change_feed": True, "scd_type": 2},
-            "change_feed=True and scd_type=2 cannot be combined",
         ),
         ({"keys": "id", "deletes": "softly"}, "deletes='softly' is unknown: pass 'hard' or 'soft'"),
         (

@@ -44,7 +44,7 @@ def test_a_micro_batch_that_python_does_not_see_is_refused(
     target = DeltaTarget(str(tmp_path / "feed"))
     monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
     with pytest.raises(ArgumentError, match="remove this environment variable"):
-        apply_batch(changelog(spark, "id INT", [("+I", 1)]), target, change_feed=True)
+        apply_batch(changelog(spark, "id INT", [("+I", 1)]), target, keys="id")
     assert not (tmp_path / "feed").exists()
 
 
