@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FORMAT = "debezium-json"
 COLUMNS = SCHEMA.replace("TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ")
 _FEWER = 80
+BY_DELTA_RS = {"writer": "delta-rs", "only_writer": True}
 
 
 class Recipe(NamedTuple):
@@ -56,7 +57,13 @@ def by_hand(
         "from_json, row_number, MERGE into Delta": lambda: merge(spark, options, topic),
         "the same with 8 tasks for Delta's state": lambda: merge(spark, options, topic, tasks=8),
         "this library, sync_table into Delta": lambda: synced(spark, options, topic),
+        "this library, sync_table into Delta by delta-rs": lambda: synced(
+            spark, options, topic, **BY_DELTA_RS
+        ),
         "this library, apply_changes into Delta": lambda: applied(spark, options, topic),
+        "this library, apply_changes into Delta by delta-rs": lambda: applied(
+            spark, options, topic, **BY_DELTA_RS
+        ),
         "from_json, applyInPandasWithState by key": lambda: by_key(spark, small, fewer),
     }
     rounds = [[run() for run in recipes.values()] for _ in range(options.warm_up + options.runs)][
@@ -110,7 +117,7 @@ def merge(
         return run
 
 
-def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic, **writer: Any) -> Run:
     """Write the rows into a Delta table by this library, without a stage."""
     with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
         writer = sync_table(
@@ -118,7 +125,7 @@ def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Ru
             topic.name,
             format=FORMAT,
             format_options=producer_of(FORMAT).options,
-            target=DeltaTarget(f"{folder}/table"),
+            target=DeltaTarget(f"{folder}/table", **writer),
             schema_location=f"{folder}/schema",
             options=topic.reader_options(options.batch),
             schema=SCHEMA,
@@ -129,12 +136,14 @@ def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Ru
         return run
 
 
-def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic, **writer: Any) -> Run:
     """Write the rows into a Delta table by this library, behind the stage."""
     with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
         run = run_steadily(
             apply_changes(
-                changes_of(spark, options, FORMAT, topic), DeltaTarget(f"{folder}/table"), keys="id"
+                changes_of(spark, options, FORMAT, topic),
+                DeltaTarget(f"{folder}/table", **writer),
+                keys="id",
             )
         )
         require_table("this library's", spark, f"delta.`{folder}/table`", topic.expected["arrival"])

@@ -91,8 +91,14 @@ def is_redelivery(position: bytes | None, stored: bytes | None) -> bool:
     )
 
 
-def redelivery_condition(position: str, stored: str) -> str:
+def redelivery_condition(position: str, stored: str, *, digits: int = 1) -> str:
     """Return the SQL condition of `is_redelivery` for two columns: NULL if one of them is NULL.
+
+    Parameters
+    ----------
+    position, stored : str
+    digits : int
+        2: the columns are hexadecimal text, which has the order of the bytes.
 
     Examples
     --------
@@ -102,12 +108,15 @@ def redelivery_condition(position: str, stored: str) -> str:
     AND substring(s.p, 18, 8) <= substring(t.p, 18, 8)
     """
 
-    def compared(place: str, operator: str) -> str:
-        return f"substring({position}, {place}) {operator} substring({stored}, {place})"
+    def compared(operator: str, start: int, end: int | None = None) -> str:
+        # Numbers in SQL begin at 1.
+        length = "" if end is None else f", {(end - start) * digits}"
+        part = f"{start * digits + 1}{length}"
+        return f"substring({position}, {part}) {operator} substring({stored}, {part})"
 
-    # Numbers in SQL begin at 1.
-    history, place, clock = f"{_HISTORY + 1}", f"1, {_CLOCK}", f"{_CLOCK + 1}, {_HISTORY - _CLOCK}"
-    return " AND ".join([compared(history, "="), compared(place, "<="), compared(clock, "<=")])
+    return " AND ".join(
+        [compared("=", _HISTORY), compared("<=", 0, _CLOCK), compared("<=", _CLOCK, _HISTORY)]
+    )
 
 
 def first_deliveries(keys: Iterable[Hashable], positions: Iterable[bytes | None]) -> list[bool]:

@@ -32,6 +32,8 @@ metric                                         labels, meaning
                                                the table is stopped
 ``changelog_table_stopped``                    query, table: 1 if the table is stopped, or 0
 ``changelog_table_open_questions``             query, table: columns whose types are guesses
+``changelog_table_by_delta_rs``                query, table: 1 if delta-rs merged the last
+                                               micro-batch, 0 if Spark did; Delta tables only
 ``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the
                                                table was written, last micro-batch
 =============================================  =====================================================
@@ -90,6 +92,7 @@ _GAUGES = {
     "unused_masks": ("Masks that are of no column of any table so far",),
     "table_stopped": ("1 if the table is stopped, or 0", "table"),
     "table_open_questions": ("Columns of a table whose types are guesses", "table"),
+    "table_by_delta_rs": ("1 if delta-rs merged the last micro-batch, 0 if Spark did", "table"),
     "table_lag_seconds": ("From Kafka's timestamp until the table was written", "table", "of"),
 }
 _BAD_RECORDS = frozenset({*DECODE_CONDITIONS, DecodeError.condition})
@@ -209,6 +212,8 @@ class MetricsListener(StreamingQueryListener):
         self._counters["table_missed_records"].labels(query, table).inc(progress.missed)
         self._gauges["table_stopped"].labels(query, table).set(progress.stopped)
         self._gauges["table_open_questions"].labels(query, table).set(progress.open_questions)
+        if progress.by_delta_rs is not None:
+            self._gauges["table_by_delta_rs"].labels(query, table).set(progress.by_delta_rs)
         for of, seconds in progress.lag.items():
             self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
 

@@ -36,6 +36,8 @@ class TableProgress:
     missed : int
         The records that were not applied, because the table is stopped.
     stopped : bool
+    by_delta_rs : bool or None
+        Whether delta-rs merged the rows, and not Spark; None for other tables than Delta's.
     lag : mapping of str to float
         Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table
         was written; empty without records.
@@ -52,6 +54,7 @@ class TableProgress:
     open_questions: int = 0
     missed: int = 0
     stopped: bool = False
+    by_delta_rs: bool | None = None
     lag: Mapping[str, float] = field(default_factory=dict)
     unused_masks: int | None = None
 

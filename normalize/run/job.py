@@ -217,6 +217,8 @@ def _struct_of(kind: type[Any], **names: Any) -> type[msgspec.Struct]:
     """Return a dataclass as a struct, which refuses unknown fields."""
     hints, parts = get_type_hints(kind, localns=names), list[Any]()
     for each in fields(kind):
+        if not each.init:
+            continue
         if each.default_factory is not MISSING:
             default: Any = msgspec.field(default_factory=each.default_factory)
             parts.append((each.name, hints[each.name], default))

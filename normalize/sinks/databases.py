@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
+from .delta_writer import Writer
 from .jdbc import JdbcTarget
 from .lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
 from .soft_deletes import DELETED_AT, soft_delete_column
@@ -83,8 +84,18 @@ class DeltaDatabase(LakeDatabase):
     scd_type : {1, 2}
         2: all tables are histories, with a row for each version of a row, as of `apply_changes`.
         The offset in Kafka orders them. `TableOptions` has it for one table.
+    writer, only_writer, storage_options
+        As of `DeltaTarget`, for all tables.
     """
 
+    writer: Writer | None = field(default=None, kw_only=True)
+    only_writer: bool = field(default=False, kw_only=True)
+    storage_options: Mapping[str, str] = field(
+        default_factory=dict, kw_only=True, repr=False, hash=False
+    )
+    _targets: dict[str, DeltaTarget] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     of: ClassVar[type[LakeTarget]] = DeltaTarget
 
     def __post_init__(self) -> None:
@@ -99,13 +110,24 @@ class DeltaDatabase(LakeDatabase):
                 "TableOptions(name=...)}"
             )
         if not is_path(self.name):
-            return super().target(name)
+            return self._target(f"{self.name}.{backquoted(name)}")
         if "/" in name or "\\" in name or name in ("", ".", ".."):
             raise TargetError(
                 f"the table name {name!r} cannot be a folder's name: pass tables={{...: "
                 "TableOptions(name=...)}"
             )
-        return DeltaTarget(f"{self.name.rstrip('/')}/{name}")
+        return self._target(f"{self.name.rstrip('/')}/{name}")
+
+    def _target(self, name: str) -> DeltaTarget:
+        """Return a table, which remembers its writer."""
+        if name not in self._targets:
+            self._targets[name] = DeltaTarget(
+                name,
+                writer=self.writer,
+                only_writer=self.only_writer,
+                storage_options=self.storage_options,
+            )
+        return self._targets[name]
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,22 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted, name_parts
+from normalize.arguments import check_choice
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
+from normalize.tables.arrow_rows import ArrowRows
+from normalize.tables.delta_rs import not_installed, unsafe_storage
 from normalize.tables.merge import ADDS
 from normalize.tables.partial_rows import BASE_COLUMN, is_absent
 from normalize.tables.spark_merge import RAISED, merge_statement
@@ -40,6 +43,7 @@ from .batches import (
     running_batch,
     version_of,
 )
+from .delta_writer import DeltaWriter, Writer
 from .narrowing import require_no_narrowing
 from .soft_deletes import DELETED_PROPERTY
 from .table_spec import TableSpec, missing_columns, written_spec
@@ -135,6 +139,16 @@ class LakeTarget(TableTarget):
         own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
         return own
 
+    @property
+    def by_delta_rs(self) -> bool | None:
+        written = None if self.delta_rs is None else self.delta_rs.written
+        return None if written is None else written.writer == "delta-rs"
+
+    @property
+    def delta_rs(self) -> DeltaWriter | None:
+        """What merges into the table without Spark, where it can; None: only Spark merges."""
+        return None
+
 
 def is_path(name: str) -> bool:
     """Return whether a Delta table or database name is a path: has a slash outside backquotes."""
@@ -165,13 +179,54 @@ class DeltaTarget(LakeTarget):
         An absolute path or a URI (with a ``/`` outside of backquotes), or a name in the session's
         catalogs. Backquotes are needed only around a part with a dot, a slash or a backquote:
         ``shop.`order.items```.
+    writer : {"spark", "delta-rs"} or None
+        What merges changes: Spark, or delta-rs (the extra ``delta``) in the driver's process. None:
+        delta-rs where it is right and cheaper (`normalize.sinks.delta_writer`).
+    only_writer : bool
+        Whether no other job writes the table, also no OPTIMIZE, while the query runs. Otherwise
+        Spark writes on local and NFS paths and on S3, where a commit of another Spark could replace
+        one of delta-rs.
+    storage_options : mapping
+        Options of delta-rs for the storage, beside the credentials that the session has.
     """
 
+    writer: Writer | None = field(default=None, kw_only=True, repr=False)
+    only_writer: bool = field(default=False, kw_only=True, repr=False)
+    storage_options: Mapping[str, str] = field(
+        default_factory=dict, kw_only=True, repr=False, hash=False
+    )
+    _delta_rs: list[DeltaWriter] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
     provider: ClassVar[str] = "delta"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_absolute(self.name)
+        if self.writer is not None:
+            check_choice("writer", self.writer, ("spark", "delta-rs"))
+        if self.writer == "delta-rs":
+            reason = not_installed()
+            if is_path(self.name) and not self.only_writer:
+                reason = reason or unsafe_storage(self.name)
+            if reason:
+                raise ArgumentError(f"writer='delta-rs' cannot be used for {self.name}: {reason}")
+
+    @property
+    def delta_rs(self) -> DeltaWriter | None:
+        if not self._delta_rs:
+            location = self.name if is_path(self.name) else ""
+            self._delta_rs.append(
+                DeltaWriter(
+                    str(self),
+                    self.sql_name,
+                    location,
+                    self.writer,
+                    self.only_writer,
+                    self.storage_options,
+                )
+            )
+        return self._delta_rs[0]
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -314,6 +369,11 @@ class LakeSink(Sink):
                 return True
         return False
 
+    @property
+    def takes_arrow(self) -> bool:
+        delta_rs = self.table.delta_rs
+        return delta_rs is not None and delta_rs.takes_arrow(self.spark)
+
     def merge(
         self,
         latest: DataFrame,
@@ -321,12 +381,28 @@ class LakeSink(Sink):
         keep: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
         with self.conflicts():
-            batch = None if is_connect(self.spark) else running_batch(self.spark)
-            if self.has(batch):
-                return
             if BASE_COLUMN in latest.columns:
+                if self.has(self._batch()):
+                    return
                 latest = self._with_moved_rows(latest, spec, keep)
-            self.execute_merge(latest, spec, batch)
+            self._merge(latest, spec)
+
+    def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
+        if self.table.delta_rs is None:
+            return super().merge_arrow(latest, spec)
+        with self.conflicts():
+            self._merge(latest, spec)
+
+    def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
+        delta_rs, batch = self.table.delta_rs, self._batch()
+        if delta_rs is not None and delta_rs.merged(self.spark, latest, spec, batch):
+            return
+        if not self.has(batch):
+            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+            self.execute_merge(rows, spec, batch)
+
+    def _batch(self) -> Batch | None:
+        return None if is_connect(self.spark) else running_batch(self.spark)
 
     def has(self, batch: Batch | None) -> bool:
         """Return whether the table has a micro-batch; raises as `is_repeat`."""
@@ -768,9 +844,9 @@ def _require_names(
 
 def _paths(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:
     """Yield the path of each field, at every depth."""
-    for field in fields:
-        yield (field.name,)
-        yield from ((field.name, *path) for path in _paths(_fields_within(field.dataType)))
+    for each in fields:
+        yield (each.name,)
+        yield from ((each.name, *path) for path in _paths(_fields_within(each.dataType)))
 
 
 def _fields_within(kind: DataType) -> list[StructField]:

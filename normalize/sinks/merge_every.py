@@ -74,8 +74,8 @@ class MergedDeltaTarget(DeltaTarget):
 
     Parameters
     ----------
-    name : str
-        As of `DeltaTarget`.
+    name, writer, only_writer, storage_options
+        As of `DeltaTarget`; only Spark writes.
     merge_every : str
         How long a change may wait, by the driver's clock: ``"10 minutes"``. The first micro-batch
         with changes after that merges all.
@@ -90,6 +90,10 @@ class MergedDeltaTarget(DeltaTarget):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.seconds  # raises for an interval that cannot be read
+
+    @property
+    def delta_rs(self) -> None:
+        """Only Spark merges the changes, of which there are many."""
 
     @property
     def seconds(self) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
@@ -52,3 +56,10 @@ def with_deletion_times(changes: DataFrame, name: str, time_column: str | None =
 
     time = F.current_timestamp() if time_column is None else F.col(backquoted(time_column))
     return changes.withColumn(name, F.when(~F.col(ROW_KIND).isin(*ADDS), time))
+
+
+def with_arrow_deletion_times(changes: pa.Table, name: str) -> pa.Table:
+    """Return the same for Arrow's columns, with the time at which the changes are applied."""
+    now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", "UTC"))
+    added = pc.is_in(changes.column(ROW_KIND), pa.array(ADDS))
+    return changes.append_column(name, pc.if_else(added, pa.scalar(None, now.type), now))

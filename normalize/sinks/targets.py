@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
+    from normalize.tables.arrow_rows import ArrowRows
+
     from .batches import Batch, Record
     from .table_spec import TableSpec
 
@@ -50,6 +52,10 @@ class TargetMissingError(TargetError):
     """The target table had rows of the query in earlier runs, and is missing."""
 
 
+class RefusedError(TargetError):
+    """A row violates a constraint of the table, so that nothing was written."""
+
+
 class TableTarget(ABC):
     """The description of a table: its name and connection.
 
@@ -65,6 +71,11 @@ class TableTarget(ABC):
     def sql_name(self) -> str:
         """The name in SQL statements."""
         return str(self)
+
+    @property
+    def by_delta_rs(self) -> bool | None:
+        """Whether delta-rs merged the last micro-batch, and not Spark; None where only Spark can."""
+        return None
 
     @property
     def address(self) -> str:
@@ -115,6 +126,15 @@ class Sink(ABC):
     All methods that write may be called again with the same changes: Spark repeats a micro-batch
     after a failure.
     """
+
+    @property
+    def takes_arrow(self) -> bool:
+        """Whether `merge_arrow` needs no rows of the JVM."""
+        return False
+
+    def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
+        """Apply changes as `merge` does."""
+        self.merge(latest.frame(), spec)
 
     @abstractmethod
     def needed(self, spec: TableSpec) -> list[str]:

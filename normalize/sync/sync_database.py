@@ -57,7 +57,13 @@ from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.batches import running_batch
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
 from normalize.sinks.latest import rows_of, stored
-from normalize.sinks.targets import ConflictError, TargetError, TargetMissingError, java_causes
+from normalize.sinks.targets import (
+    ConflictError,
+    RefusedError,
+    TargetError,
+    TargetMissingError,
+    java_causes,
+)
 from normalize.spark_versions import check_kafka_source, check_version
 
 from .facts import checked_topics, require_same_address, same_target, tables_of_topic
@@ -664,6 +670,7 @@ class Failure(NamedTuple):
 
 _OF_TABLE = (
     SyncError,
+    RefusedError,
     ChangeOrderError,
     SchemaError,
     DecodeError,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.decoding.masking import check_masks
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, PartialImageError
 from cdc_formats.format import Format
 from normalize.arguments import names_of
 from normalize.connect import require_jvm
@@ -269,7 +269,8 @@ class SyncTable:
         Raises
         ------
         SyncError
-            As of `sync_table`, and for an error of Java, of which py4j shows the whole trace.
+            As of `sync_table`; for an error of Java, of which py4j shows the whole trace; and for a
+            row that its table cannot complete.
         """
         from py4j.protocol import Py4JError
 
@@ -279,5 +280,5 @@ class SyncTable:
                 self.spark,
                 Part(TableSummary(self.sync.table), records, None, self.topics, alone=True),
             )
-        except Py4JError as error:
+        except (Py4JError, PartialImageError) as error:
             raise SyncError(f"{self.sync.table}: {explain_error(error)}") from None

@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 
 from cdc_formats.decoding.images import ABSENT as ABSENT_VALUE
 from cdc_formats.decoding.rows import RowConverter, key_indices
-from cdc_formats.errors import DecodeError, InferenceError
+from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
 from cdc_formats.events import Headers, Ignored, KeyedChange
 from cdc_formats.format import Format
 from cdc_formats.topics.inference.reading import AnyColumns
 from cdc_formats.values.equality import row_unifier
-from cdc_formats.values.schema import Column, SqlType, columns as to_columns
-from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
+from cdc_formats.values.schema import Column, SqlType, backquoted, columns as to_columns
+from normalize.core.arrow import arrow_type, frame_type, of_stored, spark_type, to_arrow
 from normalize.core.changes import ChangeColumns, Partial, Shape
 from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import PartitionSummary
@@ -39,18 +39,26 @@ from normalize.core.records import Records
 from normalize.core.stored_position import kafka_position, stored_position
 from normalize.dataframe import with_frame_types
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.last_changes import ABSENT, POSITION, AllChanges, HeldChanges, merge_pass
+from normalize.decode.last_changes import (
+    ABSENT,
+    POSITION,
+    AllChanges,
+    HeldChanges,
+    LastOfKeys,
+    merge_pass,
+)
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
-from normalize.sinks.latest import rows_of
+from normalize.sinks.latest import rows_of, stored
 from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 FACT = "__fact"
 """The column with `PassFacts` as MessagePack; NULL in changes."""
@@ -61,6 +69,7 @@ lacks."""
 PLACE = "__place"
 """The column of a history's changes with the place of their record: a struct of ``partition``
 (``topic[partition]``) and ``offset``."""
+_PACKED_BYTES = 32 << 20
 _END_OF_SHARD = b"\0"
 """Between the name of a shard and the packed key."""
 
@@ -473,49 +482,182 @@ def _written_columns(
     return columns if shard_column is None else (*columns, shard_column)
 
 
-def changes_here(
-    spark: SparkSession, records: pa.Table, source: DecodePlan, options: ChangeOptions
-) -> Changes:
+class ArrowChanges(NamedTuple):
+    """The changes of a table as Arrow's columns, a row for each key.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        The columns of `_layout`.
+    result : PassResult
+    source : DecodePlan
+    options : ChangeOptions
+    """
+
+    rows: pa.Table
+    result: PassResult
+    source: DecodePlan
+    options: ChangeOptions
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the changes as a DataFrame, as those of `Changes`."""
+        may_be_null = {
+            ABSENT,
+            "fact",
+            *(name for name in self.rows.column_names if name.startswith(_BASES)),
+        }
+        layout = [
+            column
+            for column in _layout(self.source, self.options, merged=False)
+            if column.name in self.rows.column_names
+            and (
+                column.name not in may_be_null
+                or self.rows.column(column.name).null_count < self.rows.num_rows
+            )
+        ]
+        rows = spark.createDataFrame(
+            self.rows.select([column.name for column in layout]), _ddl(layout)
+        )
+        return _named(rows, self.source, self.options)
+
+    def table(self) -> pa.Table | None:
+        """Return the same columns for a writer of Arrow; None if only Spark has all their types.
+
+        A key that changed is completed by Spark, too.
+        """
+        columns, rows = _result_columns(self.source, self.options), self.rows
+        of_spark = self.options.every or any(
+            frame_type(column.type) != spark_type(column.type) for column in columns
+        )
+        base = f"{_BASES}0"
+        if of_spark or (base in rows.column_names and rows.column(base).null_count < len(rows)):
+            return None
+        names = {ROW_KIND: ROW_KIND, **{f"c{i}": each.name for i, each in enumerate(columns)}}
+        if self.options.position_column is not None:
+            names[POSITION] = self.options.position_column
+        named = rows.select(list(names)).rename_columns(list(names.values()))
+        absent = rows.column(ABSENT)
+        if absent.null_count == len(rows):
+            return named
+        offsets = rows.column("offset").cast(pa.string())
+        where = pc.binary_join_element_wise(rows.column("source"), offsets, "@")
+        return named.append_column(ABSENT_COLUMN, pc.binary_join_element_wise(absent, where, " "))
+
+
+def _arrow_changes(
+    decoded: pa.Table, source: DecodePlan, options: ChangeOptions, stamps: tuple[int, int]
+) -> ArrowChanges:
+    """Return the changes of the decode pass."""
+    counts = Counter[str]()
+    for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
+        counts.update(counted)
+    # Rows of counts and of facts have no key.
+    changes = decoded.filter(decoded.column("key").is_valid())
+    moved = len(changes) - changes.column(MOVED).null_count if MOVED in changes.column_names else 0
+    facts = _united(decoded.column("fact").drop_null().to_pylist())
+    result = PassResult(counts, changes.num_rows, stamps, moved, facts)
+    return ArrowChanges(changes, result, source, options)
+
+
+def changes_here(records: pa.Table, source: DecodePlan, options: ChangeOptions) -> ArrowChanges:
     """Return the changes of records, decoded on the driver.
 
     Parameters
     ----------
-    spark : SparkSession
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
     source : DecodePlan
     options : ChangeOptions
     """
     needed = records.select(_columns_of_records(source)).combine_chunks().to_batches()
-    decoded = pa.Table.from_batches(
-        decode_pass(
-            iter(needed),
-            source=source,
-            target=_target(source, options, merged=False),
-            report=_unreported,
-        )
-    )
-    counts = Counter[str]()
-    for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
-        counts.update(counted)
-    # Rows of counts and of facts have no key.
-    changes = decoded.filter(decoded.column("key").is_valid())
-    may_be_null = {
-        ABSENT,
-        "fact",
-        *(name for name in changes.column_names if name.startswith(_BASES)),
-    }
-    layout = [
-        column
-        for column in _layout(source, options, merged=False)
-        if column.name not in may_be_null
-        or changes.column(column.name).null_count < changes.num_rows
-    ]
+    decoded = pa.Table.from_batches(_decode(source, options, merged=False)(iter(needed)))
     stamps = pc.min_max(records.column("stamp")).as_py()
-    facts = _united(decoded.column("fact").drop_null().to_pylist())
-    result = PassResult(counts, changes.num_rows, (stamps["min"], stamps["max"]), facts=facts)
-    rows = spark.createDataFrame(changes.select([column.name for column in layout]), _ddl(layout))
-    return Changes(_named(rows, source, options), lambda computed: (computed, result))
+    return _arrow_changes(decoded, source, options, (stamps["min"], stamps["max"]))
+
+
+def collected_changes(
+    records: DataFrame, source: DecodePlan, options: ChangeOptions, most_bytes: int
+) -> ArrowChanges | None:
+    """Return the changes of records, decoded by Spark and collected on the driver.
+
+    Parameters
+    ----------
+    records, source, options
+        As of `changes_on_spark`.
+    most_bytes : int
+        The most bytes that are collected.
+
+    Returns
+    -------
+    ArrowChanges or None
+        None when there are more bytes, or when only one task can complete the rows whose key
+        changed: call `changes_on_spark`.
+    """
+    from pyspark.sql import Observation, functions as F
+
+    merged, stamps = _tasks(records) > 1, Observation()
+    timed = records.observe(
+        stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
+    ).select(*_columns_of_records(source))
+    packed: Any = partial(packed_pass, decode=_decode(source, options, merged=merged))
+    with stored(timed.mapInArrow(packed, "ipc BINARY")) as kept:
+        # The first action computes and stores all of them.
+        if sum(row[0] for row in kept.select(F.length("ipc")).collect()) > most_bytes:
+            return None
+        parts = [pa.ipc.open_stream(row[0]).read_all() for row in kept.collect()]
+    bounds = stamps.get["least"], stamps.get["greatest"]
+    changes = _arrow_changes(pa.concat_tables(parts), source, options, bounds)
+    if changes.result.moved:
+        return None
+    if not merged:
+        return changes
+    held = LastOfKeys()
+    if changes.rows.num_rows:
+        held.add(changes.rows)
+    try:
+        last = list(held.finish("log"))
+    except PartialImageError:
+        return None
+    rows = pa.Table.from_batches(last, changes.rows.schema)
+    return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
+
+
+def packed_pass(
+    batches: Iterator[pa.RecordBatch],
+    *,
+    decode: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    """Decode the records of a task, and return its changes in few values; for ``mapInArrow``.
+
+    The JVM converts no row of them.
+    """
+    held = list[pa.RecordBatch]()
+    for batch in decode(batches):
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= _PACKED_BYTES:
+            yield _packed(held)
+            held = []
+    if held:
+        yield _packed(held)
+
+
+def _packed(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    packed = sink.getvalue()
+    ends = pa.array([0, packed.size], pa.int32()).buffers()[1]
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, packed])  # without a copy
+    return pa.RecordBatch.from_arrays([value], ["ipc"])
+
+
+def _decode(
+    source: DecodePlan, options: ChangeOptions, *, merged: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the pass that decodes the records of a task."""
+    target = _target(source, options, merged=merged)
+    return partial(decode_pass, source=source, target=target, report=_unreported)
 
 
 def changes_on_spark(
@@ -538,12 +680,7 @@ def changes_on_spark(
     tasks = 1 if in_one_task else _tasks(records)
     merged = tasks > 1
     layout = _layout(source, options, merged=merged)
-    decode: Any = partial(
-        decode_pass,
-        source=source,
-        target=_target(source, options, merged=merged),
-        report=_unreported,
-    )
+    decode: Any = _decode(source, options, merged=merged)
     counts, stamps, changes = Observation(), Observation(), Observation()
     timed = records.observe(
         stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
@@ -604,6 +741,25 @@ def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> Targ
 
 def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query compares them with the schema, and counts bad records."""
+
+
+def _result_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
+    """Return the columns that are written, without positions."""
+    written = _written_columns(source.result_columns, options.shard_column)
+    types = (each.type for each in _numbered("c", written))
+    return [replace(of, type=kind) for of, kind in zip(written, types, strict=True)]
+
+
+def written_fields(source: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:
+    """Return the columns that are written, with the position."""
+    from pyspark.sql.types import StructType
+
+    columns = _result_columns(source, options)
+    ddl = [f"{backquoted(each.name)} {frame_type(each.type)}" for each in columns]
+    if options.position_column is not None:
+        ddl.append(f"{backquoted(options.position_column)} BINARY")
+    of_table: Any = StructType.fromDDL(", ".join(ddl))
+    return tuple(of_table.fields)
 
 
 def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> DataFrame:

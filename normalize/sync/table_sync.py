@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -43,12 +43,19 @@ from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks.batches import is_repeat, running_batch
 from normalize.sinks.databases import Database, require_scd_type, table_name
+from normalize.sinks.delta_writer import most_changes
 from normalize.sinks.latest import stored
 from normalize.sinks.merge_every import require_merged
 from normalize.sinks.scd2 import ApplyVersions, version_fields
-from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
+from normalize.sinks.soft_deletes import (
+    DELETED_AT,
+    soft_delete_column,
+    with_arrow_deletion_times,
+    with_deletion_times,
+)
 from normalize.sinks.table_spec import END_AT, START_AT, TableSpec
 from normalize.sinks.targets import Sink, TableTarget, TargetMissingError, repeat_conflicts
+from normalize.tables.arrow_rows import ArrowRows
 from normalize.tables.merge import ADDS
 from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 
@@ -58,11 +65,14 @@ from .schema_store import SchemaStore
 from .table_changes import (
     FACT,
     PLACE,
+    ArrowChanges,
     ChangeOptions,
     PassFacts,
     PassResult,
     changes_here,
     changes_on_spark,
+    collected_changes,
+    written_fields,
 )
 from .table_options import AS_IS, Selection, SyncError, TableOptions
 from .table_schema import (
@@ -78,6 +88,7 @@ from .table_schema import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 _log = logging.getLogger("normalize")
 BAD_RECORDS = (*DECODE_CONDITIONS, DecodeError.condition)
@@ -384,13 +395,13 @@ class TableSync:
             part,
             source,
             options,
-            partial(self._write, part=part, source=source, target=target, options=options),
+            partial(self._write, spark, part=part, source=source, target=target, options=options),
         )
         records = result.counts.get("RECORDS") or 0
         self._warn_of(result.counts)
         self.records += records
         if records:
-            self._publish_applied(spark, records, result)
+            self._publish_applied(spark, records, result, target.by_delta_rs)
         _log.info(
             "%s: %s records applied in %.1f s", self.table, records, time.monotonic() - started
         )
@@ -401,15 +412,18 @@ class TableSync:
         part: Part,
         source: DecodePlan,
         options: ChangeOptions,
-        write: Callable[[DataFrame, PassResult], None],
+        write: Callable[[DataFrame | ArrowChanges, PassResult], None],
     ) -> PassResult:
         """Compute and write the changes of a micro-batch, and return the result of the pass."""
-        if part.here is not None:
-            changes = changes_here(spark, part.here, source, options)
-            rows, result = changes.finish(changes.rows)
-            write(rows, result)
-            return result
         records = part.records()
+        collected: ArrowChanges | None = None
+        if part.here is not None:
+            collected = changes_here(part.here, source, options)
+        elif self._takes_arrow(spark, options):
+            collected = collected_changes(records, source, options, most_changes())
+        if collected is not None:
+            write(collected, collected.result)
+            return collected.result
         changes = changes_on_spark(records, source, options)
         with _partial_rows_again(), stored(changes.rows) as kept:
             rows, result = changes.finish(kept)
@@ -422,9 +436,16 @@ class TableSync:
             write(rows, result)
         return result
 
+    def _takes_arrow(self, spark: SparkSession, options: ChangeOptions) -> bool:
+        """Return whether the changes may be collected on the driver as Arrow's columns."""
+        typed = options.every or self.rules.options(self.table).where is not None
+        target = self.rules.database.target(self.rules.target_name(self.table))
+        return not typed and target.sink(spark).takes_arrow
+
     def _write(
         self,
-        rows: DataFrame,
+        spark: SparkSession,
+        rows: DataFrame | ArrowChanges,
         result: PassResult,
         *,
         part: Part,
@@ -434,7 +455,7 @@ class TableSync:
     ) -> None:
         """Write the changes of a micro-batch, which contradict no fact."""
         facts = result.facts
-        guard = self._checked_guard(rows.sparkSession, part, source, facts)
+        guard = self._checked_guard(spark, part, source, facts)
         if part.alone:
             topics = {each.topic for each in facts.partitions}
             self._with_facts(
@@ -443,11 +464,11 @@ class TableSync:
             )
         schema = self._required_schema
         if result.rows:
-            self._require_target(target.sink(rows.sparkSession), target)
+            self._require_target(target.sink(spark), target)
         if result.rows and options.every:
-            self._merge_versions(self._where(rows), target, schema)
+            self._merge_versions(self._where(_frame(spark, rows)), target, schema)
         elif result.rows:
-            self._merge(self._where(rows), target, schema)
+            self._merge(spark, rows, target, schema, written_fields(source, options))
         if result.rows:
             target.refresh(self.rules.user_session)
         written = schema.facts.written or bool(result.rows)
@@ -512,14 +533,18 @@ class TableSync:
             )
             _log.warning(text, self.table, counts[WITHOUT_POSITION])
 
-    def _publish_applied(self, spark: SparkSession, records: int, result: PassResult) -> None:
+    def _publish_applied(
+        self, spark: SparkSession, records: int, result: PassResult, by_delta_rs: bool | None
+    ) -> None:
         bad = {name: result.counts[name] for name in BAD_RECORDS if result.counts.get(name)}
         now = time.time()
         lag = {
             of: now - stamp / 1000
             for of, stamp in zip(("oldest", "newest"), result.stamps, strict=True)
         }
-        self._publish(spark, records=records, rows=result.rows, bad=bad, lag=lag)
+        self._publish(
+            spark, records=records, rows=result.rows, bad=bad, lag=lag, by_delta_rs=by_delta_rs
+        )
 
     def _publish(self, spark: SparkSession, **progress: Any) -> None:
         batch = running_batch(spark)
@@ -792,7 +817,16 @@ class TableSync:
     # ----------------------------------------------------------------------------------------------
     # the target
 
-    def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
+    def _merge(
+        self,
+        spark: SparkSession,
+        rows: DataFrame | ArrowChanges,
+        target: TableTarget,
+        schema: TableSchema,
+        fields: tuple[StructField, ...],
+    ) -> None:
+        from pyspark.sql.types import StructField, TimestampType
+
         deleted, position = (
             self.rules.deleted_column(self.table),
             self.rules.position_column(self.table),
@@ -801,13 +835,20 @@ class TableSync:
             _require_free(position, schema, "position_column", "position_column")
         if deleted is not None:
             _require_free(deleted, schema, "deleted_column", "deleted_column")
-            changes = with_deletion_times(changes, deleted)
-        fields = tuple(
-            each
-            for each in changes.schema.fields
-            if each.name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN)
-        )
-        partial_rows = ABSENT_COLUMN in changes.columns
+            fields = (*fields, StructField(deleted, TimestampType()))
+        where = self.rules.options(self.table).where
+
+        @cache
+        def frame() -> DataFrame:
+            changes = self._where(_frame(spark, rows))
+            return changes if deleted is None else with_deletion_times(changes, deleted)
+
+        table = rows.table() if isinstance(rows, ArrowChanges) and where is None else None
+        if table is not None and deleted is not None:
+            table = with_arrow_deletion_times(table, deleted)
+        changes = frame() if table is None else ArrowRows(table, frame)
+        names = table.column_names if table is not None else frame().columns
+        partial_rows = ABSENT_COLUMN in names
         spec = TableSpec(
             fields,
             self._key(schema),
@@ -817,7 +858,7 @@ class TableSync:
             partial_rows=partial_rows,
             position_column=position,
         )
-        repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+        repeat_conflicts(partial(self._commit, spark, changes, target, spec, schema))
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         tracked = self.rules.track_history(self.table)
@@ -859,19 +900,31 @@ class TableSync:
         return schema.primary_key if shard is None else (*schema.primary_key, shard.name)
 
     def _commit(
-        self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema
+        self,
+        spark: SparkSession,
+        changes: DataFrame | ArrowRows,
+        target: TableTarget,
+        spec: TableSpec,
+        schema: TableSchema,
     ) -> None:
-        sink, batch = target.sink(changes.sparkSession), running_batch(changes.sparkSession)
+        sink, batch = target.sink(spark), running_batch(spark)
         if self._prepared is None:
-            require_merged(changes.sparkSession, target)
+            require_merged(spark, target)
         if self._prepared != schema:
             sink.prepare(spec)
             self._prepared = schema
+        if isinstance(changes, ArrowRows):
+            sink.merge_arrow(changes, spec)
+            return
         sink.merge(
             changes,
             spec,
             None if batch is None else partial(self.rules.store.keep_rows, self.table, batch),
         )
+
+
+def _frame(spark: SparkSession, rows: DataFrame | ArrowChanges) -> DataFrame:
+    return rows.frame(spark) if isinstance(rows, ArrowChanges) else rows
 
 
 @contextmanager

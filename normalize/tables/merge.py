@@ -225,8 +225,8 @@ class OneStatement:
         """Return the condition that the position of a change is not after that of its row."""
         raise NotImplementedError
 
-    def failure(self) -> str:
-        """Return the expression that raises the error for a change that lacks columns."""
+    def failing(self, condition: str, value: str) -> str:
+        """Return a value whose computation fails, for a change that its row cannot complete."""
         raise NotImplementedError
 
     def clauses(self, plan: MergePlan) -> list[RenderedClause]:
@@ -242,5 +242,5 @@ class OneStatement:
             # In a value, since it is computed only for rows that are written.
             first = next(iter(values))
             condition = clause.fails.render(self.column)
-            values[first] = f"CASE WHEN {condition} THEN {self.failure()} ELSE {values[first]} END"
+            values[first] = self.failing(condition, values[first])
         return RenderedClause(clause.kind, when, values)

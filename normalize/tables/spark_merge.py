@@ -27,8 +27,8 @@ class SparkSql(OneStatement):
     def redelivery(self, name: str) -> str:
         return redelivery_condition(self.column("s", name), self.column("t", name))
 
-    def failure(self) -> str:
-        return RAISED
+    def failing(self, condition: str, value: str) -> str:
+        return f"CASE WHEN {condition} THEN {RAISED} ELSE {value} END"
 
 
 SPARK_SQL = SparkSql()

@@ -149,6 +149,8 @@ def new_tables(spark: SparkSession, kind: str, folder: Path, server: Any = None)
     unique = uuid4().hex[:8]
     if kind == "delta":
         return Tables(spark, DeltaDatabase(str(folder / "lake")))
+    if kind == "delta-rs":
+        return Tables(spark, DeltaDatabase(str(folder / "lake"), only_writer=True))
     if kind == "iceberg":
         return Tables(spark, IcebergDatabase(f"lake.d{unique}"))
     url = server.url

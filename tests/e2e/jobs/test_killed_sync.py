@@ -80,9 +80,10 @@ def long(*case: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "tables", "batches", "kills"),
     [
-        ("delta", TABLES[:3], 1, (1,)),
+        ("delta-rs", TABLES[:3], 1, (1,)),
         # In the first micro-batch, in its repetition, and in later ones.
         long("delta", TABLES, 6, (2, 1, len(TABLES) + 4, len(TABLES) + 1, len(TABLES) + 5)),
+        long("delta-rs", TABLES, 6, (2, 1, len(TABLES) + 4, len(TABLES) + 1, len(TABLES) + 5)),
         long("iceberg", TABLES, 3, (len(TABLES) + 2,)),
         long("postgresql", TABLES, 3, (len(TABLES) + 2,)),
         long("mariadb", TABLES, 3, (2, len(TABLES) + 2)),

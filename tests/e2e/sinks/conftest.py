@@ -22,7 +22,7 @@ def new_sink(
     """A function from a kind to a table that does not exist yet."""
 
     def new(kind: str) -> Sink:
-        if kind in ("delta", "iceberg"):
+        if kind in ("delta", "delta-rs", "iceberg"):
             return lake_sink(spark, kind, tmp_path)
         server = request.getfixturevalue("postgres" if kind == "postgresql" else "mariadb")
         return database_sink(

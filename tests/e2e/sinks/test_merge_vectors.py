@@ -31,7 +31,7 @@ def insert(sink: TableSink, rows: DataFrame, spec: TableSpec) -> None:
     sink.merge(rows.withColumn(ROW_KIND, F.lit("+I")), plain)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "join"])
+@pytest.mark.parametrize("kind", [*KINDS, "delta-rs", "join"])
 def test_a_merge_ends_in_the_rows_of_the_vectors(
     spark: SparkSession, new_sink: Callable[[str], Sink], kind: str
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_merge_ends_in_the_rows_of_the_vectors(
         assert (policy, shown(rows, policy)) == (policy, after)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "delta-rs"])
 def test_a_change_that_its_row_cannot_complete_is_an_error(
     spark: SparkSession, new_sink: Callable[[str], Sink], kind: str
 ) -> None:

@@ -123,7 +123,7 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
         completes_moved=True,
     )
     record_table = records()
-    here = changes_here(spark, record_table, source, ChangeOptions())
+    here = changes_here(record_table, source, ChangeOptions()).frame(spark)
     frame = spark.createDataFrame(record_table, RECORD_DDL).repartition(3)
     several = changes_on_spark(frame, source, ChangeOptions())
     computed = several.rows.cache()
@@ -138,7 +138,7 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     computed = one.rows.cache()
     computed.count()
     rows, of_one = one.finish(computed)
-    assert sorted(map(str, here.rows.toArrow().to_pylist())) == sorted(
+    assert sorted(map(str, here.toArrow().to_pylist())) == sorted(
         map(str, rows.toArrow().to_pylist())
     )
     assert (of_one.moved, of_one.rows) == (0, 5)
@@ -146,9 +146,9 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     table = DeltaTarget(str(tmp_path / "orders"))
     spark.sql(f"CREATE TABLE {table.sql_name} (id INT, name STRING, qty BIGINT) USING delta")
     spark.sql(f"INSERT INTO {table.sql_name} VALUES (1, 'one', 4), (3, 'stale', 3)")
-    moved = here.rows.where(f"{BASE_COLUMN} IS NOT NULL")
+    moved = here.where(f"{BASE_COLUMN} IS NOT NULL")
     spec = TableSpec(
-        tuple(here.rows.schema.fields[1:4]),
+        tuple(here.schema.fields[1:4]),
         ("id",),
         create=True,
         on_new_column="add",

@@ -41,7 +41,7 @@ def apply(
     return live_rows(sync.rows("orders"))
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg"])
 def test_slice_that_is_delivered_again_leaves_the_table_equal_to_the_source(
     new_sync: NewBoundedSync, kind: str
 ) -> None:

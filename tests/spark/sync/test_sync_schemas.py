@@ -108,7 +108,7 @@ def test_new_column_that_is_not_added(sync: BoundedSync, caplog: pytest.LogCaptu
     assert sync.rows("orders") == [ORDER, {"id": 2}]
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg"])
 def test_new_columns_in_micro_batches_of_one_query_that_the_driver_and_spark_decode(
     new_sync: NewBoundedSync, kind: str
 ) -> None:

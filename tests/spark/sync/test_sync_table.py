@@ -43,7 +43,7 @@ def error_of(sync: BoundedSync, **options: Any) -> str:
     return explain_error(failed.value)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg"])
 def test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one(
     new_sync: NewBoundedSync, kind: str
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,8 +15,10 @@ from normalize.sync.route import RECORD_DDL
 from normalize.sync.table_changes import (
     PLACE,
     ChangeOptions,
+    PassResult,
     changes_here,
     changes_on_spark,
+    collected_changes,
 )
 from normalize.sync.table_sync import ROUTED_COLUMNS
 from normalize.tables.partial_rows import ABSENT_COLUMN
@@ -24,7 +26,7 @@ from tests.support.databases import RECORDS, maxwell
 from tests.support.streams import settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
     "k DECIMAL(9,2) NOT NULL, day DATE NOT NULL, at TIMESTAMP, local TIMESTAMP_NTZ, flag BOOLEAN, "
@@ -89,11 +91,7 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> No
         partitions=3,
     )
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
-        here = changes_here(spark, table, source, ChangeOptions())
-        by_spark = changes_on_spark(
-            spark.createDataFrame(table, RECORD_DDL).repartition(3), source, ChangeOptions()
-        )
-        rows = [changes.finish(changes.rows.cache())[0] for changes in (here, by_spark)]
+        rows = [rows for rows, _ in each_way(spark, table, source, ChangeOptions())]
         texts = [sorted(map(str, each.orderBy("k").toArrow().to_pylist())) for each in rows]
         instant = (
             rows[0]
@@ -101,8 +99,8 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> No
             .selectExpr("unix_seconds(at) AS seconds", "CAST(local AS STRING) AS local", "took")
             .collect()
         )
-    assert texts[0] == texts[1]
-    assert rows[0].dtypes == rows[1].dtypes
+    assert texts[0] == texts[1] == texts[2]
+    assert rows[0].dtypes == rows[1].dtypes == rows[2].dtypes
     assert [row.asDict() for row in instant] == [
         {"seconds": 1772955000, "local": "2026-03-08 02:30:00", "took": 90_000_000_000}
     ]
@@ -135,36 +133,43 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
         partitions=3,
     )
     outcomes = []
-    for changes in (
-        changes_here(spark, table, source, ChangeOptions()),
-        changes_on_spark(
-            spark.createDataFrame(table, RECORD_DDL).repartition(3), source, ChangeOptions()
-        ),
-    ):
-        computed = changes.rows.cache()
-        computed.count()
-        rows, result = changes.finish(computed)
+    for rows, result in each_way(spark, table, source, ChangeOptions()):
         assert sorted((row["row_kind"], row["k"]) for row in rows.collect()) == [
             ("+U", 2),
             ("-D", 1),
         ]
         outcomes.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
-    assert outcomes == [(2, 2, (1_000, 1_004))] * 2
+    assert outcomes == [(2, 2, (1_000, 1_004))] * 3
 
 
-def both(
+def each_way(
+    spark: SparkSession, table: pa.Table, source: DecodePlan, options: ChangeOptions
+) -> Iterator[tuple[DataFrame, PassResult]]:
+    """Yield the changes that the driver decodes, and that several tasks of Spark decode.
+
+    Those of the tasks are typed rows, and Arrow's columns on the driver.
+    """
+    tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
+    here = changes_here(table, source, options)
+    yield here.frame(spark), here.result
+    by_spark = changes_on_spark(tasks, source, options)
+    computed = by_spark.rows.cache()
+    computed.count()
+    yield by_spark.finish(computed)
+    if not options.every:
+        collected = collected_changes(tasks, source, options, 1 << 20)
+        assert collected is not None
+        schema = collected.frame(spark).schema
+        yield spark.createDataFrame(collected.table(), schema), collected.result
+
+
+def all_rows(
     spark: SparkSession, table: pa.Table, source: DecodePlan, options: ChangeOptions
 ) -> list[list[dict[str, Any]]]:
-    """Return the changes that are decoded on the driver, and by Spark in several tasks."""
-    tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
+    """Return the rows of `each_way`."""
     results = []
-    for changes in (
-        changes_here(spark, table, source, options),
-        changes_on_spark(tasks, source, options),
-    ):
-        computed = changes.rows.cache()
-        computed.count()
-        rows = [row.asDict(recursive=True) for row in changes.finish(computed)[0].collect()]
+    for changes, _ in each_way(spark, table, source, options):
+        rows = [row.asDict(recursive=True) for row in changes.collect()]
         results.append(
             sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
         )
@@ -188,7 +193,7 @@ def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSess
         unique_key=("id",),
         record_columns=ROUTED_COLUMNS,
     )
-    for rows in both(
+    for rows in all_rows(
         spark, records_of([value for _, value in changes], partitions=3), source, ChangeOptions()
     ):
         values = sorted(
@@ -216,7 +221,7 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
         record_columns=ROUTED_COLUMNS,
     )
     options = ChangeOptions(shard_column=Column("shard", SqlType("STRING"), nullable=False))
-    for rows in both(
+    for rows in all_rows(
         spark, records_of([value for _, value in changes], partitions=2), source, options
     ):
         values = sorted((row["shard"], row["row_kind"], row["id"], row["name"]) for row in rows)
@@ -236,7 +241,7 @@ def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:
         ("+U", {"k": 1, "name": "c"}),
         ("-D", {"k": 1, "name": "c"}),
     ]
-    for rows in both(spark, records(*changes, partitions=2), source, ChangeOptions(every=True)):
+    for rows in all_rows(spark, records(*changes, partitions=2), source, ChangeOptions(every=True)):
         places = sorted(
             (row[PLACE]["partition"], row[PLACE]["offset"], row["row_kind"], row["k"], row["name"])
             for row in rows

@@ -1,0 +1,333 @@
+"""Which of Spark and delta-rs merges changes into a Delta table, and the merge by delta-rs.
+
+delta-rs merges if all of this holds, and otherwise Spark does:
+
+- the package ``deltalake`` is installed, in a version that the tests ran with
+- no commit of Spark can replace one of delta-rs on this storage, or the user says that no other job
+  writes the table (``only_writer``)
+- delta-rs writes all that the table has (`normalize.tables.delta_rs.unsupported`), and the changes
+  have the types of its columns
+- the changes fit into the memory that this process has left
+- the files that have keys of the changes are small together: Spark merges more than one at a time
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from cdc_formats.values.schema import backquoted
+from normalize.connect import is_connect
+from normalize.core.output import ROW_KIND
+from normalize.tables import delta_rs
+from normalize.tables.arrow_rows import ArrowRows
+from normalize.tables.merge import MergePlan
+from normalize.tables.partial_rows import ABSENT_COLUMN
+
+from .batches import Batch, Record, is_repeat, log_repeat, record_of, version_of
+from .table_spec import TableSpec
+from .targets import ConflictError, RefusedError, TargetError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("normalize")
+_MIB = 2**20
+Writer = Literal["spark", "delta-rs"]
+_SHARE_OF_CHANGES, _SHARE_OF_FILES = 16, 16
+"""The parts of the memory that is left which changes and rewritten files may have: Arrow's columns
+take about eight times the bytes of files, and the join holds the changes several times."""
+_UNKNOWN_MEMORY = 2048 * _MIB
+
+
+class Written(NamedTuple):
+    """Which writer merged a micro-batch, and why."""
+
+    writer: Writer
+    reason: str
+
+
+@dataclass
+class DeltaWriter:
+    """Merges changes into a Delta table by delta-rs, where that is right and cheaper.
+
+    Parameters
+    ----------
+    table : str
+        The table, for errors and the log.
+    sql_name, location : str
+        Its name in SQL, and its path or URI; empty: the catalog knows it.
+    writer : {"spark", "delta-rs"} or None
+        The only writer; None: it depends.
+    only_writer : bool
+        Whether no other job writes the table.
+    options : mapping
+        Options of delta-rs for the storage.
+    """
+
+    table: str
+    sql_name: str
+    location: str
+    writer: Writer | None
+    only_writer: bool
+    options: Mapping[str, str] = field(repr=False)
+    most_rewritten: int = 128 * _MIB
+    """The bytes of files up to which delta-rs takes less time than Spark."""
+    written: Written | None = None
+    """The writer of the last micro-batch."""
+
+    def _opened(self, spark: SparkSession, spec: TableSpec) -> DeltaTable | None:
+        """Return the table if delta-rs can write it; None: Spark writes.
+
+        Raises
+        ------
+        TargetError
+            When it cannot, and the user chose delta-rs.
+        """
+        reason, table = self._unsuitable(spark), None
+        if not reason:
+            try:
+                table = delta_rs.open_table(self.location, self._options(spark))
+            except Exception as error:
+                reason = f"it cannot open the table ({' '.join(str(error).split())[:200]})"
+            else:
+                reason = delta_rs.unsupported(table) or _other_types(table, spec)
+        return table if self._is_chosen(reason) else None
+
+    def takes_arrow(self, spark: SparkSession) -> bool:
+        """Return whether changes should be collected as Arrow's columns.
+
+        They should not if Spark wrote the last micro-batch.
+        """
+        wrote = "delta-rs" if self.written is None else self.written.writer
+        return wrote == "delta-rs" and self._is_chosen(self._unsuitable(spark))
+
+    def merged(
+        self,
+        spark: SparkSession,
+        rows: DataFrame | ArrowRows,
+        spec: TableSpec,
+        batch: Batch | None,
+    ) -> bool:
+        """Merge changes if delta-rs can and should, and return whether the table has them then.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        rows : DataFrame or ArrowRows
+            As of `Sink.merge`.
+        spec : TableSpec
+        batch : Batch or None
+            The micro-batch, which the commit carries.
+
+        Raises
+        ------
+        ConflictError
+        RefusedError
+            When a row violates a constraint of the table.
+        BatchOrderError
+            As of `is_repeat`: the record is one of the version that is merged.
+        """
+        table = self._opened(spark, spec)
+        if table is None:
+            return False
+        if batch is not None and is_repeat(batch, _record(table, batch), self.table):
+            log_repeat(batch, self.table)
+            return True
+        left = available_memory()
+        size = rows.table.nbytes if isinstance(rows, ArrowRows) else _bytes_of(rows)
+        if not self._is_chosen(_too_large("the changes have", size, left // _SHARE_OF_CHANGES)):
+            return False
+        names = [each["name"] for each in delta_rs.column_fields(table)]
+        spelled = {name.lower(): name for name in names}
+        plan = spec.plan(lambda name: spelled.get(name.lower(), name))
+        most = left // _SHARE_OF_FILES
+        if self.writer is None:
+            most = min(most, self.most_rewritten)
+        keys = partial(_keys, rows, spec.primary_key[0])
+        rewritten = delta_rs.rewritten_bytes(table, plan.primary_key[0], keys, most)
+        if not self._is_chosen(_too_large("the files to rewrite have", rewritten, most)):
+            return False
+        changes = rows.table if isinstance(rows, ArrowRows) else _arrow(rows, spec)
+        changes = changes.rename_columns(
+            [spelled.get(name.lower(), name) for name in changes.column_names]
+        )
+        self._merge(table, changes, plan, batch, left)
+        self._note("delta-rs", "it can write the table, and the changes are small")
+        return True
+
+    def _merge(
+        self,
+        table: DeltaTable,
+        changes: pa.Table,
+        plan: MergePlan,
+        batch: Batch | None,
+        left: int,
+    ) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        record = batch and delta_rs.Transaction(batch.application, version_of(batch))
+        try:
+            numbers = delta_rs.merge(table, plan, changes, record, spill=left // 2)
+        except delta_rs.ViolationError as violated:
+            raise RefusedError(
+                f"{self.table}: {violated}: correct it in its source, or drop the constraint"
+            ) from None
+        except delta_rs.MergeError as error:
+            raise TargetError(f"{self.table}: delta-rs cannot write it: {error}") from None
+        except CommitFailedError as error:
+            text = " ".join(str(error).split())[:200]
+            raise ConflictError(
+                f"another writer changed {self.table} at the same time ({text})"
+            ) from None
+        _log.debug("%s: %s", self.table, numbers)
+
+    def _unsuitable(self, spark: SparkSession) -> str:
+        """Return why delta-rs cannot be used at all; empty if it can."""
+        from pyspark.errors import AnalysisException
+
+        if self.writer == "spark":
+            return "writer='spark'"
+        if is_connect(spark):
+            return "a session of Spark Connect has no driver here"
+        reason = delta_rs.not_installed()
+        if reason:
+            return reason
+        if not self.location:
+            detail = f"DESCRIBE DETAIL {self.sql_name}"
+            try:
+                self.location = spark.sql(detail).select("location").collect()[0][0]
+            except AnalysisException:
+                return "the catalog does not have it yet"
+        return "" if self.only_writer else delta_rs.unsafe_storage(self.location)
+
+    def _options(self, spark: SparkSession) -> dict[str, str]:
+        session: Any = spark
+        settings = session._jsparkSession.sessionState().newHadoopConf()
+        return delta_rs.storage_options(self.location, settings.get) | dict(self.options)
+
+    def _is_chosen(self, reason: str) -> bool:
+        """Return whether delta-rs writes: there is no reason against it.
+
+        Raises
+        ------
+        TargetError
+            When there is one, and the user chose delta-rs.
+        """
+        if reason and self.writer == "delta-rs":
+            raise TargetError(
+                f"{self.table} cannot be written by delta-rs: {reason}. Remove writer='delta-rs', "
+                "and Spark writes it"
+            )
+        if reason:
+            self._note("spark", reason)
+        return not reason
+
+    def _note(self, writer: Writer, reason: str) -> None:
+        """Note which writer writes, and log it if it is another one than before."""
+        written = Written(writer, reason)
+        if written != self.written:
+            _log.info("%s is written by %s: %s", self.table, writer, reason)
+        self.written = written
+
+
+def _record(table: DeltaTable, batch: Batch) -> Record | None:
+    """Return the record of a query's last micro-batch in a version of a table."""
+    merged, appended = map(table.transaction_version, (batch.application, batch.query))
+    if merged is not None:
+        return record_of(merged)
+    return None if appended is None else Record(appended)
+
+
+def most_changes() -> int:
+    """Return how many bytes of changes fit into the memory that this process has left."""
+    return available_memory() // _SHARE_OF_CHANGES
+
+
+def available_memory() -> int:
+    """Return how many bytes of memory this process may still take."""
+    left = _UNKNOWN_MEMORY
+    with suppress(OSError):  # other systems than Linux
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        left = (
+            next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
+        )
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # without a limit, it is the word max
+        limit, used = (
+            int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current")
+        )
+        left = min(left, max(0, limit - used))
+    return left
+
+
+def _too_large(what: str, size: int, most: int) -> str:
+    """Return a sentence if a size is above a bound.
+
+    Without the size, so that the log has it once.
+    """
+    return "" if size <= most else f"{what} more than {most // _MIB:,} MiB"
+
+
+def _bytes_of(rows: DataFrame) -> int:
+    """Return the size of computed rows."""
+    java: Any = rows
+    return int(java._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+
+
+def _arrow(rows: DataFrame, spec: TableSpec) -> pa.Table:
+    """Return computed rows as Arrow's columns, with times in UTC as in the files."""
+    names = [ROW_KIND, *spec.names, *[ABSENT_COLUMN] * spec.partial_rows]
+    table = rows.select(*map(backquoted, names)).toArrow()
+    return table.cast(pa.schema([each.with_type(_in_utc(each.type)) for each in table.schema]))
+
+
+def _keys(rows: DataFrame | ArrowRows, name: str) -> pa.ChunkedArray:
+    """Return values of a column, with its least and its greatest."""
+    from pyspark.sql import functions as F
+
+    if isinstance(rows, ArrowRows):
+        return rows.table.column(name)
+    bounds = [of(backquoted(name)).alias(of.__name__) for of in (F.min, F.max)]
+    least, greatest = rows.agg(*bounds).toArrow().columns
+    return pa.chunked_array([*least.chunks, *greatest.chunks])
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    return kind
+
+
+def _other_types(table: DeltaTable, spec: TableSpec) -> str:
+    """Return which column has another type in the table than in the changes; empty if none has.
+
+    Only Spark casts as its settings say.
+    """
+    from pyspark.sql.types import StructType
+
+    fields = delta_rs.column_fields(table)
+    stored = StructType.fromJson({"type": "struct", "fields": fields})
+    types = {each.name.lower(): each.dataType.simpleString() for each in stored.fields}
+    for each in spec.fields:
+        own, there = each.dataType.simpleString(), types.get(each.name.lower())
+        if own != there:
+            return f"the changes have {each.name} as {own}, and the table as {there}"
+        if own in ("float", "double") and each.name in spec.primary_key:
+            # For Spark, 0.0 and -0.0 are one key.
+            return f"{each.name} is part of the key and has the type {own}"
+    return ""

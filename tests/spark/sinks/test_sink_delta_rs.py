@@ -1,0 +1,169 @@
+"""Delta tables that Spark made, written by delta-rs and by Spark in turn: which writes, and the rows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cdc_formats.errors import ArgumentError
+from normalize import DeltaTarget
+from normalize.monitoring.explain_error import explain_error
+from normalize.sinks.apply import apply_batch
+from normalize.sinks.targets import RefusedError, TargetError
+from tests.support.sinking import changelog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = (
+    "id INT, name STRING, part STRING, price DECIMAL(20,4), at TIMESTAMP, local TIMESTAMP_NTZ, "
+    "day DATE, raw BINARY, tags ARRAY<STRING>, sizes MAP<STRING, INT>, doc STRUCT<a: BIGINT, b: TIMESTAMP>"
+)
+VALUES = (
+    "CAST('1234567890123456.7891' AS DECIMAL(20,4)) AS price",
+    "TIMESTAMP'2026-03-08 07:30:00.000001Z' AS at",
+    "TIMESTAMP_NTZ'2026-03-08 02:30:00' AS local",
+    "DATE'2026-01-02' AS day",
+    "X'00ff' AS raw",
+    "array('a', NULL) AS tags",
+    "map('k', 1) AS sizes",
+    "struct(1L AS a, TIMESTAMP'2026-03-08 07:30:00Z' AS b) AS doc",
+)
+MADE = {
+    "plain": "",
+    "partitioned, vectors": (
+        "PARTITIONED BY (part) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    ),
+    "mapped, feed": (
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true')"
+    ),
+}
+"""Tables that delta-rs writes."""
+OF_SPARK = {
+    "clustered": ("CLUSTER BY (id)", "it has the feature clustering"),
+    "tracked": ("TBLPROPERTIES ('delta.enableRowTracking' = 'true')", "it has the feature"),
+}
+
+
+def apply(spark: SparkSession, target: DeltaTarget, *changes: tuple[str, int, str, str]) -> None:
+    """Apply changes with values of all types."""
+    rows = changelog(spark, "id INT, name STRING, part STRING", changes).selectExpr("*", *VALUES)
+    apply_batch(rows, target, keys="id", order_by="id")
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "table")
+    spark.sql(f"CREATE TABLE delta.`{path}` ({SCHEMA}) USING delta {MADE[kind]}")
+    targets = DeltaTarget(path, only_writer=True), DeltaTarget(path, writer="spark")
+    stories: list[list[tuple[str, int, str, str]]] = [
+        [("+I", 1, "a", "x"), ("+I", 2, "b", "x"), ("+I", 3, "c", "y")],
+        [("+U", 1, "d", "y"), ("-D", 2, "b", "x"), ("+I", 4, "e", "y")],
+        [("+U", 1, "f", "x"), ("-D", 4, "e", "y"), ("+I", 2, "g", "z")],
+        [("+U", 3, "h", "x"), ("-D", 1, "f", "x")],
+    ]
+    expected: dict[int, tuple[str, str]] = {}
+    for number, changes in enumerate(stories):
+        target = targets[number % 2]
+        apply(spark, target, *changes)
+        assert target.by_delta_rs is (number % 2 == 0)
+        for of_row, key, name, part in changes:
+            expected.pop(key, None)
+            if of_row != "-D":
+                expected[key] = name, part
+        stored = spark.table(f"delta.`{path}`")
+        assert {each.id: (each.name, each.part) for each in stored.collect()} == expected
+    other = stored.selectExpr(
+        *(name for name in stored.columns if name not in ("id", "name", "part"))
+    )
+    assert len({repr(each) for each in other.collect()}) == 1
+    value = other.first()
+    assert value is not None
+    assert (value.price, bytes(value.raw), value.tags, value.sizes) == (
+        Decimal("1234567890123456.7891"),
+        b"\x00\xff",
+        ["a", None],
+        {"k": 1},
+    )
+    instants = other.selectExpr("unix_micros(at)", "unix_micros(doc.b)", "CAST(local AS STRING)")
+    assert tuple(instants.first() or ()) == (
+        1772955000000001,
+        1772955000000000,
+        "2026-03-08 02:30:00",
+    )
+    if "feed" in kind:
+        reader = spark.read.format("delta").option("readChangeFeed", "true")
+        feed = reader.option("startingVersion", 1).load(path)
+        kinds = {(each.id, each._change_type, each.name) for each in feed.collect()}
+        assert {
+            (1, "update_preimage", "d"),
+            (1, "update_postimage", "f"),
+            (1, "delete", "f"),
+        } <= kinds
+
+
+@pytest.mark.parametrize("kind", OF_SPARK)
+def test_spark_writes_what_delta_rs_is_not_known_to_write(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    path, (tail, reason) = str(tmp_path / "table"), OF_SPARK[kind]
+    spark.sql(f"CREATE TABLE delta.`{path}` ({SCHEMA}) USING delta {tail}")
+    target = DeltaTarget(path, only_writer=True)
+    apply(spark, target, ("+I", 1, "a", "x"))
+    assert target.delta_rs is not None
+    assert target.delta_rs.written is not None
+    assert target.delta_rs.written.reason.startswith(reason)
+    assert target.by_delta_rs is False
+    with pytest.raises(TargetError, match=f"cannot be written by delta-rs: {reason}"):
+        apply(spark, DeltaTarget(path, only_writer=True, writer="delta-rs"), ("+I", 2, "a", "x"))
+
+
+def test_a_feature_that_the_table_gains_and_storage_that_others_write(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "gains")
+    target = DeltaTarget(path, only_writer=True)
+    writers = []
+    for changes in ([("+I", 1, "a", "x")], [("+I", 2, "b", "x")], [("-D", 1, "a", "x")]):
+        apply(spark, target, *changes)
+        writers.append(target.by_delta_rs)
+        if changes[0][1] == 2:
+            enabled = "('delta.enableRowTracking' = 'true')"
+            spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES {enabled}")
+    assert writers == [True, True, False]
+    assert [each.id for each in spark.table(f"delta.`{path}`").collect()] == [2]
+    large = DeltaTarget(str(tmp_path / "large"), only_writer=True)
+    assert large.delta_rs is not None
+    apply(spark, large, ("+I", 1, "a", "x"))
+    large.delta_rs.most_rewritten = 0
+    apply(spark, large, ("+U", 1, "b", "x"))
+    assert large.delta_rs.written is not None
+    assert large.delta_rs.written.reason == "the files to rewrite have more than 0 MiB"
+    assert spark.table(large.sql_name).select("name").collect() == [("b",)]
+    shared = DeltaTarget(path)
+    apply(spark, shared, ("+I", 3, "c", "x"))
+    assert shared.by_delta_rs is False
+    with pytest.raises(ArgumentError, match="on local storage, a commit that another Spark makes"):
+        DeltaTarget(path, writer="delta-rs")
+
+
+def test_a_violated_constraint_has_a_sentence_without_values(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "checked")
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT NOT NULL, name STRING NOT NULL) USING delta")
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (id < 10)")
+    target = DeltaTarget(path, only_writer=True)
+    for changed, constraint in (
+        (("+I", 77, "secret"), "CHECK constraint small (id < 10) violated by row"),
+        (("+I", 7, None), "NOT NULL constraint violated for column: name"),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            apply_batch(changelog(spark, "id INT, name STRING", [changed]), target, keys="id")
+        text = explain_error(refused.value)
+        assert constraint in text
+        assert "secret" not in text
+    assert spark.table(f"delta.`{path}`").isEmpty()
