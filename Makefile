@@ -5,6 +5,8 @@ PYTHON ?= python3
 SPARK ?= 4.2
 VENV ?= $(if $(filter 4.2,$(SPARK)),.venv,.venv-$(SPARK))
 PORT ?= 9092
+# The recording of `make bench-tpcc`.
+TPCC ?= --warehouses 1 --minutes 3
 # Test processes; each has its own Spark and Kafka (3 GB).
 JOBS ?= 2
 # How many random examples the tests draw: check (a fifth), dev or ci. `make soak` draws all.
@@ -110,7 +112,7 @@ bench-flink: $(VENV)/installed ## compare throughput with Apache Flink and code 
 bench-capture: $(VENV)/installed ## compare the capture of a MySQL table with Flink CDC (CAPTURE="--rows 10000000 --runs 3")
 	$(BIN)/python -m bench.capture $(CAPTURE)
 
-bench-tpcc: fetch ## record TPC-C in a database, replay it to each way of copying it, and run all at once with kills; needs Go (TPCC="--warehouses 2 --minutes 10")
+bench-tpcc: fetch ## record TPC-C in a database, replay it to each way of copying it, and run all at once with kills; needs Go (TPCC="--warehouses 4 --minutes 10")
 	$(BIN)/python -m bench.tpcc record $(TPCC)
 	$(BIN)/python -m bench.tpcc --ways delta,hand,postgresql,flink $(TPCC)
 	$(BIN)/python -m bench.tpcc live --live-minutes 8 $(TPCC)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.tpcc.__main__ import folder_of, parse
 from bench.tpcc.conditions import CONDITIONS, violations
+from bench.tpcc.flink_copy import statements
 from bench.tpcc.live import Outcome, committed
 from bench.tpcc.results import (
     Differences,
@@ -223,6 +225,30 @@ def test_an_outcome_is_wrong_if_a_table_is_not_known_to_be_equal() -> None:
     for equal, count in ((None, 0), (False, 0), (True, 1)):
         outcome = Outcome(kills, {"stock": equal}, {"3.3.2.1": count}, "")
         assert outcome.sentence.startswith("WRONG after 2 kills (driver 2): ")
+
+
+def test_flink_has_a_source_a_sink_and_an_insert_of_each_table() -> None:
+    lines = list(statements("broker:1", "jdbc:postgresql://h/d", "me", "it's"))
+    assert len(lines) == 3 * len(TABLES)
+    assert not [line for line in lines if "\n" in line]
+    source, sink, insert = lines[9:12]  # HISTORY
+    assert source.startswith("CREATE TABLE from_history (h_id BIGINT, ")
+    assert "h_date BIGINT, " in source
+    assert "'topic' = 'tpcc.history'" in source
+    assert "h_date TIMESTAMP(3), " in sink
+    assert "PRIMARY KEY (h_id) NOT ENFORCED" in sink
+    assert "'password' = 'it''s'" in sink
+    assert insert.startswith("INSERT INTO into_history SELECT h_id, h_c_id, ")
+    assert "CAST(TO_TIMESTAMP_LTZ(h_date, 3) AS TIMESTAMP(3)), h_amount" in insert
+
+
+def test_options_name_known_ways_and_kills(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(["live", "--kill", "driver,broker"]).kill == ("driver", "broker")
+    assert parse(["--ways", "hand,flink"]).ways == ("hand", "flink")
+    assert folder_of(parse(["record", "--minutes", "0.5"])).name == "mariadb-1-0.5"
+    with pytest.raises(SystemExit):
+        parse(["--ways", "hand,fast"])
+    assert "'fast' is not one of delta, iceberg, postgresql, flink, hand" in capsys.readouterr().err
 
 
 def test_the_offsets_of_the_last_committed_micro_batch(tmp_path: Path) -> None:
