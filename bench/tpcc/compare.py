@@ -19,7 +19,6 @@ from bench.cpu import (
     cpu_seconds,
     peak_bytes,
     resident_bytes,
-    spent,
 )
 from bench.soak import Sample, peaks_of_quarters, require_flat
 from normalize import LocalKafka
@@ -34,6 +33,7 @@ from .results import (
     Result,
     Trial,
     grows,
+    increases,
     lags_of,
     next_rate,
     percentiles,
@@ -106,11 +106,11 @@ def _measured(
     if rate * seconds > replay.left:
         rate = replay.left / seconds
         say(f"{replay.left:,} changes are left: measured at {rate:,.0f} changes/s")
-    cpu, before = cpu_seconds(), target.written()
+    before = target.written()
     count = max(1, round(rate * seconds))
-    with MemoryWatch() as memory:
+    with Watch() as watch:
         lags = replay.trial(count, rate)
-    cpu, after = spent(cpu, cpu_seconds()), target.written()
+    cpu, after = increases(watch.cpu), target.written()
     memory_of = peak_bytes()
     say(f"{rate:,.0f} changes/s for {seconds:.0f} s: {percentiles(lag for _, lag in lags)}")
     if options.replay_minutes:
@@ -120,7 +120,7 @@ def _measured(
     differences, violated = check(target, recording)
     say(verdict(differences, violated))
     if options.replay_minutes:
-        require_flat(peaks_of_quarters(memory.samples, seconds))
+        require_flat(peaks_of_quarters(watch.memory, seconds))
         require_flat_lag(quarters)
     return Result(
         name=name,
@@ -139,28 +139,34 @@ def _measured(
     )
 
 
-class MemoryWatch:
-    """A sampler of this process's memory within its context."""
+class Watch:
+    """A sampler of the memory and the CPU seconds below this process, within its context."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.memory: list[Sample] = []
+        self.cpu: list[dict[str, float]] = []
+        self._begin = time.monotonic()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="memory samples", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
 
-    def __enter__(self) -> MemoryWatch:
+    def __enter__(self) -> Watch:
+        self._sample()
         self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._done.set()
         self._thread.join()
+        self._sample()
 
     def _run(self) -> None:
-        begin = time.monotonic()
         while not self._done.wait(2):
-            self.samples.append(
-                Sample(time.monotonic() - begin, *resident_bytes(os.getpid(), now=True))
-            )
+            self._sample()
+
+    def _sample(self) -> None:
+        memory = resident_bytes(os.getpid(), now=True)
+        self.memory.append(Sample(time.monotonic() - self._begin, *memory))
+        self.cpu.append(cpu_seconds())
 
 
 class Replay:
