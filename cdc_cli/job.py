@@ -13,8 +13,9 @@ from .arguments import make_format, pairs
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
 from .errors import FileError
 from .job_text import has_questions, job_text
-from .options import FormatOption, Sample, format_option
+from .options import FormatOption, Json, Sample, format_option
 from .reading import check_topic
+from .screen import screen
 from .table import SAMPLE
 from .terminal import print_message, status_line
 
@@ -33,17 +34,35 @@ Lake = Annotated[
 ]
 
 
-def run(context: typer.Context, job: JobFile) -> None:
+def run(
+    context: typer.Context,
+    job: JobFile,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only check the file, its format, the broker, the topics and the folders, without "
+            "Spark, and say what is not checked.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
     """Run a job file: keep the tables of a database equal to those that its topics describe.
 
-    The query is started again after failures. SIGTERM and Ctrl-C stop it. `cdc init` writes a job
-    file.
+    It prints a line for each micro-batch, and when it has caught up; with `--json` a line of JSON
+    on standard output. The query is started again after failures. SIGTERM and Ctrl-C stop it.
+    `cdc init` writes a job file.
     """
     from normalize.monitoring.explain_error import explain_error
-    from normalize.run import read_job, run_job
+    from normalize.run import check_job, read_job, run_job
 
     try:
-        run_job(read_job(job))
+        if check:
+            for finding in check_job(read_job(job)):
+                print_message(str(finding), "" if finding.is_checked else "yellow")
+        else:
+            with screen(json=json) as report:
+                run_job(read_job(job), report=report)
     except ChangelogError:
         raise
     except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
@@ -115,6 +115,32 @@ def status_line(text: str) -> Iterator[None]:
 
     with _stderr().status(Text(printable(text))):
         yield
+
+
+@contextmanager
+def progress_bar(text: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function that shows what is done and left, if standard error is a terminal.
+
+    The bar is not shown while nothing is left, or it is not known.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, left: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        BarColumn(),
+        TextColumn("{task.fields[left]:,} " + text),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=_stderr(), transient=True) as progress:
+        task = progress.add_task("", total=None, left=0, visible=False)
+
+        def show(done: int, left: int | None) -> None:
+            total = done + (left or 0)
+            progress.update(task, completed=done, total=total, left=left or 0, visible=bool(left))
+
+        yield show
 
 
 class ReadProgress:

@@ -128,7 +128,7 @@ def check_readable(
     *,
     fail: bool,
     error_excerpt: bool = True,
-) -> None:
+) -> TopicEnds | None:
     """Raise an error if the broker, the login, a topic or a sampled record cannot be read.
 
     Parameters
@@ -142,10 +142,16 @@ def check_readable(
     error_excerpt : bool
         Whether errors may show values of a message.
 
+    Returns
+    -------
+    TopicEnds or None
+        The sample; None if there is none, for which a warning gives the reason.
+
     Raises
     ------
     SampleError, DecodeError
     """
+    ends = None
     try:
         ends = _sampled(options)
         for record in [*ends.oldest, *ends.newest] if ends is not None and fail else ():
@@ -162,6 +168,7 @@ def check_readable(
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_HINT)
         raise error.with_traceback(None) from None
+    return ends
 
 
 def _check(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:

@@ -20,6 +20,8 @@ class TableProgress:
     ----------
     query : str
         The query's id.
+    batch : int
+        The number of the micro-batch.
     table : str
         The source table; empty for what belongs to no table: records that cannot be read, and
         `unused_masks`.
@@ -47,6 +49,7 @@ class TableProgress:
 
     query: str
     table: str
+    batch: int = -1
     records: int = 0
     rows: int = 0
     bad: Mapping[str, int] = field(default_factory=dict)

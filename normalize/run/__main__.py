@@ -8,7 +8,8 @@ import logging
 import sys
 
 from normalize.monitoring.explain_error import explain_error
-from normalize.run import job_schema, read_job, run_job
+from normalize.run import Event, check_job, job_schema, read_job, run_job
+from normalize.run.events import log_event
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,6 +17,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m normalize.run", description=__doc__)
     parser.add_argument("job", nargs="?", help="the job file, YAML or JSON")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a job file")
+    parser.add_argument("--check", action="store_true", help="check without Spark, and do not run")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each event")
     parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
     if parsed.schema:
@@ -24,16 +27,24 @@ def main(arguments: list[str] | None = None) -> int:
     if parsed.job is None:
         parser.error("the job file is missing")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    # Py4J logs each connection that it closes, and tracebacks when Java ends, at INFO.
-    logging.getLogger("normalize").setLevel(logging.INFO)
+    logging.getLogger("normalize.run").setLevel(logging.INFO)
     try:
-        run_job(read_job(parsed.job))
+        job = read_job(parsed.job)
+        if parsed.check:
+            for finding in check_job(job):
+                print(finding)
+        else:
+            run_job(job, report=_print_json if parsed.json else log_event)
     except Exception as error:
         if parsed.traceback:
             raise
         print(f"error: {explain_error(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _print_json(event: Event) -> None:
+    print(event.to_json(), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from normalize.monitoring.explain_error import explain_error
 
+from .events import BatchReporter, Event, Report, log_event
 from .job import Job, Restart
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _BELOW_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 _POLL = 1  # second, between looks at the query
 
 
-def run_job(job: Job, spark: SparkSession | None = None) -> None:
+def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_event) -> None:
     """Run a job until it ends, is stopped, or fails too often.
 
     SIGTERM and SIGINT stop the query between two micro-batches, or in one, which is then repeated
@@ -33,6 +34,8 @@ def run_job(job: Job, spark: SparkSession | None = None) -> None:
     job : Job
     spark : SparkSession or None
         None: that of ``spark-submit``, or else a `local_session` with the job's packages.
+    report : callable
+        Gets each `Event`; by default it goes to the logger ``normalize.run``.
 
     Raises
     ------
@@ -51,7 +54,7 @@ def run_job(job: Job, spark: SparkSession | None = None) -> None:
         job.check_topics()
     previous = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
-        _run(job, spark or _session(job), stop)
+        _run(job, spark or _session(job), stop, report)
     except Exception as error:
         if not stop.is_set():
             raise
@@ -60,21 +63,26 @@ def run_job(job: Job, spark: SparkSession | None = None) -> None:
         for number, handler in previous.items():
             signal.signal(number, handler)
     if stop.is_set():
-        _log.info("the query is stopped")
+        report(Event("stopped", "the query is stopped"))
 
 
-def _run(job: Job, spark: SparkSession, stop: threading.Event) -> None:
+def _run(job: Job, spark: SparkSession, stop: threading.Event, report: Report) -> None:
+    batches, failures = BatchReporter(report), 0
     query: StreamingQuery | Exception = job.writer(spark).start()
-    failures = 0
-    while (error := _error_of(query, stop)) is not None and not stop.is_set():
+    report(Event("started", "the query has started"))
+    while (error := _error_of(query, stop, batches)) is not None and not stop.is_set():
         is_new_row = not isinstance(query, Exception) and query.recentProgress
         failures = 1 if is_new_row else failures + 1
         if failures > job.restart.limit:
             raise error
-        seconds = pause(job.restart, failures)
-        _log.warning(
-            "the query failed, %s of at most %s times in a row, and starts again in %g s: %s",
-            *(failures, job.restart.limit, seconds, explain_error(error)),
+        seconds, text = pause(job.restart, failures), explain_error(error)
+        report(
+            Event(
+                "failed",
+                f"the query failed, {failures} of at most {job.restart.limit} times in a row, and "
+                f"starts again in {seconds:g} s: {text}",
+                {"failures": failures, "pause_seconds": seconds, "error": text},
+            )
         )
         if not stop.wait(seconds):
             query = _started_again(job, spark)
@@ -93,19 +101,26 @@ def _started_again(job: Job, spark: SparkSession) -> StreamingQuery | Exception:
         return error
 
 
-def _error_of(query: StreamingQuery | Exception, stop: threading.Event) -> Exception | None:
+def _error_of(
+    query: StreamingQuery | Exception, stop: threading.Event, batches: BatchReporter
+) -> Exception | None:
     """Wait for the end of a query; return the error of one that failed, or was not started."""
     from pyspark.errors import StreamingQueryException
 
     if isinstance(query, Exception):
         return query
+    batches.begin(query)
     try:
         while not query.awaitTermination(_POLL):
+            batches.look(query)
             if stop.is_set():
                 query.stop()
-                return None
+                break
     except StreamingQueryException as error:
         return error
+    finally:
+        if not stop.is_set():
+            batches.look(query)
     return None
 
 

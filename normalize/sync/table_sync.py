@@ -553,6 +553,7 @@ class TableSync:
                 TableProgress(
                     query=batch.query,
                     table=self.table,
+                    batch=batch.number,
                     schema_changes=self._schema_changes,
                     open_questions=0
                     if self.schema is None

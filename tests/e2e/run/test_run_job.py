@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.run import Job, read_job, run_job
+from normalize.run import Event, Job, check_job, read_job, run_job
 from tests.support.databases import maxwell
 from tests.support.job_file import job_file
 from tests.support.servers.processes import free_port
@@ -33,11 +34,29 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
     until_signal = {"trigger": {"processing_time": "1 second"}}
     stops = threading.Thread(target=_stop_after_commit, args=(tmp_path / "checkpoint",))
     stops.start()
-    run_job(read_job(job_file(kafka, tmp_path, topic, **until_signal)), spark)
+    events = list[Event]()
+    job = read_job(job_file(kafka, tmp_path, topic, **until_signal))
+    run_job(job, spark, report=events.append)
     stops.join()
     assert not spark.streams.active
     table = str(tmp_path / "lake" / "orders")
     assert [tuple(row) for row in spark.read.format("delta").load(table).collect()] == [(1, "a")]
+    assert [each.kind for each in events][:3] == ["started", "micro-batch", "caught up"]
+    assert events[-1].kind == "stopped"
+    batch = json.loads(events[1].to_json())
+    assert (batch["event"], batch["batch"], batch["records"]) == ("micro-batch", 0, 1)
+    assert batch["offsets_left"] == 0
+    assert batch["tables"]["shop.orders"]["rows"] == 1
+    assert [str(each) for each in check_job(job)] == [
+        "ok: the file, whose questions have answers",
+        "ok: the format maxwell-json, and the types of 0 tables",
+        f"ok: the broker and the login; topics: {topic}; 1 records read",
+        f"ok: the target {tmp_path / 'lake'}",
+        f"ok: schema_location {tmp_path / 'schemas'}",
+        f"ok: checkpoint_location {tmp_path / 'checkpoint'}",
+        "not checked: what Spark reads: packages, settings, conditions (where), existing tables "
+        "and files",
+    ]
 
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     kafka.produce(topic, [(None, b"no message")])
@@ -77,10 +96,10 @@ class _without_kafka_at_the_first_restart(logging.Filter):  # noqa: N801 - a con
         self.down = {**self.options, "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}"}
 
     def __enter__(self) -> None:
-        logging.getLogger("normalize").addFilter(self)
+        logging.getLogger("normalize.run").addFilter(self)
 
     def __exit__(self, *exc_info: object) -> None:
-        logging.getLogger("normalize").removeFilter(self)
+        logging.getLogger("normalize.run").removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "starts again" in record.getMessage():
