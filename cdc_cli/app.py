@@ -18,6 +18,7 @@ from .profile import profile
 from .status import status
 from .tail import tail
 from .terminal import print_error
+from .topics import topics
 from .verify import verify
 
 _READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it
@@ -75,6 +76,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(formats)
+app.command()(topics)
 app.command()(profile)
 app.command()(tail)
 app.command()(verify)

@@ -24,7 +24,7 @@ from cdc_formats.events import Ignored, KeyedChange
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import SampledRecord
 
-from .table import TableSchema
+from .table import SeveralTables, TableSchema
 from .terminal import print_message
 
 Row = tuple[Any, ...]
@@ -52,7 +52,7 @@ class Changelog:
 
     Parameters
     ----------
-    table : Table
+    table : TableSchema or SeveralTables
     normalize : bool
         Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes
         and drops changes without effect (`cdc_formats.fold`).
@@ -70,23 +70,22 @@ class Changelog:
 
     def __init__(
         self,
-        table: TableSchema,
+        table: TableSchema | SeveralTables,
         *,
         normalize: bool,
         errors: Errors,
         show_ignored: bool = False,
         print_message: Callable[[str, str], None] = print_message,
     ) -> None:
-        if normalize and not table.primary_key:
-            raise ArgumentError(
-                "rows cannot be normalised without a primary key: pass --primary-key"
-            )
-        decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
         self.format, self.errors, self.show_ignored = table.format, errors, show_ignored
         self._print_message = print_message
         self.counts: Counter[str] = Counter()
         self.kinds: Counter[RowKind] = Counter()
-        self._decode: Decode = _Normalized(decoder) if normalize else _decoded(decoder)
+        self._decode = (
+            several_decoded(table, normalize=normalize)
+            if isinstance(table, SeveralTables)
+            else decode_of(table, normalize=normalize)
+        )
         self._normalizes = normalize
 
     def rows(self, record: SampledRecord) -> Rows:
@@ -171,6 +170,40 @@ def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
         print_message(summary(), "bold")
         raise
     print_message(summary(), "bold")
+
+
+def decode_of(table: TableSchema, *, normalize: bool) -> Decode:
+    """Return the function from a record to the rows of a table.
+
+    Raises
+    ------
+    SchemaError, FormatOptionError, ArgumentError
+        As `Changelog`.
+    """
+    if normalize and not table.primary_key:
+        raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
+    decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
+    return _Normalized(decoder) if normalize else _decoded(decoder)
+
+
+def several_decoded(tables: SeveralTables, *, normalize: bool) -> Decode:
+    """Return the function from a record to rows with the table's name and all columns, as text."""
+    each = [
+        (decode_of(table, normalize=normalize), tables.row_of(name))
+        for name, table in tables.tables.items()
+    ]
+
+    def decode(record: SampledRecord) -> Rows | Ignored:
+        result: Rows | Ignored = Ignored.OTHER_TABLE
+        for decode_one, row_of in each:
+            result = decode_one(record)
+            if not isinstance(result, Ignored):
+                return [(kind, row_of(row)) for kind, row in result]
+            if result is not Ignored.OTHER_TABLE:
+                return result
+        return result
+
+    return decode
 
 
 def _decoded(decoder: Decoder) -> Decode:

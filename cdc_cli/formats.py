@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -25,7 +26,10 @@ from .terminal import Color, console, interactive_json, is_interactive, print_me
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HEADS = ("identifier", "rows", "Kafka key", "null value", "positions", "written")
+_HEADS = ("identifier", "messages", "rows", "Kafka key", "null value", "positions", "written")
+_OWN = "options of the format"
+_GROUPS = {"MessageFormat": "options of every format", "RegistryOptions": "options of a registry"}
+_ORDER = (_OWN, *_GROUPS.values())
 _NARROW = 100  # a table of options has no room for their descriptions below this width
 _AFTER_THE_RULES = ("Differs from Flink", "Source:")
 
@@ -50,7 +54,7 @@ def formats(
         for identifier in list_formats()
         if (summary := _summary_or_none(identifier)) is not None
     ]
-    _print_json(summaries) if json else _show_table(
+    _print_json(summaries) if json else show_table(
         _HEADS, [_cells(summary) for summary in summaries], color
     )
 
@@ -74,13 +78,20 @@ def summary_of(format: Format | type[Format]) -> dict[str, Any]:
         "positions": not format.positions,
         "written": cls.encoder is not Format.encoder,
         "class": f"{cls.__module__}.{cls.__qualname__}",
+        "messages": _first_sentence(cls),
     }
+
+
+def _first_sentence(cls: type) -> str:
+    text = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
+    return "" if text.startswith(f"{cls.__name__}(") else text  # a dataclass without a docstring
 
 
 def describe(format: Format | type[Format]) -> dict[str, Any]:
     """Return a format's declarations, its options, and its module docstring's description."""
     cls = format if isinstance(format, type) else type(format)
-    documented = option_texts(cls)
+    documented, groups = option_texts(cls), option_groups(cls)
+    order = list(groups)
     options = [
         {
             "name": field.name,
@@ -90,8 +101,9 @@ def describe(format: Format | type[Format]) -> dict[str, Any]:
             "default": None if field.default is MISSING else field.default,
             "required": field.default is MISSING and field.default_factory is MISSING,
             "description": documented.get(field.name, ""),
+            "group": groups[field.name],
         }
-        for field in fields(format)
+        for field in sorted(fields(format), key=lambda field: order.index(field.name))
     ]
     return {
         **summary_of(format),
@@ -99,6 +111,28 @@ def describe(format: Format | type[Format]) -> dict[str, Any]:
         "description": _rules(cls),
         "options": options,
     }
+
+
+def option_groups(cls: type[Format]) -> dict[str, str]:
+    """Return the group of each option: first the format's own, then common ones, the registry's.
+
+    An option that is required is one of the format's own.
+    """
+    owners = {
+        name: each
+        for each in reversed(cls.__mro__)
+        for name in vars(each).get("__annotations__", {})
+    }
+    own = list(dict.fromkeys(owners[field.name] for field in fields(cls)))
+    ranked = []
+    for field in fields(cls):
+        owner = owners[field.name]
+        required = field.default is MISSING and field.default_factory is MISSING
+        group = _OWN if required else _GROUPS.get(owner.__name__, _OWN)
+        ranked.append(
+            (list(_ORDER).index(group), not required, -own.index(owner), field.name, group)
+        )
+    return {name: group for *_, name, group in sorted(ranked, key=lambda each: each[:3])}
 
 
 def option_texts(cls: type) -> dict[str, str]:
@@ -154,6 +188,7 @@ def _print_json(value: Any) -> None:
 def _cells(summary: Mapping[str, Any]) -> list[str]:
     return [
         summary["identifier"],
+        without_marks(summary["messages"]),
         " ".join(summary["changelog_mode"]),
         "read" if summary["reads_key"] else "not read",
         summary["null_value"],
@@ -181,19 +216,26 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
             Text("\n".join(hanging(f"metadata: {', '.join(described['metadata'])}", out.width)))
         )
     out.print()
-    rows = [
-        [
+    groups: dict[str, list[list[str]]] = {}
+    for option in described["options"]:
+        row = [
             option["name"],
             option["type"],
             "required" if option["required"] else repr(option["default"]),
             without_marks(option["description"]),
         ]
-        for option in described["options"]
-    ]
-    if is_interactive(color) and out.width < _NARROW:
-        _show_paragraphs(rows, out)
-    else:
-        _show_table(("option", "type", "default", ""), rows, color)
+        groups.setdefault(option["group"], []).append(row)
+    if not is_interactive(color):
+        show_table(
+            ("option", "type", "default", ""), list(chain.from_iterable(groups.values())), color
+        )
+        return
+    for group, rows in groups.items():
+        out.print(Text(f"{group}\n", "bold"))
+        if out.width < _NARROW:
+            _show_paragraphs(rows, out)
+        else:
+            show_table(("option", "type", "default", ""), rows, color)
 
 
 def _show_paragraphs(rows: Sequence[Sequence[str]], out: Console) -> None:
@@ -212,7 +254,7 @@ def _show_paragraphs(rows: Sequence[Sequence[str]], out: Console) -> None:
         out.print(Text("\n".join([*hanging(printable(description), out.width, indent=4), ""])))
 
 
-def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:
     """Show rows: a table for a person, otherwise lines with tab-separated columns."""
     if not is_interactive(color):
         for cells in (heads, *rows):

@@ -12,7 +12,7 @@ from cdc_formats.errors import ChangelogError
 from .arguments import make_format, pairs
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
 from .errors import FileError
-from .job_text import has_questions, job_text
+from .job_text import Target, TargetKind, has_questions, job_text
 from .options import FormatOption, Json, Sample, format_option
 from .reading import check_topic
 from .screen import screen
@@ -29,7 +29,10 @@ Lake = Annotated[
     typer.Option(
         "--lake",
         metavar="FOLDER",
-        help="The folder of the Delta tables, of their schemas and the checkpoint.",
+        help=(
+            "The folder of the Delta tables or of Iceberg's warehouse, of the schemas and the "
+            "checkpoint."
+        ),
     ),
 ]
 
@@ -75,7 +78,16 @@ def run(
 def init(
     topics: Topics,
     servers: Servers = "",
+    target: Annotated[
+        TargetKind, typer.Option("--target", help="The kind of the tables.")
+    ] = TargetKind.DELTA,
     lake: Lake = "/lake",
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url", metavar="URL", help="The database of --target jdbc: jdbc:postgresql://host/db."
+        ),
+    ] = "",
     output: Output = Path("job.yaml"),
     sample: Sample = SAMPLE,
     format: Annotated[str, format_option("The format. By default, detected.")] = "",
@@ -94,6 +106,7 @@ def init(
     """
     from cdc_formats.topics.kafka import profile_topic
 
+    written = Target(target, lake.rstrip("/"), url)
     broker = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
     chosen = {"format": make_format(format, options)} if format else options
@@ -111,7 +124,7 @@ def init(
                     **chosen,
                 )
             )
-    text = job_text(profiles, sorted(broker.config), lake.rstrip("/"))
+    text = job_text(profiles, sorted(broker.config), written)
     try:
         with output.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,82 @@ _WIDTH = 100
 _NO_KEY = "Its messages do not name a primary key: write the columns that identify a row."
 
 
-def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: str) -> str:
+class TargetKind(str, Enum):
+    """The kinds of target tables."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+    JDBC = "jdbc"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a job writes.
+
+    Parameters
+    ----------
+    kind : TargetKind
+    lake : str
+        The folder of Delta's tables or of Iceberg's warehouse, and of the schemas and the
+        checkpoint; without a slash at its end.
+    url : str
+        The JDBC URL of a database.
+
+    Raises
+    ------
+    ArgumentError
+        When `url` and `kind` do not fit.
+    """
+
+    kind: TargetKind
+    lake: str
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.kind is TargetKind.JDBC) != self.url.startswith("jdbc:"):
+            raise ArgumentError(
+                "--target jdbc requires --url jdbc:postgresql://host/database (or mysql, mariadb), "
+                "and other targets have none"
+            )
+
+    def lines(self) -> list[str]:
+        """Return the entries of the file."""
+        return {
+            TargetKind.DELTA: self._delta,
+            TargetKind.ICEBERG: self._iceberg,
+            TargetKind.JDBC: self._jdbc,
+        }[self.kind]()
+
+    def _delta(self) -> list[str]:
+        return ["target:", f"  delta: {{name: {json.dumps(self.lake)}}}", "packages: [delta]"]
+
+    def _iceberg(self) -> list[str]:
+        return [
+            "target:",
+            "  iceberg: {name: lake.shop}  # the catalog of the settings below, and a namespace",
+            '# Iceberg needs Spark 4.0 or 4.1: pip install "pyspark==4.1.*"',
+            "packages: [iceberg]",
+            "spark:",
+            "  # A catalog in a folder. For Hive, REST, Glue and others see Iceberg's page on Spark's",
+            "  # configuration.",
+            "  spark.sql.catalog.lake: org.apache.iceberg.spark.SparkCatalog",
+            "  spark.sql.catalog.lake.type: hadoop",
+            f"  spark.sql.catalog.lake.warehouse: {json.dumps(self.lake)}",
+        ]
+
+    def _jdbc(self) -> list[str]:
+        driver = self.url.split(":")[1]
+        return [
+            "target:",
+            "  jdbc:",
+            f"    url: {json.dumps(self.url)}",
+            '    user: "?"',
+            "    password: env:TARGET_PASSWORD",
+            f"packages: [{driver}]",
+        ]
+
+
+def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], target: Target) -> str:
     """Return a job file for topics.
 
     Parameters
@@ -44,8 +121,7 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
     properties : sequence of str
         The names of the connection's properties besides the servers; the file asks for their
         values.
-    lake : str
-        The folder of the tables, without a slash at its end.
+    target : Target
 
     Raises
     ------
@@ -59,7 +135,7 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
         "\n".join(
             [
                 _HEAD,
-                *(_OPEN if has_questions("\n".join([*options, *tables])) else ()),
+                *(_OPEN if has_questions("\n".join([*options, *target.lines(), *tables])) else ()),
                 f"topic: {json.dumps([each.topic for each in profiles])}",
                 f"format: {format}",
                 *_entry("format_options", options),
@@ -70,11 +146,9 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], lake: 
                     f"  # {name} was passed to cdc: write Spark's option for it, kafka.*"
                     for name in properties
                 ),
-                "target:",
-                f"  delta: {{name: {json.dumps(lake)}}}",
-                f"schema_location: {json.dumps(f'{lake}/_schemas')}",
-                f"checkpoint_location: {json.dumps(f'{lake}/_checkpoint')}",
-                "packages: [delta]",
+                *target.lines(),
+                f"schema_location: {json.dumps(f'{target.lake}/_schemas')}",
+                f"checkpoint_location: {json.dumps(f'{target.lake}/_checkpoint')}",
                 "trigger: {processing_time: 10 seconds}",
                 "restart: {limit: 10}",
                 *_entry("tables", tables),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cdc_formats.decoding.masking import result_columns
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
 from cdc_formats.topics.encodings import SampledRecord
-from cdc_formats.values.schema import Column, columns as to_columns, quote
+from cdc_formats.topics.profile.report import shortened
+from cdc_formats.values.schema import Column, SqlType, columns as to_columns, quote
 
 from .arguments import names
 from .connection import Connection
@@ -20,6 +22,7 @@ from .terminal import print_message, status_line
 if TYPE_CHECKING:
     from cdc_formats.topics.inference import InferredSchema
 
+_TABLE = "table"
 SAMPLE = 1000
 """The default sample size, in records."""
 
@@ -38,6 +41,85 @@ class TableSchema(NamedTuple):
     format: Format
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SeveralTables:
+    """The tables of one topic, whose rows are shown as text with the table's name.
+
+    Parameters
+    ----------
+    format : Format
+    tables : mapping of str to TableSchema
+    """
+
+    format: Format
+    tables: Mapping[str, TableSchema]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """``table``, and all columns of all tables."""
+        names = dict.fromkeys(
+            column.name
+            for table in self.tables.values()
+            for column in result_columns(table.columns, table.format.masks)
+        )
+        return tuple(Column(name, SqlType("STRING")) for name in (_TABLE, *names))
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Empty: the tables have keys of their own."""
+        return ()
+
+    def row_of(self, name: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """Return the function from a table's row to the row that is shown."""
+        from .view import text_of
+
+        table = self.tables[name]
+        columns = result_columns(table.columns, table.format.masks)
+        places = {column.name: place for place, column in enumerate(columns)}
+        texts = [text_of(column.type) for column in columns]
+        shown = [places.get(column.name) for column in self.columns[1:]]
+
+        def row(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (
+                name,
+                *("" if place is None else texts[place](values[place]) for place in shown),
+            )
+
+        return row
+
+
+def several_tables(
+    topic: str, format: Format, records: Sequence[SampledRecord]
+) -> SeveralTables | None:
+    """Return the tables of a sample, and print their names; None if it has only one.
+
+    Parameters
+    ----------
+    topic : str
+    format : Format
+    records : sequence of SampledRecord
+    """
+    from cdc_formats.topics.profile import profile_records
+
+    with status_line("inferring the columns of each table from a sample"):
+        profile = profile_records(records, topic=topic, format=format)
+    found = {
+        each.name: TableSchema(
+            replace(format, **each.options), each.schema.columns, each.schema.primary_key
+        )
+        for each in profile.tables
+        if each.schema is not None
+    }
+    if len(found) < 2:
+        return None
+    print_message(
+        f"{topic} has {len(found)} tables ({shortened(list(found))}), each with the columns that a "
+        "sample shows; -o table_include=NAME shows one",
+        "dim",
+    )
+    return SeveralTables(format, found)
 
 
 def table_of(
@@ -78,6 +160,18 @@ def table_of(
     inferred = sampled.options_besides(named_options)
     print_message(_pasteable(sampled, inferred), "dim")
     return TableSchema(replace(format, **inferred), sampled.columns, sampled.primary_key)
+
+
+def other_format(format: Format, records: Sequence[SampledRecord]) -> str:
+    """Return what the records look like, if that is another format."""
+    from cdc_formats.topics.profile.detect import candidates, choose
+    from cdc_formats.topics.profile.read import inspect_all
+
+    inspected = inspect_all(records)
+    best, reason = choose(candidates(inspected, {}), inspected)
+    if best is None or best.identifier == format.identifier:
+        return ""
+    return f". The records look like {best.identifier}: {reason}"
 
 
 def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[SampledRecord]:

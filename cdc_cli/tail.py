@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cdc_formats.decoding.masking import result_columns
+from cdc_formats.errors import InferenceError
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values.schema import Column
 
@@ -28,7 +29,16 @@ from .options import (
     format_option,
 )
 from .reading import Start, Topic
-from .table import SAMPLE, TableSchema, detected_format, sample_of_topic, table_of
+from .table import (
+    SAMPLE,
+    SeveralTables,
+    TableSchema,
+    detected_format,
+    other_format,
+    sample_of_topic,
+    several_tables,
+    table_of,
+)
 from .terminal import Color, ReadProgress, print_message
 from .view import Shown, View, text_of, view_of
 
@@ -107,6 +117,8 @@ def tail(
 ) -> None:
     """Follow a topic as a changelog.
 
+    A topic of several tables has a column with the table's name; --json needs one of them.
+
     Rows are coloured by kind: +I, -U, +U, -D. In a pipe they are tab-separated lines; --json writes
     changelog-json messages with the position of each record. Records without rows and records that
     cannot be decoded are reported on standard error. No consumer group is joined.
@@ -115,14 +127,17 @@ def tail(
     begin = Start.parse(start or (_ALL if normalize else _LAST))
     options = pairs(option or (), "--option")
     sampled = cache(lambda: sample_of_topic(broker, topic, sample))
-    table = table_of(
-        make_format(format, options) if format else detected_format(topic, sampled(), options),
-        options,
-        schema=schema,
-        primary_key=primary_key,
-        sample=sampled,
-    )
-    columns = result_columns(table.columns, table.format.masks)
+    chosen = make_format(format, options) if format else detected_format(topic, sampled(), options)
+    table: TableSchema | SeveralTables
+    try:
+        table = table_of(chosen, options, schema=schema, primary_key=primary_key, sample=sampled)
+        columns = result_columns(table.columns, table.format.masks)
+    except InferenceError as error:
+        several = None if json or primary_key else several_tables(topic, chosen, sampled())
+        if several is None:
+            hint = other_format(chosen, sampled())
+            raise InferenceError(f"{error.args[0]}{hint}") from None
+        table, columns = several, several.columns
     view = view_of(columns, json=json, color=color, expanded=expanded)
     shown = RowPrinter(view, _has_key(table, columns, pairs(where_key or (), "--where-key")), most)
     changelog = Changelog(
@@ -188,7 +203,7 @@ class RowPrinter:
 
 
 def _has_key(
-    table: TableSchema, columns: Sequence[Column], key: Mapping[str, str]
+    table: TableSchema | SeveralTables, columns: Sequence[Column], key: Mapping[str, str]
 ) -> Callable[[Row], bool]:
     """Return the test for rows with the given key values, which are written as they are shown."""
     key_names = table.primary_key or tuple(column.name for column in columns)

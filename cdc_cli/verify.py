@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_text
 import sys
 from dataclasses import asdict
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from cdc_formats.errors import ChangelogError
 from cdc_formats.topics.environment import from_environment
 
 from .arguments import names, pairs
+from .job_text import TargetKind
 from .options import Json, WhichColor
 from .terminal import Color, print_message, print_result, status_line
 
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 _SOURCE, _TARGET = "Source", "Target"
 _EXIT = {True: 0, False: 1, None: 2}
 _STYLES = {True: "green", False: "red", None: "yellow"}
-
-
-class TargetKind(str, Enum):
-    """The kinds of target tables."""
-
-    DELTA = "delta"
-    ICEBERG = "iceberg"
-    JDBC = "jdbc"
 
 
 Url = Annotated[

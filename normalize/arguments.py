@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cdc_formats.errors import ArgumentError
@@ -11,8 +11,17 @@ from cdc_formats.registry import get_format
 
 
 def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    """Return one name or several as a tuple.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if isinstance(names, str):
+        return (names,)
+    if not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
+        raise ArgumentError(f"{names!r} is neither a name nor a list of names")
+    return tuple(names)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -133,7 +133,7 @@ class CanalFormat(Format):
 
 @dataclass(frozen=True, kw_only=True)
 class CanalJson(CanalFormat):
-    """Canal's flat messages.
+    """Alibaba Canal's flat messages.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ _KINDS = {text: RowKind.from_short_string(text) for text in SHORT_STRINGS}
 
 @dataclass(frozen=True, kw_only=True)
 class ChangelogJson(Format):
-    """A changelog with one row per message.
+    """Flink CDC's changelog with one row per message.
 
     Parameters
     ----------

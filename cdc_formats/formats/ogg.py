@@ -73,7 +73,7 @@ _MISSING = "_isMissing"
 
 @dataclass(frozen=True, kw_only=True)
 class OggJson(Format):
-    """GoldenGate's messages.
+    """Oracle GoldenGate's messages.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 @dataclass(frozen=True, kw_only=True)
 class OpJson(Format):
-    """Rows in JSON with an operation.
+    """Rows in JSON with an operation, as of Qlik, Striim, or Flink's TO_CHANGELOG.
 
     Parameters
     ----------

@@ -134,7 +134,7 @@ def sample_ends(
         )
         share = -(-sample // min(max(len(names), 1), _MOST_TOPICS))
         for topic in names[:_MOST_TOPICS]:
-            ranges = _ranges(reader, topic, deadline, _MOST_PARTITIONS)
+            ranges = _not_empty(_ranges(reader, topic, deadline, _MOST_PARTITIONS))
             first, last = (
                 _old_and_new(ranges, share, (starts or {}).get(topic, {})) if sample else ([], [])
             )
@@ -181,10 +181,11 @@ def _sampled(
     deadline = time.monotonic() + timeout_seconds
     with _reader(servers, config) as reader:
         ranges = _ranges(reader, topic, deadline)
-        share = -(-sample // max(len(ranges), 1))
+        filled = _not_empty(ranges)
+        share = -(-sample // max(len(filled), 1))
         parts = [
             part
-            for partition, (low, high) in ranges.items()
+            for partition, (low, high) in filled.items()
             for part in _ends(partition, low, high, share)
         ]
         counts: Counter[int] = Counter()
@@ -313,13 +314,16 @@ def _reader(servers: str, config: Mapping[str, Any]) -> TopicReader:
 def _ranges(
     reader: TopicReader, topic: str, deadline: float, most: int | None = None
 ) -> dict[int, tuple[int, int]]:
-    """Return the offset range of each non-empty partition, or of `most` partitions.
+    """Return the offset range of each partition, or of `most` partitions.
 
     A range is the first offset and the one after the last.
     """
     partitions = reader.partitions(topic, _left(deadline))
     chosen = partitions[:: -(-len(partitions) // most) if most else 1]
-    ranges = {partition: reader.offsets(topic, partition, _left(deadline)) for partition in chosen}
+    return {partition: reader.offsets(topic, partition, _left(deadline)) for partition in chosen}
+
+
+def _not_empty(ranges: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     return {partition: (low, high) for partition, (low, high) in ranges.items() if high > low}
 
 

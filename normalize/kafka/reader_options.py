@@ -81,6 +81,10 @@ def reader_options(
 def _subscription(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[str, str]:
     """Return Spark's option for topics, and its value."""
     if not isinstance(topic, re.Pattern):
+        if not isinstance(topic, (str, Sequence)) or not all(isinstance(t, str) for t in topic):
+            raise ArgumentError(
+                f"topic is {topic!r}: pass a name, a list of names, or a compiled pattern"
+            )
         return "subscribe", topic if isinstance(topic, str) else ",".join(topic)
     if not isinstance(topic.pattern, str):
         raise ArgumentError("topic is a pattern of bytes: compile a str, re.compile('shop[.].*')")

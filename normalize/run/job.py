@@ -7,6 +7,7 @@ that `sync_database`, `TableOptions` or a database gets is an option of the file
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
 _MOST_SHOWN = 10
+_ASKING = ("format_options", "tables", "target")
+"""The parts of a file that can have questions."""
 _OF_THE_CALL = ("spark", "topic", "format", "target", "tables", "mode")
 
 
@@ -48,6 +51,10 @@ class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     processing_time: str = ""
     available_now: bool = False
+
+    def __post_init__(self) -> None:
+        if self.processing_time and self.available_now:
+            raise ValueError("processing_time and available_now cannot be combined: remove one")
 
 
 class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +71,12 @@ class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: int = 10
     first_pause: float = 1.0
     longest_pause: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} is {value}: write a number from 0 on")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +171,19 @@ def read_job(path: str | os.PathLike[str]) -> Job:
         raise ArgumentError(
             f"the job file {path} is not YAML: {' '.join(str(error).split())}"
         ) from None
+    environment = dict[str, str]()
     try:
-        return _job(_with_environment(content))
+        _require_keys_once(text)
+        return _job(_with_environment(content, environment))
     except msgspec.ValidationError as error:
-        raise ArgumentError(f"the job file {path}: {_with_nearest(str(error))}") from None
+        reason = _with_nearest(str(error))
+        for name, value in environment.items():  # a value may be a password
+            reason = reason.replace(value, name) if value else reason
+    except RecursionError:
+        reason = "a part of it contains itself (`&name` and `*name`): write it out"
     except ChangelogError as error:
-        raise ArgumentError(f"the job file {path}: {error.args[0]}") from None
+        reason = error.args[0]
+    raise ArgumentError(f"the job file {path}: {reason}")
 
 
 def job_schema() -> dict[str, Any]:
@@ -171,12 +191,43 @@ def job_schema() -> dict[str, Any]:
     return msgspec.json.schema(_file())
 
 
-def _with_environment(value: Any, name: str = "") -> Any:
+def _with_environment(value: Any, used: dict[str, str], name: str = "") -> Any:
+    """Return the file's content with the values of environment variables, which are added to `used`."""
     if isinstance(value, dict):
-        return {key: _with_environment(each, str(key)) for key, each in value.items()}
+        return {key: _with_environment(each, used, str(key)) for key, each in value.items()}
     if isinstance(value, list):
-        return [_with_environment(each, name) for each in value]
-    return from_environment(name, value) if isinstance(value, str) else value
+        return [_with_environment(each, used, name) for each in value]
+    if not isinstance(value, str):
+        return value
+    replaced = from_environment(name, value)
+    if replaced != value:
+        used[value] = replaced
+    return replaced
+
+
+def _require_keys_once(text: str) -> None:
+    """Raise an error if a mapping has a key twice, of which YAML's reader keeps the last."""
+    import yaml
+
+    nodes, seen = [yaml.compose(text, Loader=yaml.SafeLoader)], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            lines = dict[str, int]()
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if key.value in lines and isinstance(key.value, str):
+                    raise ArgumentError(
+                        f"`{key.value}` is written twice, in lines {lines[key.value]} and {line}: "
+                        "remove one"
+                    )
+                lines[str(key.value)] = line
+                nodes.append(value)
 
 
 def _with_nearest(text: str) -> str:
@@ -185,16 +236,28 @@ def _with_nearest(text: str) -> str:
     if unknown is None:
         return text
     name, place = unknown[1], unknown[2] or "$"
-    names = {name for kind in _structs() for name in kind.__struct_fields__}
-    near = get_close_matches(name, names, 1)
-    return f"`{name}` at `{place}` is not an option" + (
-        f": did you mean `{near[0]}`?" if near else ""
-    )
+    parts = _parts()
+    own = next((kind for path, kind in parts.items() if place == path), None)
+    near = get_close_matches(name, () if own is None else own.__struct_fields__, 1)
+    there = [path for path, kind in parts.items() if name in kind.__struct_fields__]
+    hint = f": did you mean `{near[0]}`?" if near else ""
+    if there:
+        hint = f" there, but at `{there[0].replace('[...]', '.NAME')}`"
+    return f"`{name}` at `{place}` is not an option{hint}"
 
 
 @cache
-def _structs() -> tuple[type[msgspec.Struct], ...]:
-    return (_file(), _table(), _target(), *_targets().values(), Trigger, Restart)
+def _parts() -> dict[str, type[msgspec.Struct]]:
+    """Return the parts of a file by path, as msgspec writes it."""
+    return {
+        "$": _file(),
+        "$.tables[...]": _table(),
+        "$.target": _target(),
+        **{f"$.target.{name}": kind for name, kind in _targets().items()},
+        "$.trigger": Trigger,
+        "$.restart": Restart,
+        "$.topic": TopicPattern,
+    }
 
 
 @cache
@@ -278,7 +341,7 @@ def open_questions(content: Any, path: str = "") -> list[str]:
 def _asking(content: Any) -> Any:
     """Return the parts of a job file that can have questions."""
     parts = content.items() if isinstance(content, dict) else ()
-    return {name: part for name, part in parts if name in ("format_options", "tables")}
+    return {name: part for name, part in parts if name in _ASKING}
 
 
 def _job(content: Any) -> Job:
@@ -292,9 +355,7 @@ def _job(content: Any) -> Job:
     own = {each.name: getattr(file, each.name) for each in fields(Job) if each.name != "arguments"}
     rest = set(file.__struct_fields__) - own.keys() - {"target", "tables", "topic"}
     arguments = {name: getattr(file, name) for name in rest} | {
-        "topic": re.compile(file.topic.pattern)
-        if isinstance(file.topic, TopicPattern)
-        else file.topic,
+        "topic": _compiled(file.topic) if isinstance(file.topic, TopicPattern) else file.topic,
         "target": _database(file.target),
         "format_options": file.format_options
         and {name: value for name, value in file.format_options.items() if value != AS_IS},
@@ -307,6 +368,15 @@ def _job(content: Any) -> Job:
     reader_options(arguments["topic"], arguments["options"])
     settings = {name: _setting(value) for name, value in own.pop("spark").items()}
     return Job(arguments=arguments, spark=settings, **own)
+
+
+def _compiled(topic: TopicPattern) -> re.Pattern[str]:
+    try:
+        return re.compile(topic.pattern)
+    except re.error as error:
+        raise ArgumentError(
+            f"{topic.pattern!r} is not a regular expression ({error}) - at `$.topic.pattern`"
+        ) from None
 
 
 def _setting(value: Any) -> str:

@@ -88,7 +88,7 @@ _UPDATE, _DELETE = (
 
 @dataclass(frozen=True, kw_only=True)
 class UpsertKafka(UpsertOptions):
-    """Rows by key.
+    """Newest rows by key, of any producer.
 
     Parameters
     ----------

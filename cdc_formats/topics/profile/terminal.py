@@ -138,13 +138,13 @@ def _drawn_grid(grid: Grid) -> Table:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=True, padding=(0, 1))
-    for name in grid.header:
+    for index, name in enumerate(grid.header):
         number = name in grid.numbers
         table.add_column(
             Text(name),
             justify="right" if number else "left",
             overflow="fold",
-            no_wrap=number,
+            no_wrap=number or index == 0,
             min_width=max(map(len, name.split()), default=None),  # words of a header are not broken
             style=_KIND_STYLES.get(name),
         )

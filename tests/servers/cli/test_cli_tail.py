@@ -14,6 +14,7 @@ from cdc_formats import Ignored, get_format
 from cdc_formats.testing import render
 from normalize.local_kafka import LocalKafka, ProducerRecord
 from tests.support.commands import CDC, Terminal, cdc, environment, interrupted, quick, running
+from tests.support.databases import maxwell
 from tests.support.paths import RECORDS
 from tests.support.replay.replaying import read_recording
 from tests.support.streams import new_topic
@@ -279,6 +280,50 @@ def test_the_format_is_detected_from_a_sample(kafka: Any, customers: str, topic:
     assert failed.code == 1
     assert f"the format of {topic} is not known: no format reads most of the 1 values" in failed.err
     assert f"Pass -f, or see `cdc profile {topic}`" in failed.err
+
+
+def test_all_tables_of_a_topic_are_shown_with_their_names(kafka: Any, topic: str) -> None:
+    messages = [
+        maxwell("orders", "insert", {"id": 1, "qty": 5}),
+        maxwell("items", "insert", {"id": 7, "name": "pen"}),
+        maxwell("orders", "delete", {"id": 1, "qty": 5}),
+    ]
+    kafka.produce(topic, messages)
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, "--no-follow")
+    done = quick(*run)
+    assert done.code == 0, done.err
+    assert [line.split("\t") for line in done.lines] == [
+        ["op", "table", "id", "qty", "name"],
+        ["+I", "shop.orders", "1", "5", ""],
+        ["+I", "shop.items", "7", "", "pen"],
+        ["-D", "shop.orders", "1", "5", ""],
+    ]
+    assert f"{topic} has 2 tables (shop.orders, shop.items)" in done.err
+    one = quick(*run, "-o", "table_include=items")
+    assert [line.split("\t") for line in one.lines][1:] == [["+I", "7", "pen"]]
+    as_json = quick(*run, "--json")
+    assert as_json.code == 1
+    assert "the topic has several tables" in as_json.err
+
+
+def test_a_wrong_format_is_an_error_that_names_the_right_one(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, [maxwell("orders", "insert", {"id": 1})])
+    done = quick("tail", topic, "-b", kafka.bootstrap_servers, "--no-follow", "-f", "canal-json")
+    assert done.code == 1
+    assert "The records look like maxwell-json: " in done.err
+
+
+def test_topics_are_listed_with_their_formats_and_tables(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, [maxwell("orders", "insert", {"id": 1})])
+    empty = new_topic(kafka, [], partitions=3)
+    done = quick("topics", f"{topic}|{empty}", "-b", kafka.bootstrap_servers)
+    assert done.code == 0, done.err
+    rows = sorted(line.split("\t") for line in done.lines[1:])
+    assert rows == sorted(
+        [[topic, "1", "1", "maxwell-json", "shop.orders"], [empty, "3", "0", "empty", ""]]
+    )
+    listed = json.loads(quick("topics", topic, "-b", kafka.bootstrap_servers, "--json").out)
+    assert [each["tables"] for each in listed] == [["shop.orders"]]
 
 
 def test_a_long_read_shows_its_rate_and_what_is_left(kafka: Any, topic: str) -> None:

@@ -8,19 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from cdc_cli.formats import option_groups
 from cdc_cli.manual import manual
-from cdc_formats.registry import BUILT_IN
+from cdc_formats.registry import BUILT_IN, format_class
 from tests.support.commands import Terminal, cdc, quick
 from tests.support.distributions import install
 
 
 def test_all_formats_are_listed_with_their_properties() -> None:
     rows = [line.split("\t") for line in cdc("formats").lines]
-    assert rows[0] == ["identifier", "rows", "Kafka key", "null value", "positions", "written"]
+    assert rows[0] == [
+        *("identifier", "messages", "rows", "Kafka key", "null value", "positions", "written")
+    ]
     assert [row[0] for row in rows[1:]] == sorted(BUILT_IN)
-    assert ["upsert-kafka", "+U -D", "read", "read", "no", "yes"] in rows
-    assert ["maxwell-json", "+I -U +U -D", "not read", "ignored", "yes", "yes"] in rows
-    assert ["dms-json", "+I -U +U -D", "not read", "ignored", "no", "no"] in rows
+    messages = {row[0]: row[1] for row in rows[1:]}
+    assert messages["op-json"] == (
+        "Rows in JSON with an operation, as of Qlik, Striim, or Flink's TO_CHANGELOG"
+    )
+    without_messages = [[row[0], *row[2:]] for row in rows]
+    assert ["upsert-kafka", "+U -D", "read", "read", "no", "yes"] in without_messages
+    assert ["maxwell-json", "+I -U +U -D", "not read", "ignored", "yes", "yes"] in without_messages
+    assert ["dms-json", "+I -U +U -D", "not read", "ignored", "no", "no"] in without_messages
 
 
 def test_formats_are_listed_as_json() -> None:
@@ -29,6 +37,7 @@ def test_formats_are_listed_as_json() -> None:
     }
     assert by_identifier["debezium-flat-json"] == {
         "identifier": "debezium-flat-json",
+        "messages": "Debezium's rows without the envelope",
         "changelog_mode": ["+I", "+U", "-D"],
         "reads_key": True,
         "null_value": "read",
@@ -133,8 +142,9 @@ def packages(tmp_path: Path) -> str:
 def test_formats_of_installed_packages_are_listed_despite_a_broken_one(packages: str) -> None:
     done = cdc("formats", PYTHONPATH=packages)
     assert done.code == 0
-    assert "fair-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
-    assert "shop-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
+    rows = {line.split("\t")[0]: line.split("\t")[2:] for line in done.lines}
+    assert rows["fair-json"] == ["+I -U +U -D", "not read", "ignored", "no", "no"]
+    assert rows["shop-json"] == ["+I -U +U -D", "not read", "ignored", "no", "no"]
     assert len(done.lines) == 1 + len(BUILT_IN) + 2
     assert done.err.startswith("broken-json cannot be loaded: [UNKNOWN_FORMAT]")
     shown = cdc("formats", "shop-json", PYTHONPATH=packages).out
@@ -152,3 +162,12 @@ def test_option_of_an_installed_format_is_read_as_its_declared_type(packages: st
     done = cdc(*tail, "shop-json", PYTHONPATH=packages)
     assert "till" in done.err
     assert done.err.startswith("error: [FORMAT_OPTION]")
+
+
+def test_the_options_of_a_format_come_first_and_those_of_a_registry_last() -> None:
+    groups = option_groups(format_class("debezium-json"))
+    names = list(groups)
+    assert names[:2] == ["timestamp_format_standard", "schema_include"]
+    assert names.index("decimal_handling_mode") < names.index("error_excerpt") < names.index("url")
+    assert groups["url"] == groups["retry_seconds"] == "options of a registry"
+    assert groups["mask"] == "options of every format"

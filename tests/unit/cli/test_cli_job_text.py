@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc_cli.job_text import job_text
+from cdc_cli.job_text import Target, TargetKind, job_text
 from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
+from normalize import IcebergDatabase, JdbcDatabase
 from normalize.run import Job, read_job
 from normalize.sync.table_options import TableOptions
 from normalize.sync.table_schema import decide
 from tests.support.databases import Message, debezium, maxwell
 
+LAKE = Target(TargetKind.DELTA, "/lake")
 ROW = {"id": 1, "name": "ann", "balance": "Pc6+GzfufIc=", "updated": 1795274035392069}
 MESSAGE = debezium("accounts", "c", None, ROW)
 ANSWERS = {
@@ -45,7 +47,7 @@ def read(text: str, folder: Path) -> Job:
 
 
 def test_a_job_is_refused_until_its_questions_are_answered(tmp_path: Path) -> None:
-    text = job_text([profile(MESSAGE)], [], "/lake")
+    text = job_text([profile(MESSAGE)], [], LAKE)
     with pytest.raises(ArgumentError) as refused:
         read(text, tmp_path)
     assert str(refused.value).endswith(
@@ -67,7 +69,7 @@ def test_a_job_is_refused_until_its_questions_are_answered(tmp_path: Path) -> No
 
 
 def test_the_questions_are_those_of_which_a_query_warns() -> None:
-    content = yaml.safe_load(job_text([profile(MESSAGE)], [], "/lake"))
+    content = yaml.safe_load(job_text([profile(MESSAGE)], [], LAKE))
     asked = {"id", "balance", "updated"}
     assert content["tables"]["shop.accounts"]["types"].keys() == asked
     decided = decide(
@@ -82,7 +84,7 @@ def test_the_questions_are_those_of_which_a_query_warns() -> None:
 
 def test_an_option_that_is_passed_is_not_asked_for() -> None:
     made = profile(MESSAGE, time_precision_mode="isostring", decimal_handling_mode="precise")
-    content = yaml.safe_load(job_text([made], [], "/lake"))
+    content = yaml.safe_load(job_text([made], [], LAKE))
     assert content["format_options"] == {
         "time_precision_mode": "isostring",
         "decimal_handling_mode": "precise",
@@ -94,7 +96,7 @@ def test_an_option_that_is_passed_is_not_asked_for() -> None:
 
 def test_a_primary_key_that_is_not_known_is_a_question(tmp_path: Path) -> None:
     event = {"database": "shop", "table": "events", "type": "insert", "ts": 1, "data": {"at": 1}}
-    text = job_text([profile((None, json.dumps(event).encode()))], [], "/lake")
+    text = job_text([profile((None, json.dumps(event).encode()))], [], LAKE)
     with pytest.raises(
         ArgumentError, match=r"1 of its questions .* tables\.shop\.events\.primary_key:"
     ):
@@ -105,6 +107,34 @@ def test_a_primary_key_that_is_not_known_is_a_question(tmp_path: Path) -> None:
 
 def test_a_job_without_questions(tmp_path: Path) -> None:
     # Maxwell writes numbers as numbers: digits are text.
-    text = job_text([profile(maxwell("accounts", "insert", {"id": 1, "phone": "0123"}))], [], "/l")
+    text = job_text([profile(maxwell("accounts", "insert", {"id": 1, "phone": "0123"}))], [], LAKE)
     assert '"?"' not in text
     assert read(text, tmp_path).arguments["tables"] == {}
+
+
+def test_a_job_for_iceberg_has_the_settings_of_a_catalog(tmp_path: Path) -> None:
+    iceberg = Target(TargetKind.ICEBERG, "/lake")
+    job = read(job_text([profile(maxwell("accounts", "insert", {"id": 1}))], [], iceberg), tmp_path)
+    assert job.arguments["target"] == IcebergDatabase("lake.shop")
+    assert job.packages == ("iceberg",)
+    assert job.spark["spark.sql.catalog.lake.warehouse"] == "/lake"
+    assert job.arguments["schema_location"] == "/lake/_schemas"
+
+
+def test_a_job_for_a_database_asks_for_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARGET_PASSWORD", "s3cret")
+    database = Target(TargetKind.JDBC, "/lake", "jdbc:postgresql://db/shop")
+    text = job_text([profile(maxwell("accounts", "insert", {"id": 1}))], [], database)
+    with pytest.raises(
+        ArgumentError, match=r"1 of its questions have no answer, target\.jdbc\.user:"
+    ):
+        read(text, tmp_path)
+    job = read(text.replace('"?"', "cdc"), tmp_path)
+    assert job.arguments["target"] == JdbcDatabase(
+        "jdbc:postgresql://db/shop", user="cdc", password="s3cret"
+    )
+    assert job.packages == ("postgresql",)
+    with pytest.raises(ArgumentError, match="--target jdbc requires --url"):
+        Target(TargetKind.JDBC, "/lake")

@@ -104,6 +104,23 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
             r"`nam` at `\$\.target\.delta` is not an option: did you mean `name`\?",
         ),
         (
+            {"columns": "a"},
+            r"`columns` at `\$` is not an option there, but at `\$\.tables\.NAME`",
+        ),
+        (
+            {"topic": {"pattern": "shop[.("}},
+            r"'shop\[\.\(' is not a regular expression \(.*\) - at `\$\.topic\.pattern`",
+        ),
+        (
+            {"restart": {"first_pause": -1}},
+            r"first_pause is -1\.0: write a number from 0 on - at `\$\.restart`",
+        ),
+        ({"restart": {"longest_pause": float("nan")}}, "longest_pause is nan: write a number"),
+        (
+            {"trigger": {"processing_time": "1 second", "available_now": True}},
+            r"processing_time and available_now cannot be combined: remove one - at `\$\.trigger`",
+        ),
+        (
             {"tables": {"a": {"primary-key": "id"}}},
             r"`primary-key` at `\$\.tables\[\.\.\.\]` .* did you mean `primary_key`\?",
         ),
@@ -139,6 +156,27 @@ def test_the_broker_is_tried_before_spark_starts(read) -> None:
     job = read(packages=["none"], options={"kafka.bootstrap.servers": "localhost:1"})
     with pytest.raises(KafkaUnavailableError, match="the connection was refused"):
         run_job(job)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("topic: other\n", r"`topic` is written twice, in lines \d+ and \d+: remove one"),
+        ("tables:\n  a: {columns: x, columns: y}\n", "`columns` is written twice, in lines"),
+        ("exclude: &a [*a]\n", "a part of it contains itself"),
+    ],
+)
+def test_yaml_that_has_a_key_twice_or_contains_itself(tmp_path: Path, more: str, text: str) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(SMALLEST) + more)
+    with pytest.raises(ArgumentError, match=rf"job\.yaml: {text}"):
+        read_job(tmp_path / "job.yaml")
+
+
+def test_an_error_does_not_show_the_value_of_an_environment_variable(read, monkeypatch) -> None:
+    monkeypatch.setenv("TRUNCATES", "s3cret")
+    with pytest.raises(ArgumentError, match=r"Invalid enum value 'env:TRUNCATES'") as refused:
+        read(on_truncate="env:TRUNCATES")
+    assert "s3cret" not in str(refused.value)
 
 
 def test_a_file_that_is_no_yaml_or_does_not_exist(tmp_path: Path) -> None:

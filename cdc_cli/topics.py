@@ -1,0 +1,117 @@
+"""``cdc topics``: lists a broker's topics, with the format that a small sample of each shows."""
+
+from __future__ import annotations
+
+import json as json_text
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cdc_formats.errors import SampleError
+from cdc_formats.topics.reader import TopicReader
+
+from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
+from .formats import show_table
+from .options import Json, Sample, WhichColor
+from .terminal import Color, status_line
+
+if TYPE_CHECKING:
+    from cdc_formats.topics.profile import TopicProfile
+
+_HEADS = ("topic", "partitions", "records", "format", "tables")
+_INTERNAL = "__"
+_MOST_TABLES = 3
+
+
+def topics(
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PATTERN]",
+            help="A regular expression for whole names. By default, all but the broker's own.",
+            show_default=False,
+        ),
+    ] = "",
+    servers: Servers = "",
+    sample: Sample = 20,
+    json: Json = False,
+    color: WhichColor = Color.AUTO,
+    config: Config = None,
+    properties: Properties = None,
+    timeout: Timeout = 10.0,
+    verbose: Verbose = False,
+) -> None:
+    """List topics with the format and tables that a sample of each shows.
+
+    `cdc profile TOPIC` reports one of them in full.
+
+    Examples
+    --------
+        cdc topics -b localhost:9092
+
+        cdc topics 'dbserver1[.]shop[.].*' -b localhost:9092 --json
+    """
+    try:
+        compiled = re.compile(pattern or ".*")
+    except re.error as error:
+        raise typer.BadParameter(f"{pattern!r} is not a regular expression: {error}") from None
+    broker = connection(servers, config, properties, timeout, verbose)
+    with TopicReader(broker.servers, broker.client_config()) as reader:
+        names = reader.topics(compiled, timeout)
+    found = list(
+        _profiles(broker, [each for each in names if pattern or not _is_own(each)], sample)
+    )
+    if json:
+        typer.echo(json_text.dumps(found))
+    else:
+        show_table(_HEADS, [_cells(each) for each in found], color)
+
+
+def _is_own(topic: str) -> bool:
+    return topic.startswith(_INTERNAL)
+
+
+def _profiles(broker: Connection, names: list[str], sample: int) -> Iterator[dict[str, Any]]:
+    from cdc_formats.topics.kafka import profile_topic
+
+    for name in names:
+        try:
+            with status_line(f"sampling {name}"):
+                profile = profile_topic(
+                    broker.servers,
+                    name,
+                    sample=sample,
+                    config=broker.client_config(),
+                    timeout_seconds=broker.timeout_seconds,
+                    progress=False,
+                )
+        except SampleError as error:  # such as a topic that this user may not read
+            yield {"topic": name, "error": str(error)}
+            continue
+        yield _summary(profile)
+
+
+def _summary(profile: TopicProfile) -> dict[str, Any]:
+    return {
+        "topic": profile.topic,
+        "partitions": len(profile.partitions),
+        "records": sum(each.end - each.begin for each in profile.partitions),
+        "format": profile.format,
+        "tables": [each.name for each in profile.tables if each.name],
+    }
+
+
+def _cells(found: dict[str, Any]) -> list[str]:
+    if "error" in found:
+        return [found["topic"], "", "", found["error"], ""]
+    tables = found["tables"]
+    more = f" and {len(tables) - _MOST_TABLES} more" if len(tables) > _MOST_TABLES else ""
+    return [
+        found["topic"],
+        f"{found['partitions']:,}",
+        f"{found['records']:,}",
+        found["format"] or ("unknown" if found["records"] else "empty"),
+        ", ".join(tables[:_MOST_TABLES]) + more,
+    ]
