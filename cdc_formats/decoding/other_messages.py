@@ -13,7 +13,7 @@ from typing import Any
 
 from cdc_formats.errors import DecodeError, MalformedMessageError, WriterSchemaError
 
-from .frames import FRAME_SIZE
+from .frames import FRAME_SIZE, read_frame
 from .json_reader import read_json
 from .protobuf import SENTENCE as PROTOBUF, is_framed_protobuf, is_protobuf
 
@@ -47,6 +47,11 @@ def _is_encrypted(message: Mapping[str, Any]) -> bool:
     return isinstance(encrypted, dict) and {"iv", "bytes"} <= set(encrypted)
 
 
+def _connector(message: Mapping[str, Any]) -> Any:
+    source = message.get("source")
+    return source.get("connector") if isinstance(source, dict) else None
+
+
 _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         _is_encrypted,
@@ -65,6 +70,20 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
             "the message is of TiCDC's simple protocol, which no format reads: set the "
             "changefeed's protocol=canal-json"
         ),
+    ),
+    (
+        lambda message: _connector(message) == "cassandra",
+        "the message is of Debezium's connector for Cassandra, whose rows have cells instead of "
+        "values, and which no format reads: write the values with a transform of yours",
+    ),
+    (
+        lambda message: (
+            _connector(message) == "cockroachdb"
+            and message.get("op") == "d"
+            and message.get("before") is None
+        ),
+        "CockroachDB wrote the delete without its row, which no format reads: create the changefeed "
+        "with the option diff",
     ),
     (
         lambda message: message.get("op_type") == "K" and "table" in message,
@@ -118,6 +137,9 @@ def other_message(value: bytes | None) -> str:
     data = bytes(value)
     if data[0] == 0:
         return _behind_bytes(data)
+    frame = read_frame(data)  # one that begins with another byte
+    if frame is not None and is_framed_protobuf(data, frame.size):
+        return _PROTOBUF
     if is_protobuf(data):
         return _PROTOBUF
     return _of_json(_json(data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -309,6 +309,12 @@ def message_reader(
     return read
 
 
+def _spelled(name: str, columns: Iterable[str]) -> str:
+    """Return the column that differs by case alone, which messages tell apart."""
+    near = next((each for each in columns if each.lower() == name.lower()), "")
+    return f": did you mean {near}?" if near else ""
+
+
 def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
     """Return the indices of the key's columns.
 
@@ -322,7 +328,7 @@ def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, .
     if missing:
         raise SchemaError(
             f"primary key column {', '.join(missing)} is not declared; the columns are "
-            f"{', '.join(positions)}"
+            f"{', '.join(positions)}{_spelled(missing[0], positions)}"
         )
     indices = tuple(positions[name] for name in names)
     for index in indices:

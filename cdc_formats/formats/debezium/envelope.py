@@ -211,11 +211,7 @@ class WrappedReader:
     ) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         message = self.message(value)
-        if (
-            message.op is None
-            and message.payload
-            and (message.schema or self.schema_include is not True)
-        ):
+        if message.op is None and message.payload:
             return self._wrapped(key, message)
         if self.schema_include is True:
             raise MalformedMessageError(

@@ -443,9 +443,7 @@ class _Reader:
 
     def _wrapped(self, added: Any, value: bytes) -> bool:
         """Whether a message with the field ``payload`` is the wrapper of a row, not a row."""
-        if self.format.schema_include is (
-            not added.block
-        ):  # a block is required and missing, or there and refused
+        if added.block and self.format.schema_include is False:
             return False
         marked = bytes(added.block or added.payload)[:1] in (b"{", b"n") and (
             "payload" not in self.rows.names or added.block

@@ -118,8 +118,8 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         How timestamps are written as text without `time_precision_mode` and schema block: with a
         blank or a ``T`` between date and time. Both are read.
     schema_include : {"auto", True, False}
-        Whether messages have a schema block; ``auto`` detects it in each. ``False`` reads a payload
-        without a schema block, too.
+        Whether messages have a schema block; ``auto`` detects it in each. A payload
+        without a schema block is read with each value.
     decimal_handling_mode : {"precise", "string", "double"} or None
         The connector's ``decimal.handling.mode`` (Debezium's default is ``precise``), for messages
         without a schema block.
@@ -374,7 +374,7 @@ _NO_BLOCK = (b"", b"null")
 
 def _rows_by_block(format: DebeziumJson, rows: RowConverter, block: bytes) -> RowConverter | None:
     """Return the row converter of messages in a wrapper; None if `schema_include` refuses them."""
-    refused = format.schema_include is False if block else format.schema_include is True
+    refused = block and format.schema_include is False
     return None if refused else _described_rows(rows, format.handling, block)
 
 

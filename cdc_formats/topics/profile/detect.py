@@ -325,7 +325,11 @@ def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> C
         for each, refusal in zip(readings, refusals, strict=True)
     )
     errors = list(filter(None, refusals))
-    ignored = Counter(each.ignored.value for each in readings if each.ignored)
+    ignored = Counter(
+        each.ignored.value
+        for each, refusal in zip(readings, refusals, strict=True)
+        if each.ignored and refusal is None
+    )
     return Candidate(
         sampler.format.identifier,
         evidence=_sentence(sampler.marks, readings, evidence, rows, specific),

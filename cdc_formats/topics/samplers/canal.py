@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cdc_formats.decoding.metadata import unraw
+from cdc_formats.decoding.other_messages import other_message
 from cdc_formats.decoding.wrappers import message_fields
+from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers
 from cdc_formats.formats.canal import CanalFormat
 from cdc_formats.topics.declarations import listed_names
@@ -38,6 +40,12 @@ class CanalSampler(Sampler):
         """Return the columns of ``pkNames``."""
         return listed_names(unraw(message.pk_names))
 
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Refuse TiCDC's simple protocol, whose DDL looks like Canal's."""
+        if "commitTs" in record.value.fields and (sentence := other_message(record.record.value)):
+            return Evidence(refusal=DecodeError(sentence))
+        return Evidence()
+
 
 class TicdcSampler(CanalSampler):
     """The hooks of ``ticdc-canal-json``."""
@@ -46,7 +54,9 @@ class TicdcSampler(CanalSampler):
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has ``_tidb``, or the id 0: Canal numbers its batches from 1."""
-        fields = record.value.fields
+        evidence, fields = super().evidence(record), record.value.fields
+        if evidence.refusal is not None:
+            return evidence
         zero = fields.get("id") == 0
         return Evidence(
             "_tidb" in fields or (zero and "isDdl" in fields),

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.errors import DecodeError, InferenceError
+from cdc_formats.errors import DecodeError, InferenceError, SchemaError
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
 from normalize.decode.targets import TypedRows
 from tests.support.both_decoders import differences, source_of
+from tests.support.json_bytes import json_bytes
 from tests.support.samples import sample
 
 pytestmark = pytest.mark.usefixtures("no_other_formats")
@@ -234,3 +236,58 @@ def test_a_row_that_resembles_another_message_is_a_row(message: dict[str, Any]) 
     assert (
         infer_schema([(b'{"id":1}', json.dumps(message).encode())], format="upsert-kafka").rows == 1
     )
+
+
+def _detected(*values: dict[str, Any] | bytes) -> tuple[str | None, str]:
+    records = [
+        SampledRecord(
+            "t", 0, offset, 0, None, value if isinstance(value, bytes) else json_bytes(value), ()
+        )
+        for offset, value in enumerate(values)
+    ]
+    profile = profile_records(records)
+    return profile.format, profile.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (
+            {"op": "d", "after": None, "key": [1], "source": {"connector": "cockroachdb"}},
+            "CockroachDB wrote the delete without its row",
+        ),
+        (
+            {
+                "op": "i",
+                "after": {"id": {"value": 1, "deletion_ts": None, "set": True}},
+                "source": {"connector": "cassandra"},
+            },
+            "the message is of Debezium's connector for Cassandra",
+        ),
+        (
+            {"version": 1, "type": "CREATE", "sql": "CREATE TABLE t", "commitTs": 1, "buildTs": 2},
+            "the message is of TiCDC's simple protocol",
+        ),
+        (
+            b"\x01" + bytes(range(16)) + b"\x00" + bytes([8, 1, 18, 4]) + b"bike",
+            "the message looks like Protobuf",
+        ),
+    ],
+)
+def test_messages_that_no_format_reads_are_named_and_no_other_format_is_detected(
+    value: dict[str, Any] | bytes, sentence: str
+) -> None:
+    format, reason = _detected(*[value] * 3)
+    assert format is None
+    assert sentence in reason
+    with pytest.raises(DecodeError, match=sentence):
+        get_format("maxwell-json").decoder("id INT").decode(
+            None, value if isinstance(value, bytes) else json_bytes(value)
+        )
+
+
+def test_a_key_column_that_differs_by_case_is_named() -> None:
+    with pytest.raises(
+        SchemaError, match=r"k1 is not declared; the columns are K1: did you mean K1\?"
+    ):
+        get_format("debezium-json").decoder("K1 INT", unique_key=["k1"])
