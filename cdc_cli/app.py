@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -75,14 +75,39 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # paragraphs are filled
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(formats)
-app.command()(topics)
-app.command()(profile)
-app.command()(tail)
-app.command()(verify)
-app.command()(status)
-app.command()(init)
-app.command()(run)
+EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
+    formats: ("cdc formats", "cdc formats debezium-json"),
+    topics: (
+        "cdc topics -b localhost:9092",
+        "cdc topics 'dbserver1[.]shop[.].*' -b localhost:9092 --json",
+    ),
+    profile: (
+        "cdc profile orders -b localhost:9092",
+        "cdc profile orders -b broker:9093 -X security.protocol=SSL -X ssl.ca.location=ca.pem",
+    ),
+    tail: (
+        "cdc tail orders -b localhost:9092",
+        "cdc tail orders -b localhost:9092 --from 2026-11-21T10:00:00Z --where-key id=7",
+        "cdc tail shop -b localhost:9092 -o table_include=orders --normalize",
+    ),
+    verify: (
+        "cdc verify jdbc:mysql://db:3306/shop products /lake/products --user reader",
+        "cdc verify jdbc:postgresql://db/shop public.products lake.shop.products --kind iceberg",
+    ),
+    status: (
+        "cdc status /checkpoints/products",
+        "cdc status s3://bucket/checkpoints/products -b localhost:9092 --json",
+    ),
+    init: (
+        "cdc init orders items -b localhost:9092 --lake /lake/shop",
+        "cdc init orders -b localhost:9092 -o time_precision_mode=isostring --output orders.yaml",
+        "cdc init orders -b localhost:9092 --target jdbc --url jdbc:postgresql://db/shop",
+    ),
+    run: ("cdc run --check job.yaml", "cdc run job.yaml", "cdc run job.yaml --json"),
+}
+"""The commands, each with lines that its help shows."""
+for command, lines in EXAMPLES.items():
+    app.command(epilog="\n\n".join(["Examples:", *lines]))(command)
 
 
 def _print_version(requested: bool) -> None:

@@ -29,7 +29,7 @@ def topics(
     pattern: Annotated[
         str,
         typer.Argument(
-            metavar="[PATTERN]",
+            metavar="PATTERN",
             help="A regular expression for whole names. By default, all but the broker's own.",
             show_default=False,
         ),
@@ -46,12 +46,6 @@ def topics(
     """List topics with the format and tables that a sample of each shows.
 
     `cdc profile TOPIC` reports one of them in full.
-
-    Examples
-    --------
-        cdc topics -b localhost:9092
-
-        cdc topics 'dbserver1[.]shop[.].*' -b localhost:9092 --json
     """
     try:
         compiled = re.compile(pattern or ".*")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc_cli.app import EXAMPLES
 from tests.support.commands import cdc, environment, interrupted, quick, running
 from tests.support.distributions import install
 from tests.support.paths import REPOSITORY
@@ -170,3 +172,11 @@ def test_ctrl_c_works_while_no_broker_answers() -> None:
 def test_shell_completes_format_names() -> None:
     completed = cdc(_CDC_COMPLETE="complete_bash", COMP_WORDS="cdc tail -f ma", COMP_CWORD="3")
     assert completed.lines == ["maxwell-json"]
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_the_examples_of_the_help_have_the_options_of_the_command(line: str) -> None:
+    program, command, *arguments = shlex.split(line)
+    done = quick(command, *arguments, "--help", COLUMNS="200")
+    assert (program, done.code) == ("cdc", 0), done.err
+    assert line in done.out
