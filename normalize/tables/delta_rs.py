@@ -86,11 +86,23 @@ DELTA_RS_SQL = DeltaRsSql()
 def not_installed() -> str:
     """Return why the package cannot be used; empty if it can."""
     try:
-        installed = version("deltalake")
+        return untested(version("deltalake"))
     except PackageNotFoundError:
         return (
             "the package deltalake is not installed (pip install 'pyspark-kafka-changelog[delta]')"
         )
+
+
+def untested(installed: str) -> str:
+    """Return why a version of the package is not used; empty if the tests ran with it.
+
+    Examples
+    --------
+    >>> untested("1.6.6")
+    ''
+    >>> untested("1.7.0")
+    'the package deltalake is 1.7.0, and tested are 1.6 and later, before 1.7'
+    """
     numbers = tuple(int(part) for part in re.findall(r"\d+", installed)[:2])
     if _FIRST <= numbers < _NEXT:
         return ""

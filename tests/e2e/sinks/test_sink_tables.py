@@ -120,7 +120,7 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
 
 
 @pytest.mark.parametrize("batches", [2, pytest.param(12, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mysql-driver"])
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg", "postgresql", "mysql-driver"])
 def test_repeated_batches_end_in_the_same_table(
     spark: SparkSession, new_sink: NewSink, kind: str, batches: int
 ) -> None:

@@ -140,7 +140,7 @@ def test_partial_rows_whose_key_changes_in_databases(
     assert_moved_rows_are_completed(sync, by_spark=kind == "postgresql")
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg", "postgresql", "mariadb"])
 def test_driver_that_wakes_up_after_another_one_writes_no_row_and_no_file(
     new_bounded_sync: NewBoundedSync, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
