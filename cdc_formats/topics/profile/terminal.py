@@ -11,11 +11,14 @@ from cdc_formats.printable import printable
 from .report import Grid, Report, Section
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
     from rich.table import Table
 
 _WIDTH = 120
 _LEAST_COLUMN = 8
+_WIDEST = 10_000
 _KIND_STYLES = {"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}
 
 
@@ -115,7 +118,7 @@ def _drawn(section: Section) -> list[RenderableType]:
             facts.add_row(Text(printable(name)), Text(printable(text)))
         parts.append(facts)
     if section.grid:
-        parts.append(_drawn_grid(section.grid))
+        parts.append(_FittingGrid(section.grid))
     parts += [
         Padding(Text(f"! {printable(warning)}", style="yellow"), (0, 2))
         for warning in section.warnings
@@ -130,6 +133,33 @@ def _drawn(section: Section) -> list[RenderableType]:
             )
         )
     return parts
+
+
+class _FittingGrid:
+    """Draws a grid as a table; if it is too wide, as a list with a line for each cell."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = _drawn_grid(self.grid)
+        fits = console.measure(table, options=options.update(width=_WIDEST)).minimum
+        if fits <= options.max_width:
+            yield table
+        else:
+            yield from _listed(self.grid)
+
+
+def _listed(grid: Grid) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for first, *rest in grid.rows:
+        yield Text(f"  {printable(first)}", style="cyan")
+        for name, cell in zip(grid.header[1:], rest, strict=True):
+            if cell not in ("", "-"):
+                line = Text.assemble((f"{name}  ", "dim"), printable(cell))
+                yield Padding(line, (0, 0, 0, 4))
 
 
 def _drawn_grid(grid: Grid) -> Table:

@@ -18,6 +18,7 @@ from cdc_formats.printable import printable
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.profile.progress import tracked
+from tests.support.databases import debezium
 from tests.support.examples import examples
 from tests.support.samples import call_of, recorded
 
@@ -179,6 +180,26 @@ def test_a_profile_in_a_terminal() -> None:
     # The shown code equals the result of `call`.
     code = str(profile).split("Read it\n", 1)[1]
     assert "\n".join(line[2:] for line in code.splitlines()) == profile.call()
+
+
+def test_a_narrow_terminal_shows_a_line_for_each_cell_and_whole_names() -> None:
+    names = ("customer_accounts", "order_items")
+    rows = [debezium(name, "c", None, {"id": 1}) for name in names]
+    records = [
+        SampledRecord("t", 0, offset, 0, key, value, ()) for offset, (key, value) in enumerate(rows)
+    ]
+    out = io.StringIO()
+    Console(file=out, width=80).print(profile_records(records))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    first = lines.index("  shop.customer_accounts")
+    assert lines[first + 1 : first + 6] == [
+        "    records  1",
+        "    +I  1",
+        "    operations  1 c",
+        "    primary key  (id)",
+        "    is the Kafka key  yes: (id), equal to the row's in 1 events",
+    ]
+    assert "  shop.order_items" in lines
 
 
 def test_html_is_small_and_loads_nothing_external() -> None:
