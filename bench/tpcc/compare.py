@@ -62,10 +62,21 @@ def compare(options: argparse.Namespace, recording: Recording) -> list[Result]:
     results = []
     for way in options.ways:
         # Its Spark ends with the process.
-        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        with ProcessPoolExecutor(1, get_context("spawn"), _end_with, (os.getpid(),)) as process:
             results.append(process.submit(measured, way, options, recording).result())
     say("\n" + "\n".join(report(results)))
     return results
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is killed; its servers end with it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def measured(way: str, options: argparse.Namespace, recording: Recording) -> Result:
