@@ -338,13 +338,6 @@ def _require_same_masks(guard: _Guard, layout: Layout, expected: Expected) -> No
         )
 
 
-def with_layout(stored: bytes, layout: Layout) -> bytes:
-    """Return the guard's state for another layout."""
-    guard = _read(stored)
-    guard.layout = layout.encode(layout.empty())
-    return encode(guard)
-
-
 def stored_facts(
     stored: bytes,
 ) -> tuple[list[SourceTable], dict[str, str], str | None, dict[str, str]]:

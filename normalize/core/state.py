@@ -238,9 +238,8 @@ class Layout:
         if stored.key_groups != self.key_groups:
             raise StateVersionError(
                 f"the checkpoint's state has {stored.key_groups} key groups, and key_groups is "
-                f"{self.key_groups}: set key_groups={stored.key_groups}, or stop the query and "
-                "rewrite the checkpoint with python -m normalize.checkpoint.rescale CHECKPOINT "
-                f"NEW_CHECKPOINT --key-groups {self.key_groups}"
+                f"{self.key_groups}: set key_groups={stored.key_groups}, or start from a new "
+                "checkpoint"
             )
         if stored.unique_key != list(self.unique_key):
             raise StateVersionError(

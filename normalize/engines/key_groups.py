@@ -168,8 +168,8 @@ def _large_state(size: int, stage: Stage) -> Notice:
         f"the state of one key group has {size >> 20} MB. Each micro-batch that touches the group "
         "reads and writes all of it, and needs several copies in memory. Use the RocksDB state "
         "store, set spark.sql.execution.arrow.maxRecordsPerBatch to 16, and use more than "
-        f"{stage.layout.key_groups} key groups (python -m normalize.checkpoint.rescale changes a "
-        "checkpoint); see 'Memory' in docs/operations.md",
+        f"{stage.layout.key_groups} key groups, from a new checkpoint; see 'Memory' in "
+        "docs/operations.md",
     )
 
 

@@ -29,7 +29,6 @@ from normalize import (
 )
 from normalize.api import encode_changelog
 from normalize.checkpoint.read_state import read_state
-from normalize.checkpoint.rescale import rescale
 from normalize.explore import history
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import spark_packages
@@ -259,14 +258,6 @@ def test_a_changelog_is_written_to_kafka(
 
 @pytest.mark.cross_section
 def test_what_needs_the_jvm_says_so(connect: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(
-        ArgumentError,
-        match=(
-            r"rescale needs the JVM of a classic session.*: run python -m "
-            r"normalize.checkpoint.rescale"
-        ),
-    ):
-        rescale(connect, "a", "b", 2)
     with pytest.raises(
         ArgumentError, match="is not a checkpoint: pass the query's checkpointLocation"
     ):

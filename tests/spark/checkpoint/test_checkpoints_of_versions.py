@@ -14,7 +14,6 @@ import pytest
 from pyspark.errors import PySparkException
 
 from normalize.checkpoint.read_state import read_state
-from normalize.checkpoint.rescale import rescale
 from normalize.monitoring.explain_error import explain_error
 from tests.support.jobs.checkpoint_job import (
     FOLDER,
@@ -101,7 +100,6 @@ def test_a_compact_checkpoint_is_refused_with_the_remedy(
     calls: list[Callable[[], object]] = [
         lambda: run(spark, files, checkpoint, "hdfs", "arrival"),
         lambda: read_state(spark, str(checkpoint)),
-        lambda: rescale(spark, str(checkpoint), str(tmp_path / "new"), 8),
     ]
     for call in calls:
         with pytest.raises(PySparkException) as refused:

@@ -11,7 +11,6 @@ from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize
 from normalize.checkpoint.read_state import read_state
-from normalize.checkpoint.rescale import rescale
 from normalize.core.packing import pack
 from normalize.core.state import Layout
 from tests.support.states import NOON_MS, group_of, rows_of, stored_by_hand
@@ -95,8 +94,6 @@ def test_other_stateful_operators_are_distinguished(spark, tmp_path):
         match=r"operator 1 is not a ChangelogNormalize.* 0 \(applyInPandasWithState\), 1 \(dedupe\)",
     ):
         read_state(spark, str(tmp_path / "checkpoint"), operator_id=1)
-    with pytest.raises(ArgumentError, match="several stateful operators"):
-        rescale(spark, str(tmp_path / "checkpoint"), str(tmp_path / "new"), 4)
 
 
 def test_a_folder_without_state_is_an_error_and_is_not_changed(spark, tmp_path):
