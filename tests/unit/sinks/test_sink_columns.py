@@ -50,9 +50,6 @@ def altered(missing: Sequence[StructField]) -> list[str]:
 
 
 ROWS = TableSpec(fields("id", "Name", "weight"), ("id",), True, "fail")
-FEED = TableSpec(
-    fields("id", "_change_type", "_commit_version", "_commit_timestamp"), (), True, "ignore"
-)
 SOFT = replace(ROWS, fields=fields("id", "deleted_at"), deleted_column="deleted_at")
 VERSIONS = replace(
     ROWS, fields=fields("id", "__START_AT", "__END_AT"), versions=True, on_new_column="add"
@@ -119,14 +116,6 @@ VERSIONS = replace(
                 "set __START_AT"
             ),
         ),
-        (
-            FEED,
-            ["id"],
-            (
-                "t has no column _change_type, _commit_version, _commit_timestamp: run ADD "
-                "_change_type; ADD _commit_version"
-            ),
-        ),
     ],
 )
 def test_a_missing_column_is_refused(spec: TableSpec, columns: list[str], text: str) -> None:
@@ -147,7 +136,6 @@ def test_a_missing_column_is_refused(spec: TableSpec, columns: list[str], text: 
             ["v"],
         ),
         # A feed has no key: it may hold the rows of a history.
-        (FEED, [*FEED.names, "__START_AT"], []),
     ],
 )
 def test_a_missing_column_is_added(spec: TableSpec, columns: list[str], added: list[str]) -> None:
@@ -168,7 +156,6 @@ def test_a_missing_column_is_added(spec: TableSpec, columns: list[str], added: l
         (replace(ROWS, on_new_column="ignore"), ["name"], ["id", "Name"]),
         (replace(SOFT, on_new_column="ignore"), ["id"], ["id", "deleted_at"]),
         (replace(VERSIONS, on_new_column="ignore"), ["id"], ["id", "__START_AT", "__END_AT"]),
-        (replace(FEED, fields=(*FEED.fields, *fields("weight"))), ["id"], FEED.names),
     ],
 )
 def test_an_ignored_column_is_not_written(
