@@ -31,7 +31,7 @@ KINDS = ("driver", "executor", "broker", "connector", "database")
 """What can be killed."""
 TERMINALS = 100
 """go-tpc's connections, which wait between transactions as the specification says."""
-_PATIENCE = 900  # seconds until the copy has caught up
+_PATIENCE = 900  # seconds without a micro-batch
 _SETTINGS = {
     # Compiled plans, as of users: the tests' cluster interprets them.
     "spark.sql.codegen.factoryMode": "FALLBACK",
@@ -197,11 +197,13 @@ class Live:
     def wait_for_copy(self) -> None:
         """Wait until a micro-batch with the last records of all topics is committed."""
         expected = ends(self.servers, self.topics)
-        deadline = time.monotonic() + _PATIENCE
+        before, since = {}, time.monotonic()
         while (reached := committed(self.folder / "checkpoint")) != expected:
             self.watch(0)
-            if time.monotonic() > deadline:
-                raise SystemExit(f"the copy has reached {reached}, and not {expected}")
+            if reached != before:
+                before, since = reached, time.monotonic()
+            if time.monotonic() > since + _PATIENCE:
+                raise SystemExit(f"the copy stays at {reached}, before {expected}")
             time.sleep(1)
 
 
