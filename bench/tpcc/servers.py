@@ -58,6 +58,8 @@ class _Restartable(LocalServer):
     """A server that is started again with its command."""
 
     more: tuple[str, ...] = ()
+    ready = ""
+    """What the server writes to its log when it is ready, if it listens earlier."""
     command: list[str]
 
     def _start(self, command: list[str], **options: Any) -> None:
@@ -65,11 +67,18 @@ class _Restartable(LocalServer):
         super()._start(self.command, **options)
 
     def restart(self) -> None:
-        """Start the killed server again, and wait until it listens."""
+        """Start the killed server again, and wait until it is ready."""
+        before = self._readiness()
         # MariaDB's file creates the user, who exists by now.
         command = [part for part in self.command if not part.startswith("--init-file")]
         super()._start(command, **self.options)
-        self._wait(lambda: processes.listens(self.port))
+        self._wait(
+            lambda: processes.listens(self.port) and (not self.ready or self._readiness() > before)
+        )
+
+    def _readiness(self) -> int:
+        """Return how often the server said in its log that it is ready."""
+        return self._log.read_text(errors="replace").count(self.ready)
 
 
 class MariaDb(_Restartable, LocalMariaDb):
@@ -102,6 +111,7 @@ class Postgres(_Restartable, LocalPostgres):
     """A PostgreSQL with logical decoding, whose commits survive its kill."""
 
     kind, database, driver = "postgresql", "public", "postgres"
+    ready = "ready to accept connections"
     more = tuple(
         part
         for setting in (
