@@ -115,6 +115,7 @@ def _error_of(
             batches.look(query)
             if stop.is_set():
                 query.stop()
+                batches.look(query)
                 break
     except StreamingQueryException as error:
         return error

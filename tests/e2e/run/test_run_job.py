@@ -6,9 +6,6 @@ import json
 import logging
 import os
 import signal
-import threading
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,12 +29,15 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
 
     topic = new_topic(kafka, [maxwell("orders", "insert", {"id": 1, "name": "a"})])
     until_signal = {"trigger": {"processing_time": "1 second"}}
-    stops = threading.Thread(target=_stop_after_commit, args=(tmp_path / "checkpoint",))
-    stops.start()
     events = list[Event]()
+
+    def stop_at_the_end(event: Event) -> None:
+        events.append(event)
+        if event.kind == "caught up":
+            os.kill(os.getpid(), signal.SIGTERM)
+
     job = read_job(job_file(kafka, tmp_path, topic, **until_signal))
-    run_job(job, spark, report=events.append)
-    stops.join()
+    run_job(job, spark, report=stop_at_the_end)
     assert not spark.streams.active
     table = str(tmp_path / "lake" / "orders")
     assert [tuple(row) for row in spark.read.format("delta").load(table).collect()] == [(1, "a")]
@@ -78,13 +78,6 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
         "[KAFKA_UNAVAILABLE] "
     )
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
-
-
-def _stop_after_commit(checkpoint: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not (checkpoint / "commits" / "0").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _without_kafka_at_the_first_restart(logging.Filter):  # noqa: N801 - a context
