@@ -21,12 +21,12 @@ _KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _OF_SPARK: dict[tuple[int, int], dict[str, str]] = {
     (4, 0): {
         "kafka": f"{_KAFKA}:4.0.0",
-        "delta": "io.delta:delta-spark_2.13:4.0.0",
-        "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+        "delta": "io.delta:delta-spark_4.0_2.13:4.4.0",
+        "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
     },
     (4, 1): {
         "kafka": f"{_KAFKA}:4.1.1",
-        "delta": "io.delta:delta-spark_4.1_2.13:4.3.0",
+        "delta": "io.delta:delta-spark_4.1_2.13:4.4.0",
         "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     },
     # Iceberg has no release for it; the one for Spark 4.1 fails in it with
@@ -36,9 +36,10 @@ _OF_SPARK: dict[tuple[int, int], dict[str, str]] = {
 """Packages by version of Spark. Spark's Kafka source and its token provider are not published for
 every release of Spark."""
 _OF_DATABASES = {
-    "postgresql": "org.postgresql:postgresql:42.7.7",
+    "postgresql": "org.postgresql:postgresql:42.7.14",
+    # Not 3.5.11 or 4.0.0: with them a FLOAT is read with six digits.
     "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.5",
-    "mysql": "com.mysql:mysql-connector-j:9.4.0",
+    "mysql": "com.mysql:mysql-connector-j:26.10.0",
 }
 KINDS = ("delta", "iceberg", *_OF_DATABASES)
 """The kinds of tables with packages."""

@@ -385,7 +385,11 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
     sink = new_sink(kind)
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT) USING {kind}")
     changes = changelog(spark, "id INT, at TIMESTAMP", [("-D", 1, datetime(2024, 1, 1))])
-    statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`gone` timestamp)"
+    alter = f"ALTER TABLE {sink.table.sql_name}"
+    statements = [
+        f"{alter} SET TBLPROPERTIES ('changelog.deleted_column' = 'gone')",
+        f"{alter} ADD COLUMNS (`gone` timestamp)",
+    ]
     arguments: dict[str, Any] = {
         "keys": "id",
         "deletes": "soft",
@@ -396,14 +400,19 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
     with pytest.raises(SchemaError) as missing:
         apply_batch(changes, sink.table, **arguments)
     assert str(missing.value).endswith(
-        f"has no column gone, which deletes='soft' requires: run {statement}"
+        f"has no column gone, which deletes='soft' requires: run {'; '.join(statements)}"
     )
-    sink.execute(statement)
+    for statement in statements:
+        sink.execute(statement)
     sink.execute(f"INSERT INTO {sink.sql_name} VALUES (1, NULL)")
     apply_batch(changes, sink.table, **arguments)
     assert sink.rows() == [(1, datetime(2024, 1, 1))]
     apply_batch(changes, sink.table, **arguments | {"deleted_column": "lost"}, on_new_column="add")
     assert sink.rows("id", "lost") == [(1, datetime(2024, 1, 1))]
+    properties = spark.sql(f"SHOW TBLPROPERTIES {sink.table.sql_name}").where(
+        "key = 'changelog.deleted_column'"
+    )
+    assert [row["value"] for row in properties.collect()] == ["lost"]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
