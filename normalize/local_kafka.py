@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KAFKA_VERSION", "LocalKafka", "LocalKafkaError", "ProducerRecord", "broker_jars"]
 
-KAFKA_VERSION = "4.1.1"
+KAFKA_VERSION = "4.4.0"
 MAX_MESSAGE_BYTES = 20 * 1024 * 1024
 START_TIMEOUT = 120.0  # seconds; an idle machine needs three
 
