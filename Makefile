@@ -23,7 +23,7 @@ ROOMS := normalize/sinks/*,normalize/sync/*,normalize/verify/*
 ROOMS_COVERED := 90
 
 BIN := $(VENV)/bin
-JAVA_GOALS := package stranger demo test coverage connect cross-section matrix fetch notebooks bench bench-flink bench-capture bench-tpcc soak growth kafka
+JAVA_GOALS := package stranger demo test coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # The demo needs 11 of the 140 packages that the tests need. It runs in their environment if there is one.
@@ -35,7 +35,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test connect cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit stranger release release-notes clean prerequisites
+.PHONY: help demo check test connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ fetch: $(VENV)/installed
 notebooks: $(VENV)/installed ## start JupyterLab with the notebooks
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'
 	$(BIN)/jupyter lab --notebook-dir notebooks
+
+notebooks-rendered: $(VENV)/installed ## run the notebooks, and store their small outputs in them
+	$(BIN)/python -m tools.notebooks
 
 docs: $(VENV)/installed ## build the documentation into site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

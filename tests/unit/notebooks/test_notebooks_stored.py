@@ -1,22 +1,23 @@
-"""The notebooks are stored without outputs."""
+"""The notebooks are stored with their small outputs, which a code host shows."""
 
 from __future__ import annotations
 
-import nbformat
 import pytest
 
-from tests.support.paths import REPOSITORY
-
-NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
+from tools.notebooks import FOLDER, NAMES, read, stored
 
 
-def test_notebooks_are_found():
-    assert len(NOTEBOOKS) == 4
+def test_notebooks_are_found() -> None:
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == {*NAMES}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_is_stored_without_outputs(path):
-    cells = nbformat.read(path, as_version=4).cells
-    code = [cell for cell in cells if cell.cell_type == "code"]
-    assert not any(cell.outputs or cell.execution_count or cell.metadata for cell in code)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_shows_what_it_prints(name: str) -> None:
+    code = [cell for cell in read(name).cells if cell.cell_type == "code"]
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not any(cell.metadata for cell in code)
+    assert all(cell.outputs == stored(cell.outputs) for cell in code)
+    assert sum("text/html" in output.get("data", {}) for output in outputs) >= 1
+    assert "image/png" in outputs[-1].data
     assert any("assert " in cell.source for cell in code)
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < 300_000
