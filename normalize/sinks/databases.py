@@ -16,6 +16,8 @@ from .lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absol
 from .soft_deletes import DELETED_AT, soft_delete_column
 from .targets import TableTarget, TargetError
 
+MAX_TABLES, MAX_COLUMNS = 10_000, 2_000
+_LONGEST_FOLDER = 255
 _PLACES = ("database", "schema", "table")
 _FOLDERS_OF_TABLES = frozenset(
     {
@@ -40,6 +42,8 @@ class LakeDatabase:
     deletes: Literal["hard", "soft"] = "hard"
     deleted_column: str = DELETED_AT
     scd_type: Literal[1, 2] = 1
+    max_tables: int = MAX_TABLES
+    max_columns: int = MAX_COLUMNS
     of: ClassVar[type[LakeTarget]]
 
     @property
@@ -55,6 +59,7 @@ class LakeDatabase:
         check_template(self.table)
         soft_delete_column(self.deletes, self.deleted_column)
         require_scd_type(self.scd_type, self.deletes)
+        _require_limits(self.max_tables, self.max_columns)
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.
@@ -64,6 +69,7 @@ class LakeDatabase:
         TargetError
             When the name cannot be one of a table here.
         """
+        _require_short(name)
         return self.of(f"{self.name}.{backquoted(name)}")
 
 
@@ -86,6 +92,9 @@ class DeltaDatabase(LakeDatabase):
         The offset in Kafka orders them. `TableOptions` has it for one table.
     writer, only_writer, storage_options
         As of `DeltaTarget`, for all tables.
+    max_tables, max_columns : int
+        How many tables `sync_database` creates files for, and how many columns it gives a table
+        whose columns are not declared: a producer names them. More are an error of the table.
     """
 
     writer: Writer | None = field(default=None, kw_only=True)
@@ -104,6 +113,7 @@ class DeltaDatabase(LakeDatabase):
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name; in a path, a name cannot leave the folder."""
+        _require_short(name)
         if name.lower() in _FOLDERS_OF_TABLES:
             raise TargetError(
                 f"the table name {name!r} is that of a folder in Delta tables: pass tables={{...: "
@@ -140,7 +150,7 @@ class IcebergDatabase(LakeDatabase):
         As ``catalog.namespace``.
     table : str
         The template of the tables' names, as of `DeltaDatabase`.
-    deletes, deleted_column, scd_type
+    deletes, deleted_column, scd_type, max_tables, max_columns
         As of `DeltaDatabase`.
     """
 
@@ -159,7 +169,7 @@ class JdbcDatabase:
         The schema of the tables; None: the connection's default.
     table : str
         The template of the tables' names, as of `DeltaDatabase`.
-    deletes, deleted_column
+    deletes, deleted_column, max_tables, max_columns
         As of `DeltaDatabase`.
     """
 
@@ -171,6 +181,8 @@ class JdbcDatabase:
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     deletes: Literal["hard", "soft"] = "hard"
     deleted_column: str = DELETED_AT
+    max_tables: int = MAX_TABLES
+    max_columns: int = MAX_COLUMNS
     scd_type: ClassVar[Literal[1]] = 1
     """A database has no histories."""
     of: ClassVar[type[TableTarget]] = JdbcTarget
@@ -183,6 +195,7 @@ class JdbcDatabase:
     def __post_init__(self) -> None:
         check_template(self.table)
         soft_delete_column(self.deletes, self.deleted_column)
+        _require_limits(self.max_tables, self.max_columns)
         self.target("table")  # checks the url
 
     def target(self, name: str) -> TableTarget:
@@ -211,6 +224,8 @@ class OneTable:
     deleted_column: ClassVar[str] = DELETED_AT
     scd_type: ClassVar[Literal[1]] = 1
     """`TableOptions` has others."""
+    max_tables: ClassVar[int] = 1
+    max_columns: ClassVar[int] = MAX_COLUMNS
 
     @property
     def address(self) -> str:
@@ -233,6 +248,20 @@ class OneTable:
 
 
 Database = LakeDatabase | JdbcDatabase | OneTable
+
+
+def _require_short(name: str) -> None:
+    if len(name.encode()) > _LONGEST_FOLDER:
+        raise TargetError(
+            f"the table name {name[:40]!r}... has {len(name.encode())} bytes, and a folder's name "
+            f"at most {_LONGEST_FOLDER}: pass tables={{...: TableOptions(name=...)}}"
+        )
+
+
+def _require_limits(max_tables: int, max_columns: int) -> None:
+    for name, limit in (("max_tables", max_tables), ("max_columns", max_columns)):
+        if not isinstance(limit, int) or limit < 1:
+            raise ArgumentError(f"{name} is {limit!r}: pass a number of at least 1")
 
 
 def require_scd_type(scd_type: int, deletes: str) -> None:

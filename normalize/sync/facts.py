@@ -10,6 +10,10 @@ the masks of its        its file      write values of two masks, or of two keys 
 columns
 the topics of its       its file      (they tell whose record one is that cannot be read)
 records
+the column of its rows' its file      drop a change that is newer than its row as a redelivery
+positions
+options that decide     its file      keep rows that another condition would have deleted, show deleted
+which rows it has                     rows as present, or merge the rows of two shards
 the ids of the query's  `query_file`  skip the records of a topic that was created again
 topics
 the state of the guard  its file      merge the rows of two tables by key, or let an older change of
@@ -84,6 +88,11 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The masks of its columns (`values.masks.Masks.facts`).
     written : bool
         Whether rows were written into its target, which must exist from then on.
+    position_column : str
+        The column with positions in the rows of its target; empty if there was none.
+    options : dict of str to str
+        Its options ``where``, ``deleted_column`` and ``shard_column``, empty if they are not set.
+        A file of an earlier release has none.
     """
 
     target: str = ""
@@ -92,6 +101,8 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     guard: GuardFacts = GuardFacts()
     masks: dict[str, str] = {}
     written: bool = False
+    position_column: str = ""
+    options: dict[str, str] = {}
 
 
 class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,6 +166,8 @@ def checked_facts(
             f"{changed} when the rows in its target were written: set it back; or delete its file "
             f"{file} and its target, and read its topics again"
         )
+    require_same_positions(kept.position_column, seen.position_column, file)
+    require_same_options(kept.options, seen.options, file)
     earlier = set(map(_folded, kept.source_keys))
     other = sorted({names for names in seen.source_keys if _folded(names) not in earlier})
     if not earlier:
@@ -182,7 +195,55 @@ def checked_facts(
         source_keys=keys,
         topics=tuple(sorted({*kept.topics, *seen.topics})),
         masks=seen.masks,
+        position_column=seen.position_column or kept.position_column,
+        options=seen.options,
     )
+
+
+def require_same_positions(before: str, now: str, file: str) -> None:
+    """Raise an error for positions in another column than before; empty for a query without them.
+
+    Parameters
+    ----------
+    before, now : str
+        As of `TableFacts.position_column`.
+    file : str
+        The table's file.
+
+    Raises
+    ------
+    SyncError
+    """
+    if before and now and before != now:
+        raise SyncError(
+            f"position_column is {now!r}, and its rows have their positions in {before!r}: set it "
+            f"back, or rename the column of the target, and position_column in {file}"
+        )
+
+
+def require_same_options(before: Mapping[str, str], now: Mapping[str, str], file: str) -> None:
+    """Raise an error for options with which the rows that the target has would be other ones.
+
+    A column of soft deletes, or of shards, can be added to a table that had none.
+
+    Parameters
+    ----------
+    before, now : mapping
+        As of `TableFacts.options`.
+    file : str
+        The table's file.
+
+    Raises
+    ------
+    SyncError
+    """
+    for name, value in before.items():
+        if value != now.get(name, "") and (value or name == "where"):
+            raise SyncError(
+                f"{name} is {now.get(name) or None!r}, and was {value or None!r} when the rows in "
+                f"its target were written: set it back; or delete its file {file} and its target, "
+                "and read its topics again"
+            )
 
 
 def checked_guard(
@@ -256,6 +317,52 @@ def same_target(table: str, targets: Mapping[str, str], owners: Collection[str])
         if name != table and target.lower() == targets[table].lower()
     ]
     return sorted(name for name in names if table not in owners or name in owners)
+
+
+def above_limit(new: Collection[str], owned: int, limit: int) -> list[str]:
+    """Return the new tables that would exceed the limit of tables, the last by name.
+
+    Parameters
+    ----------
+    new : collection of str
+        The tables of a micro-batch that have no columns yet.
+    owned : int
+        The number of tables that have.
+    limit : int
+
+    Examples
+    --------
+    >>> above_limit(["c", "a", "b"], 1, 3), above_limit(["c"], 5, 3), above_limit([], 5, 3)
+    (['c'], ['c'], [])
+    """
+    return sorted(new)[max(0, limit - owned) :]
+
+
+def require_few_columns(
+    names: Sequence[str], new: Sequence[str], limit: int, database: str
+) -> None:
+    """Raise an error for a table with more columns than a producer may create.
+
+    Parameters
+    ----------
+    names : sequence of str
+        All columns of the table.
+    new : sequence of str
+        Those that come from messages, and are not written yet.
+    limit : int
+    database : str
+        The class that has the limit.
+
+    Raises
+    ------
+    SyncError
+    """
+    if new and len(names) > limit:
+        raise SyncError(
+            f"it would have {len(names)} columns, {len(new)} of them new ({new[0]}, ...), and "
+            f"max_columns is {limit}: leave some out with columns= or exclude_columns, or pass "
+            f"{database}(max_columns=...)"
+        )
 
 
 def checked_topics(

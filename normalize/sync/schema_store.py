@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
 
+from cdc_formats.errors import ArgumentError
 from normalize.sinks.batches import BatchOrderError
 
 from .facts import QueryFacts
@@ -21,6 +23,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _JSON, _NEW = ".json", ".new"
+_LONGEST, _BEFORE_DIGEST = 246, 200
+_DIGEST = "+"
+"""Separates the beginning of a long name from its digest; `quote` leaves no such character."""
+
+
+def file_name(table: str) -> str:
+    """Return the name of a table's file, without ``.json``: at most 246 bytes.
+
+    File systems allow 255 bytes, of which ``.json.new`` takes nine.
+
+    Examples
+    --------
+    >>> file_name("shop.`order/items`")
+    'shop.%60order%2Fitems%60'
+    >>> len(file_name("shop." + "注" * 28)), len(file_name("n" * 300))
+    (233, 233)
+    """
+    name = quote(table, safe=". $-")
+    if len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(table.encode()).hexdigest()[:32]
+    return f"{name[:_BEFORE_DIGEST]}{_DIGEST}{digest}"
 
 
 class SchemaStore:
@@ -39,6 +63,11 @@ class SchemaStore:
         A classic session.
     location : str
         A path, or a URL such as ``s3a://bucket/shop``.
+
+    Raises
+    ------
+    ArgumentError
+        When the location is a file.
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
@@ -51,10 +80,16 @@ class SchemaStore:
         # A local file system has checksum files beside its files: an edited file would not be
         # readable.
         self._system: Any = system.getRawFileSystem() if system.getScheme() == "file" else system
+        if self._system.exists(self._path(self.location)) and not self._system.isDirectory(
+            self._path(self.location)
+        ):
+            raise ArgumentError(
+                f"schema_location {self.location!r} is a file: pass a folder, which may be missing"
+            )
 
     def file(self, table: str) -> str:
         """Return the path of a table's file."""
-        return f"{self.location}/{quote(table, safe='. $-')}{_JSON}"
+        return f"{self.location}/{file_name(table)}{_JSON}"
 
     @property
     def query_file(self) -> str:
@@ -71,7 +106,16 @@ class SchemaStore:
             for each in self._system.listStatus(folder)
             if each.isFile()
         }
-        return sorted(unquote(name.removesuffix(_JSON)) for name in names if name.endswith(_JSON))
+        files = (name.removesuffix(_JSON) for name in names if name.endswith(_JSON))
+        return sorted(filter(None, map(self._table, files)))
+
+    def _table(self, name: str) -> str:
+        """Return the table of a file; empty for a long name whose file is not complete."""
+        if _DIGEST not in name:
+            return unquote(name)
+        file = f"{self.location}/{name}{_JSON}"
+        schema = self._whole(file, lambda text: TableSchema.from_json(text, file))
+        return "" if schema is None else schema.table
 
     def read(self, table: str) -> TableSchema | None:
         """Return a table's schema, or None without a file.
@@ -125,7 +169,7 @@ class SchemaStore:
         batch : Batch
         rows : DataFrame
         """
-        folder = f"{self.location}/query/rows/{quote(table, safe='. $-')}"
+        folder = f"{self.location}/query/rows/{file_name(table)}"
         path = f"{folder}/{batch.query}-{batch.number}"
         if not self._system.exists(self._path(f"{path}{_JSON}")):
             self._system.delete(self._path(folder), True)

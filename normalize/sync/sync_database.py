@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -48,13 +49,13 @@ from normalize.core.output import Destination, Mode
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
-from normalize.kafka.topics import topic_descriptions
+from normalize.kafka.topics import UNKNOWN_IDS, TopicMonitor
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
 from normalize.sinks.arrival import ChangeOrderError
-from normalize.sinks.batches import running_batch
+from normalize.sinks.batches import Batch, running_batch
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
 from normalize.sinks.latest import rows_of, stored
 from normalize.sinks.targets import (
@@ -66,7 +67,14 @@ from normalize.sinks.targets import (
 )
 from normalize.spark_versions import check_kafka_source, check_version
 
-from .facts import checked_topics, require_same_address, same_target, tables_of_topic
+from .facts import (
+    QueryFacts,
+    above_limit,
+    checked_topics,
+    require_same_address,
+    same_target,
+    tables_of_topic,
+)
 from .route import (
     RECORD_DDL,
     ROUTED_DDL,
@@ -241,7 +249,11 @@ def sync_database(
     )
     rules.check("tables[{}]")
     require_same_address(rules.store.read_query(), target.address, rules.store.query_file)
-    topics = KnownTopics(spark, rules.store, kafka, target.address)
+    for table in rules.tables:
+        sync = TableSync(table, rules)
+        sync.load()
+        sync.check(spark, f"tables[{table!r}]")
+    topics = KnownTopics(spark, rules.store, TopicMonitor(kafka), target.address)
     return reader.records(spark).writeStream.foreachBatch(
         SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics)
     )
@@ -479,7 +491,9 @@ class SyncDatabase:
             for table, text in unread.items()
             if not self.tables[table].stopped
         ]
-        readable = {table: part for table, part in parts.items() if table not in unread}
+        failed += self._above_limit(parts.keys() - unread.keys())
+        refused = {failure.table for failure in failed} | unread.keys()
+        readable = {table: part for table, part in parts.items() if table not in refused}
         failed += filter(None, self._in_parallel(readable))
         self._require_no_fatal(failed)
         for failure in failed:
@@ -491,6 +505,19 @@ class SyncDatabase:
             _log.warning(
                 "%s is stopped, and the other tables go on: %s", failure.table, failure.text
             )
+
+    def _above_limit(self, tables: Collection[str]) -> list[Failure]:
+        """Return the errors of new tables that are more than the target allows."""
+        owned = {table for table, sync in self.tables.items() if sync.owns_target}
+        new = [table for table in tables if table not in owned]
+        limit, of = self.rules.database.max_tables, type(self.rules.database).__name__
+        text = (
+            f"the query has {len(owned)} tables and {len(new)} new ones, and max_tables is "
+            f"{limit}: leave tables out with include= or exclude=, or pass {of}(max_tables=...)"
+        )
+        return [
+            Failure(table, text, of_table=True) for table in above_limit(new, len(owned), limit)
+        ]
 
     def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
         fatal = [
@@ -616,40 +643,45 @@ class KnownTopics:
     ----------
     spark : SparkSession
     store : SchemaStore
-    kafka : mapping
-        The options of Spark's Kafka source.
+    monitor : TopicMonitor
     address : str
         Where the query's table or database is, which is kept with the ids.
-    described : dict
-        The descriptions of this run; a topic that Kafka did not describe has none.
     """
 
     spark: SparkSession
     store: SchemaStore
-    kafka: Mapping[str, str] = field(repr=False)
+    monitor: TopicMonitor = field(repr=False)
     address: str
-    described: dict[str, TopicDescription] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
+    _batch: Batch | None = None
+    _kept: QueryFacts | None = None
+    _warned: bool = False
+    _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
         """Return the descriptions, and compare the topics' ids with those of earlier runs.
 
-        The ids are compared when a run begins and when a topic appears.
+        The ids are compared in each micro-batch, with descriptions that are at most
+        `topics.INTERVAL` seconds old, and when a topic appears.
 
         Raises
         ------
         TopicReplacedError
         """
         batch = running_batch(self.spark)
-        if batch is None or (self._seen and topics <= self._seen):
-            return self.described
-        kept, described = self.store.read_query(), topic_descriptions(self.kafka)
-        self._seen |= topics | described.keys()
-        checked = checked_topics(kept, batch.query, described, self.address)
-        if checked != kept:
-            self.store.write_query(checked)
-        self.described |= described
-        return self.described
+        with self._lock:  # tables are written at the same time
+            if batch is None or (batch == self._batch and topics <= self._seen):
+                return self.monitor.described
+            described = self.monitor(topics - self._seen)
+            if self.monitor.problem and not self._warned:
+                self._warned = True
+                _log.warning("%s %s", UNKNOWN_IDS, self.monitor.problem)
+            self._batch, self._seen = batch, self._seen | topics | described.keys()
+            kept = self._kept or self.store.read_query()
+            self._kept = checked_topics(kept, batch.query, described, self.address)
+            if self._kept != kept:
+                self.store.write_query(self._kept)
+            return described
 
 
 class Failure(NamedTuple):

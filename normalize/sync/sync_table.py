@@ -21,6 +21,7 @@ from normalize.connect import require_jvm
 from normalize.dataframe import table_columns
 from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter
+from normalize.kafka.topics import TopicMonitor
 from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import OneTable
 from normalize.sinks.lake import lake_target
@@ -31,7 +32,7 @@ from .facts import require_same_address
 from .route import TableSummary
 from .schema_store import SchemaStore
 from .sync_database import KnownTopics, TopicReader, in_session, records_of
-from .table_options import SyncError, TableOptions
+from .table_options import SyncError, TableOptions, require_distinct_names
 from .table_schema import TableSchema
 from .table_sync import Part, Rules, TableSync
 
@@ -77,8 +78,9 @@ def sync_table(
     schema_location : str
         A folder for the table's file: its columns and key, and the facts that must stay as they are
         (its target, the source's primary key, the tables and partitions of the topic). A restarted
-        query reads the file, and it takes precedence over `schema` and `primary_key`: edit it to
-        change them while the query is stopped. One query needs a folder of its own.
+        query reads the file, and it takes precedence over `schema` and `primary_key`, with a
+        warning: edit it to change them while the query is stopped. One query needs a folder of its
+        own.
     options : mapping
         Options of Spark's Kafka source; ``maxOffsetsPerTrigger`` bounds a micro-batch.
     schema : str or StructType or None
@@ -159,7 +161,7 @@ def sync_table(
         format=chosen,
         passed_options=frozenset(each.name for each in fields(chosen)),
         database=database,
-        tables={name: _options(table or TableOptions(), of_table, key)},
+        tables={name: _options(table or TableOptions(), of_table, schema, key)},
         store=store,
         on_new_column="ignore",
         on_truncate=on_truncate,
@@ -169,10 +171,15 @@ def sync_table(
     )
     rules.check("table")
     sync = TableSync(name, rules, table_schema)
+    sync.check(spark, "table")
     if check:
         check_records(sync.source(table_schema), kafka, keyed=True, bounded=False)
     return reader.records(spark).writeStream.foreachBatch(
-        SyncTable(of_table.session(spark), sync, KnownTopics(spark, store, kafka, of_table.address))
+        SyncTable(
+            of_table.session(spark),
+            sync,
+            KnownTopics(spark, store, TopicMonitor(kafka), of_table.address),
+        )
     )
 
 
@@ -181,8 +188,10 @@ _OPTIONS = frozenset(
 )
 
 
-def _options(table: TableOptions, target: TableTarget, key: tuple[str, ...]) -> TableOptions:
-    """Return the options of the table, with its name and key.
+def _options(
+    table: TableOptions, target: TableTarget, schema: Any, key: tuple[str, ...]
+) -> TableOptions:
+    """Return the options of the table, with its name, columns and key.
 
     It raises an error for an option that `sync_table` does not use.
     """
@@ -196,7 +205,7 @@ def _options(table: TableOptions, target: TableTarget, key: tuple[str, ...]) -> 
             f"table has {unused[0]}, which sync_table does not use: "
             f"{_REMEDIES.get(unused[0], 'call sync_database')}"
         )
-    return replace(table, name=target.sql_name, primary_key=key)
+    return replace(table, name=target.sql_name, schema=schema, primary_key=key)
 
 
 _REMEDIES = {
@@ -236,6 +245,7 @@ def _declared(
             "primary_key is missing: pass primary_key=[...], the columns that identify a row"
         )
     columns = table_columns(schema)
+    require_distinct_names(column.name for column in columns)
     lost = [each for each in key if each not in {column.name for column in columns}]
     if lost:
         raise ArgumentError(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
-from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import Column, quote
 from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
@@ -106,8 +106,8 @@ class TableOptions:
                 f"TableOptions has no answer for the type of {open_questions[0]!r}: write its type "
                 f"in place of {QUESTION}, or {AS_IS}"
             )
-        for text in (self.declared, self.typed):  # raises for a type that does not exist
-            _ = text
+        for columns in (self.declared, self.typed):  # raises for a type that does not exist
+            require_distinct_names(column.name for column in columns)
         self._require_written(self.primary_key, "part of the primary key")
         self._require_written(self.track_history, "one of track_history")
 
@@ -152,6 +152,23 @@ class TableOptions:
         """Whether a column is written."""
         return column not in names_of(self.exclude_columns) and (
             not self.columns or column in names_of(self.columns)
+        )
+
+
+def require_distinct_names(names: Iterable[str]) -> None:
+    """Raise an error for two columns whose names are equal, ignoring case.
+
+    Raises
+    ------
+    SchemaError
+    """
+    listed = list(names)
+    lower = [name.lower() for name in listed]
+    twice = [name for name in listed if lower.count(name.lower()) > 1]
+    if twice:
+        raise SchemaError(
+            f"columns {' and '.join(map(quote, twice))} differ in case alone, and Spark ignores "
+            "case: leave one of them out"
         )
 
 

@@ -27,7 +27,7 @@ from normalize.sinks.narrowing import wider
 from normalize.sinks.targets import TableTarget
 
 from .facts import TableFacts
-from .table_options import SyncError, TableOptions
+from .table_options import SyncError, TableOptions, require_distinct_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -384,13 +384,7 @@ def _notes(inferred: InferredSchema) -> tuple[str, ...]:
 
 
 def _checked(schema: TableSchema) -> TableSchema:
-    lower = [column.name.lower() for column in schema.columns]
-    twice = [column.name for column in schema.columns if lower.count(column.name.lower()) > 1]
-    if twice:
-        raise SchemaError(
-            f"columns {' and '.join(map(quote, twice))} differ in case alone, and Spark ignores "
-            "case: leave one out with exclude_columns"
-        )
+    require_distinct_names(column.name for column in schema.columns)
     lost = [name for name in schema.primary_key if name not in schema.names]
     if lost:
         raise SyncError(
@@ -404,6 +398,41 @@ def _checked(schema: TableSchema) -> TableSchema:
             for column in schema.columns
         ),
     )
+
+
+def ignored_arguments(
+    kept: TableSchema, declared: Sequence[Column], primary_key: Sequence[str]
+) -> list[str]:
+    """Return what a user passes for a table and its file does not have.
+
+    Columns that only the file has are new columns of the source, or of the user who edited it.
+
+    Parameters
+    ----------
+    kept : TableSchema
+        The file.
+    declared : sequence of Column
+        The columns that the user passes; empty if none.
+    primary_key : sequence of str
+        The key that the user passes; empty if none.
+
+    Examples
+    --------
+    >>> kept = TableSchema("orders", to_columns("id INT, name STRING"), ("id",))
+    >>> ignored_arguments(kept, to_columns("id INT, name DATE"), ["name"])
+    ["primary_key is ['name'] and not ['id']", 'the column name is DATE and not STRING']
+    """
+    types = {column.name: column.type for column in kept.columns}
+    ignored = []
+    if primary_key and tuple(primary_key) != kept.primary_key:
+        ignored.append(f"primary_key is {[*primary_key]!r} and not {[*kept.primary_key]!r}")
+    for column in declared:
+        name = quote(column.name)
+        if column.name not in types:
+            ignored.append(f"the column {name} is new")
+        elif types[column.name] != column.type:
+            ignored.append(f"the column {name} is {column.type} and not {types[column.name]}")
+    return ignored
 
 
 def with_options(format: Format, schema: TableSchema) -> Format:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import pyarrow as pa
 
-from cdc_formats.decoding.masking import check_masks
+from cdc_formats.decoding.masking import check_masks, result_columns
 from cdc_formats.errors import (
     DECODE_CONDITIONS,
     ArgumentError,
@@ -30,8 +30,9 @@ from cdc_formats.printable import printable
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, SqlType, quote
-from normalize.analyzed_plan import elements
+from normalize.analyzed_plan import elements, require_of_row
 from normalize.arguments import names_of
+from normalize.core.arrow import spark_ddl
 from normalize.core.counts import WITHOUT_POSITION
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND, Destination, Mode
@@ -42,7 +43,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks.batches import is_repeat, running_batch
-from normalize.sinks.databases import Database, require_scd_type, table_name
+from normalize.sinks.databases import Database, OneTable, require_scd_type, table_name
 from normalize.sinks.delta_writer import most_changes
 from normalize.sinks.latest import stored
 from normalize.sinks.merge_every import require_merged
@@ -59,7 +60,15 @@ from normalize.tables.arrow_rows import ArrowRows
 from normalize.tables.merge import ADDS
 from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 
-from .facts import GuardFacts, TableFacts, checked_facts, checked_guard
+from .facts import (
+    GuardFacts,
+    TableFacts,
+    checked_facts,
+    checked_guard,
+    require_few_columns,
+    require_same_options,
+    require_same_positions,
+)
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
 from .table_changes import (
@@ -81,6 +90,7 @@ from .table_schema import (
     decide_merged,
     extend,
     how_to_widen,
+    ignored_arguments,
     new_columns,
     wider_column,
     with_options,
@@ -331,6 +341,7 @@ class TableSync:
     _asked: set[str] = field(default_factory=set)
     _prepared: TableSchema | None = None
     _started: bool = False
+    _usable: tuple[Column, ...] | None = None
     _schema_changes: int = 0
 
     def load(self) -> None:
@@ -386,7 +397,7 @@ class TableSync:
         schema = self._schema_of(spark, part, target)
         if schema is None:
             return
-        self._require_free_names(schema)
+        self.require_usable(spark, schema)
         self._ask(schema)
         source = self.source(schema)
         options = self._change_options(schema, source, part)
@@ -610,13 +621,14 @@ class TableSync:
                 passed_options=self.rules.passed_options,
                 options=options,
             )
-            self._require_free_names(schema)
+            self._require_few_columns(schema, () if options.declared else schema.columns)
+            self.require_usable(spark, schema)
             schema = self._with_facts(schema, part.summary)
             self._schema_changes += 1
             self._say(f"new table, {schema.described()}")
         else:
             schema = self._with_facts(schema, part.summary)
-        return self._extended(schema, part)
+        return self._extended(spark, schema, part)
 
     def _with_facts(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
         """Return the schema with the facts of a micro-batch, which are kept."""
@@ -626,6 +638,8 @@ class TableSync:
             tuple(summary.source_keys),
             tuple(summary.topics),
             masks=self._masks(schema).facts,
+            position_column=rules.position_column(self.table) or "",
+            options=self._kept_options,
         )
         user_key = bool(names_of(rules.options(self.table).primary_key))
         facts = checked_facts(
@@ -641,16 +655,144 @@ class TableSync:
             self._keep(checked)
         return checked
 
-    def _require_free_names(self, schema: TableSchema) -> None:
-        """Raise an error if a source column has a name that is used here.
+    @property
+    def _kept_options(self) -> dict[str, str]:
+        """The options that decide which rows the target has."""
+        rules, options = self.rules, self.rules.options(self.table)
+        return {
+            "where": " ".join((options.where or "").split()),
+            "deleted_column": rules.deleted_column(self.table) or "",
+            "shard_column": options.shard_column or "",
+        }
 
-        This runs before the schema is kept, so that the remedy works.
+    def _require_few_columns(self, schema: TableSchema, new: Sequence[Column]) -> None:
+        database = self.rules.database
+        require_few_columns(
+            [column.name for column in schema.columns],
+            [column.name for column in new],
+            database.max_columns,
+            type(database).__name__,
+        )
+
+    def check(self, spark: SparkSession, argument: str) -> None:
+        """Check the table's options with the columns that are known when the query is defined.
+
+        A warning names the file if its columns or key differ from the options'.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        argument : str
+            The user's argument with the options, for errors.
+
+        Raises
+        ------
+        ArgumentError
         """
-        for name in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, FACT):
-            _require_free(name, schema, "a column of sync_database", "exclude_columns")
-        if self.rules.scd_type(self.table) == 2:
-            for name in (START_AT, END_AT):
-                _require_free(name, schema, "a column of a history", "exclude_columns")
+        options, kept = self.rules.options(self.table), self.schema
+        key = names_of(options.primary_key)
+        if self.stopped:
+            return
+        if kept is not None and kept.columns:
+            ignored = ignored_arguments(kept, options.declared, key)
+            if ignored:
+                _log.warning(
+                    "%s: %s. The table's file decides: to change the table, edit %s while the "
+                    "query is stopped",
+                    self.table,
+                    "; ".join(ignored),
+                    self.rules.store.file(self.table),
+                )
+        else:
+            written = (column for column in options.declared if options.writes(column.name))
+            kept = TableSchema(self.table, tuple(written), key)
+        position, positions = self.rules.position_column(self.table), kept.facts.position_column
+        if positions and position is None:
+            _log.warning(
+                "%s: position_column is not set, and its rows have positions in %r: rows that "
+                "change get the position NULL, and their next redelivery is applied",
+                self.table,
+                positions,
+            )
+        try:
+            file = self.rules.store.file(self.table)
+            require_same_positions(positions, position or "", file)
+            require_same_options(kept.facts.options, self._kept_options, file)
+            self.require_usable(spark, kept)
+        except (ArgumentError, SyncError) as error:
+            raise ArgumentError(f"{argument} has wrong options: {error.args[0]}") from None
+
+    def require_usable(self, spark: SparkSession, schema: TableSchema) -> None:
+        """Raise an error if the table's options cannot be used with its columns.
+
+        This runs before the schema is kept, so that the remedy works. Of a table whose columns are
+        not known yet, the schema has those of the key alone.
+
+        Raises
+        ------
+        SyncError
+            When a source column has a name that is used here.
+        ArgumentError
+            When `TableOptions.track_history` has another column, or `where` is not a condition.
+        """
+        if schema.columns and schema.columns == self._usable:
+            return
+        self._require_free_names(schema)
+        self._require_tracked(schema)
+        self._require_condition(spark, schema)
+        self._usable = schema.columns
+
+    def _require_free_names(self, schema: TableSchema) -> None:
+        rules, table = self.rules, self.table
+        reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, FACT)
+        versions = (START_AT, END_AT) if rules.scd_type(table) == 2 else ()
+        own = [
+            *((name, "a column of sync_database", "exclude_columns") for name in reserved),
+            *((name, "a column of a history", "exclude_columns") for name in versions),
+            (rules.position_column(table), "position_column", "position_column"),
+            (rules.deleted_column(table), "deleted_column", "deleted_column"),
+            (rules.options(table).shard_column, "shard_column", "shard_column"),
+        ]
+        for name, what, option in own:
+            if name is not None:
+                _require_free(name, schema, what, self._remedy(option))
+
+    def _remedy(self, option: str) -> str:
+        """Return what to pass so that a source column may have its name."""
+        if not isinstance(self.rules.database, OneTable):
+            return f"pass tables={{{self.table!r}: TableOptions({option}=...)}}"
+        if option == "exclude_columns":
+            return "leave it out of schema="
+        return f"pass table=TableOptions({option}=...)"
+
+    def _require_tracked(self, schema: TableSchema) -> None:
+        names = [column.name for column in schema.columns]
+        unknown = [name for name in self.rules.track_history(self.table) if name not in names]
+        if unknown and names:
+            raise ArgumentError(
+                f"track_history has {unknown[0]!r}, which is not one of its columns: "
+                f"{', '.join(names)}"
+            )
+
+    def _require_condition(self, spark: SparkSession, schema: TableSchema) -> None:
+        from pyspark.errors import AnalysisException, ParseException
+        from pyspark.sql import functions as F
+
+        where = self.rules.options(self.table).where
+        if where is None:
+            return
+        shard = self._shard_column(schema)
+        columns = schema.columns and result_columns(schema.columns, self._masks(schema))
+        ddl = spark_ddl([*columns, *([] if shard is None else [shard])])
+        try:
+            rows = spark.createDataFrame([], ddl).where(F.expr(where))
+            require_of_row(rows, F.expr(where))
+        except AnalysisException as error:
+            # Of a table whose columns are unknown, only the syntax can be checked.
+            if schema.columns or isinstance(error, ParseException):
+                raise ArgumentError(
+                    f"where is not a condition on its columns: {str(error).strip().splitlines()[0]}"
+                ) from None
 
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
         """Raise an error if an unknown table's deletes may affect rows: its key type is unknown."""
@@ -662,7 +804,7 @@ class TableSync:
                 "primary_key=[...])}"
             )
 
-    def _extended(self, schema: TableSchema, part: Part) -> TableSchema:
+    def _extended(self, spark: SparkSession, schema: TableSchema, part: Part) -> TableSchema:
         """Return the schema with a micro-batch's new columns, so that no value of them is lost."""
         options, rules = self.rules.options(self.table), self.rules
         new = [
@@ -688,7 +830,8 @@ class TableSync:
             format=with_options(rules.format, schema),
             options=options,
         )
-        self._require_free_names(extended)
+        self._require_few_columns(extended, extended.columns[len(schema.columns) :])
+        self.require_usable(spark, extended)
         masks = self._masks(extended).facts
         extended = replace(extended, facts=msgspec.structs.replace(extended.facts, masks=masks))
         self._keep(extended)
@@ -736,7 +879,6 @@ class TableSync:
         name = self.rules.options(self.table).shard_column
         if name is None:
             return None
-        _require_free(name, schema, "shard_column", "shard_column")
         return Column(name, SqlType("STRING"), nullable=False)
 
     def _change_options(self, schema: TableSchema, source: DecodePlan, part: Part) -> ChangeOptions:
@@ -797,7 +939,6 @@ class TableSync:
         )
 
     def _where(self, changes: DataFrame) -> DataFrame:
-        from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
         where = self.rules.options(self.table).where
@@ -805,15 +946,9 @@ class TableSync:
             return changes
         # As in ChangelogNormalize: a row that no longer matches is deleted.
         kept = F.col(ROW_KIND).isin(*ADDS) & F.coalesce(F.expr(where), F.lit(False))
-        try:
-            kept_changes = changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
-            if ABSENT_COLUMN in changes.columns:
-                _require_columns_of(where, changes)
-        except AnalysisException as error:
-            raise ArgumentError(
-                f"where is not a condition on its columns: {str(error).splitlines()[0]}"
-            ) from None
-        return kept_changes
+        if ABSENT_COLUMN in changes.columns:
+            _require_columns_of(where, changes)
+        return changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
 
     # ----------------------------------------------------------------------------------------------
     # the target
@@ -826,25 +961,32 @@ class TableSync:
         schema: TableSchema,
         fields: tuple[StructField, ...],
     ) -> None:
-        from pyspark.sql.types import StructField, TimestampType
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import BinaryType, StructField, TimestampType
 
         deleted, position = (
             self.rules.deleted_column(self.table),
             self.rules.position_column(self.table),
         )
-        if position is not None:
-            _require_free(position, schema, "position_column", "position_column")
         if deleted is not None:
-            _require_free(deleted, schema, "deleted_column", "deleted_column")
             fields = (*fields, StructField(deleted, TimestampType()))
+        # The position of an earlier change would drop changes that are newer than the row.
+        unknown = schema.facts.position_column if position is None else ""
+        if unknown:
+            fields = (*fields, StructField(unknown, BinaryType()))
+            # Soft deletes write it too, which needs no comparison with NULL.
+            position = unknown if deleted is not None and target.positions else None
         where = self.rules.options(self.table).where
 
         @cache
         def frame() -> DataFrame:
             changes = self._where(_frame(spark, rows))
-            return changes if deleted is None else with_deletion_times(changes, deleted)
+            if deleted is not None:
+                changes = with_deletion_times(changes, deleted)
+            return changes.withColumn(unknown, F.lit(None).cast("binary")) if unknown else changes
 
-        table = rows.table() if isinstance(rows, ArrowChanges) and where is None else None
+        in_arrow = where is None and not unknown
+        table = rows.table() if isinstance(rows, ArrowChanges) and in_arrow else None
         if table is not None and deleted is not None:
             table = with_arrow_deletion_times(table, deleted)
         changes = frame() if table is None else ArrowRows(table, frame)
@@ -863,13 +1005,6 @@ class TableSync:
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         tracked = self.rules.track_history(self.table)
-        names = [column.name for column in schema.columns]
-        unknown = [name for name in tracked if name not in names]
-        if unknown:
-            raise ArgumentError(
-                f"track_history has {unknown[0]!r}, which is not one of its columns: "
-                f"{', '.join(names)}"
-            )
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
         spec = TableSpec(
             (*fields, *version_fields(changes, (PLACE,))),
@@ -971,11 +1106,9 @@ def _require_columns_of(where: str, changes: DataFrame) -> None:
             )
 
 
-def _require_free(column: str, schema: TableSchema, what: str, option: str) -> None:
+def _require_free(column: str, schema: TableSchema, what: str, remedy: str) -> None:
     """Raise an error if the source has a column with the name of one that is added to the table."""
-    taken = [name for name in schema.names if name.lower() == column.lower()]
+    names = {*schema.names, *schema.primary_key}
+    taken = [name for name in names if name.lower() == column.lower()]
     if taken:
-        raise SyncError(
-            f"its column {quote(taken[0])} has the name of {what}: pass tables={{{schema.table!r}: "
-            f"TableOptions({option}=...)}}"
-        )
+        raise SyncError(f"its column {quote(taken[0])} has the name of {what}: {remedy}")

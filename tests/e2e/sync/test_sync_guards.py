@@ -8,8 +8,11 @@ from shutil import rmtree
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cdc_formats.errors import ChangelogError
+from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import table_name
 from normalize.sync.table_options import SyncError
 from tests.support.databases import Message, maxwell
@@ -19,12 +22,30 @@ from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, NewSync,
 STOP: dict[str, Any] = {"on_table_error": "stop_table"}
 
 
-def test_topic_that_is_created_again_ends_the_query(sync: Sync) -> None:
+def test_topic_that_is_created_again_ends_the_running_query(
+    sync: Sync, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = sync.produce("t", [maxwell("fine", "insert", {"id": 1, "qty": 1})])
-    sync.run(**STOP)
     messages = [maxwell("fine", "insert", {"id": number, "qty": 9}) for number in (1, 2, 3)]
-    recreate_topic(sync.kafka, topic, messages)
-    assert f"[TOPIC_REPLACED] topic {topic} was deleted and created again" in sync.error(**STOP)
+    each_batch = DataStreamWriter.foreachBatch
+
+    def recreating(writer: Any, function: Any) -> Any:
+        def apply(batch: Any, number: int) -> None:
+            function(batch, number)
+            if number == 0:
+                recreate_topic(sync.kafka, topic, messages)
+
+        return each_batch(writer, apply)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("normalize.kafka.topics.INTERVAL", 0)
+        patch.setattr(DataStreamWriter, "foreachBatch", recreating)
+        query = sync.writer(**STOP).start()
+        with pytest.raises(StreamingQueryException) as failed:
+            query.awaitTermination(120)
+    assert f"[TOPIC_REPLACED] topic {topic} was deleted and created again" in explain_error(
+        failed.value
+    )
     assert sync.rows("fine") == [{"id": 1, "qty": 1}]
     (sync.folder / "checkpoint").rename(sync.folder / "old")
     sync.run(**STOP)

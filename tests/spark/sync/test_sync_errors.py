@@ -313,6 +313,18 @@ def test_options_without_effect(sync: BoundedSync) -> None:
             "scd_type=2 and deletes='soft' cannot be combined",
         ),
         ({"scd_type": 2}, soft, "scd_type=2 and deletes='soft' cannot be combined"),
+        # The columns are unknown.
+        ({"where": "qty >"}, sync.tables.database, r"where is not a condition .*\[PARSE_SYNTAX"),
+        (
+            {"primary_key": "id", "deleted_column": "ID"},
+            soft,
+            r"its column id has the name of deleted_column: pass tables=\{'shop.orders'",
+        ),
+        (
+            {"schema": "id INT", "primary_key": "id", "where": "uuid() < 'x'"},
+            sync.tables.database,
+            "where is not deterministic",
+        ),
     ):
         with pytest.raises(
             ArgumentError, match=rf"tables\['shop.orders'\] has wrong options: {text}"

@@ -117,6 +117,28 @@ def test_partial_rows_complete_only_the_row_before_them(sync: BoundedSync) -> No
     ) in explain_error(failed.value)
 
 
+def test_rows_written_without_positions_have_none(
+    sync: BoundedSync, caplog: pytest.LogCaptureFixture
+) -> None:
+    inserts = [event("c", key, "a", 1) for key in (1, 2)]
+    updates = [event("u", key, "c", 9) for key in (1, 2)]
+    assert apply(sync, [*inserts, *updates]) == {1: "c", 2: "c"}
+    # A query without positions reads old events again, and ends before it has read all.
+    without = TableOptions(deletes="soft")
+    with caplog.at_level("WARNING", "normalize"):
+        old = [event("u", 1, "old", 3), event("d", 2, "old", 3)]
+        assert apply(sync, old, table=without) == {1: "old"}
+    assert "orders: position_column is not set, and its rows have positions" in caplog.text
+    assert [row.get("position") for row in sync.rows("orders")] == [None, None]
+    assert apply(sync, [event("u", 1, "b", 5), event("c", 2, "b", 5)]) == {1: "b", 2: "b"}
+    assert apply(sync, old) == {1: "b", 2: "b"}
+    renamed = TableOptions(deletes="soft", position_column="place")
+    with pytest.raises(ArgumentError, match=r"is 'place', and its rows have .* in 'position': set"):
+        sync.table_job(**TABLE, table=renamed)
+    with pytest.raises(ArgumentError, match="deleted_column is None, and was 'deleted_at' when"):
+        sync.table_job(**TABLE)
+
+
 def test_format_without_positions_compares_offsets(sync: BoundedSync) -> None:
     types = {"id": "int", "name": "varchar(9)"}
 

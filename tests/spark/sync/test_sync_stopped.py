@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from normalize.sync.schema_store import SchemaStore, file_name
 from tests.support.databases import maxwell, new_tables
 from tests.support.syncing import BoundedSync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+LONG, ENCODED = "n" * 300, "注" * 28
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +29,17 @@ def sync(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bound
     sync = BoundedSync(spark, new_tables(spark, "delta", folder), folder)
     for table in ("orders", "keys", "text", "checked", "fine"):
         sync.produce(table, [maxwell(table, "insert", {"id": 1, "qty": 1})])
+    wide_row = {"id": 1} | {f"c{number}": 1 for number in range(5)}
+    sync.produce("wide", [maxwell("wide", "insert", wide_row)])
+    sync.produce("grown", [maxwell("grown", "insert", {"id": 1, "qty": 1})])
+    # Names that are too long for a file: of the target too, or only with percent-encoded letters.
+    for table in (LONG, ENCODED):
+        sync.produce(table, [maxwell(table, "insert", {"id": 1})])
     for table in ("../../x", "_delta_log"):
         sync.produce(f"name{len(table)}", [maxwell(table, "insert", {"id": 1})])
     sync.produce("late", [(None, b"not JSON")])
-    sync.run(on_table_error="stop_table")
+    limited = replace(sync.tables.database, max_columns=5)
+    sync.run(on_table_error="stop_table", target=limited)
     sync.tables.execute(
         f"ALTER TABLE delta.`{folder}/lake/checked` ADD CONSTRAINT positive CHECK (qty > 0)"
     )
@@ -40,9 +52,12 @@ def sync(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bound
     sync.produce("text", [maxwell("text", "insert", {"id": 2}), (None, b"not JSON")])
     sync.produce("checked", [maxwell("checked", "insert", {"id": 2, "qty": 0})])
     sync.produce("late", [maxwell("late", "insert", {"id": 1})])
+    sync.produce("grown", [maxwell("grown", "insert", wide_row | {"id": 2})])
+    sync.produce("last", [maxwell("last", "insert", {"id": 1}, database="zzz")])
+    sync.produce(ENCODED, [maxwell(ENCODED, "insert", {"id": 2})])
     sync.produce("orders", [maxwell("orders", "insert", {"id": 2, "qty": 2})])
     sync.produce("fine", [maxwell("fine", "insert", {"id": 2, "qty": 2})])
-    sync.run(on_table_error="stop_table")
+    sync.run(on_table_error="stop_table", target=replace(limited, max_tables=8))
     return sync
 
 
@@ -84,6 +99,29 @@ def test_violated_constraint_stops_its_table(sync: BoundedSync) -> None:
         in sync.file("shop.checked")["stopped"]
     )
     assert sync.rows("checked") == [{"id": 1, "qty": 1}]
+
+
+def test_name_that_is_too_long_for_a_file_has_a_shorter_one(sync: BoundedSync) -> None:
+    assert [row["id"] for row in sync.rows(ENCODED)] == [1, 2]
+    assert sync.file(file_name(f"shop.{ENCODED}"))["table"] == f"shop.{ENCODED}"
+    stopped = sync.file(file_name(f"shop.{LONG}"))
+    assert stopped["table"] == f"shop.{LONG}"
+    assert "has 300 bytes, and a folder's name at most 255" in stopped["stopped"]
+    store = SchemaStore(sync.spark, str(sync.folder / "schemas"))
+    assert {f"shop.{LONG}", f"shop.{ENCODED}"} < set(store.tables())
+
+
+def test_tables_and_columns_above_the_limits_stop_their_table(sync: BoundedSync) -> None:
+    assert sync.file("shop.wide")["stopped"].startswith(
+        "it would have 6 columns, 6 of them new (id, ...), and max_columns is 5: leave some out"
+    )
+    assert sync.file("shop.grown")["stopped"].startswith(
+        "it would have 7 columns, 5 of them new (c0, ...), and max_columns is 5: leave some out"
+    )
+    assert sync.rows("grown") == [{"id": 1, "qty": 1}]
+    assert sync.file("zzz.last")["stopped"].startswith(
+        "the query has 7 tables and 2 new ones, and max_tables is 8: leave tables out with include="
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from cdc_formats import get_format
-from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget, sync_table
 from normalize.decode.source import DecodePlan
@@ -105,7 +105,37 @@ def test_row_whose_key_changed_is_completed_from_its_earlier_row(sync: BoundedSy
     ) in error_of(sync, **MINIMAL)
 
 
-def test_restarted_query_refuses_what_contradicts_the_file(sync: BoundedSync) -> None:
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"schema": "id INT, ID STRING"}, "columns id and ID differ in case alone"),
+        ({"table": TableOptions(where="qty >")}, r"where is not a condition .*\[PARSE_SYNTAX"),
+        ({"table": TableOptions(where="lost > 1")}, r"where is not a condition .*\[UNRESOLVED"),
+        ({"table": TableOptions(where="qty")}, r"where is not a condition .*\[DATATYPE_MISMATCH"),
+        ({"table": TableOptions(where="max(qty) > 1")}, r"where is not a condition .*\[INVALID_"),
+        ({"table": TableOptions(where="rand() > 0.5")}, "where is not deterministic"),
+        (
+            {"table": TableOptions(deletes="soft", deleted_column="ID")},
+            r"its column id has the name of deleted_column: pass table=TableOptions\(deleted_column",
+        ),
+        (
+            {"table": TableOptions(scd_type=2, track_history="lost")},
+            "track_history has 'lost', which is not one of its columns: id, name, qty",
+        ),
+        ({"schema_location": __file__}, "schema_location '.*' is a file: pass a folder"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused_at_the_call(
+    sync: BoundedSync, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises((ArgumentError, SchemaError), match=text):
+        sync.table_job(**{**TABLE, **options})
+    assert not sync.path("orders").exists()
+
+
+def test_restarted_query_refuses_what_contradicts_the_file(
+    sync: BoundedSync, caplog: pytest.LogCaptureFixture
+) -> None:
     insert = orders("insert", {"id": 1, "name": "a", "qty": 1})
     sync.produce("t", [insert])
     sync.apply(sync.table_job(**TABLE))
@@ -129,7 +159,15 @@ def test_restarted_query_refuses_what_contradicts_the_file(sync: BoundedSync) ->
         sync.planned = []
     assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 1}]
     # The file's schema takes precedence over the arguments.
-    job = sync.table_job(schema="id INT, other STRING", primary_key="other")
+    with caplog.at_level("WARNING", "normalize"):
+        sync.table_job(**TABLE)
+        assert caplog.messages == []
+        job = sync.table_job(schema="id INT, name DATE, other STRING", primary_key="other")
+    assert caplog.messages == [
+        "orders: primary_key is ['other'] and not ['id']; the column name is DATE and not STRING; "
+        "the column other is new. The table's file decides: to change the table, edit "
+        f"{sync.path('orders')} while the query is stopped"
+    ]
     assert job.sync.schema is not None
     assert job.sync.schema.primary_key == ("id",)
     sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])

@@ -365,7 +365,33 @@ def test_facts_are_in_the_file_of_the_table() -> None:
         "guard": {"query": "", "batch": -1, "before": "", "after": ""},
         "masks": {},
         "written": False,
+        "position_column": "",
+        "options": {},
     }
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "text"),
+    [
+        ({}, {"where": "id > 1"}, ""),  # a file of an earlier release
+        ({"where": "id > 1"}, {"where": "id > 1"}, ""),
+        ({"where": ""}, {"where": "id > 1"}, "where is 'id > 1', and was None when the rows"),
+        ({"where": "id > 1"}, {}, "where is None, and was 'id > 1' when the rows"),
+        ({"deleted_column": ""}, {"deleted_column": "gone_at"}, ""),
+        ({"deleted_column": "a"}, {"deleted_column": "b"}, "deleted_column is 'b', and was 'a'"),
+        ({"shard_column": "a"}, {"shard_column": ""}, "shard_column is None, and was 'a' when"),
+    ],
+)
+def test_option_that_decides_which_rows_the_target_has_must_stay(
+    before: dict[str, str], now: dict[str, str], text: str
+) -> None:
+    kept, seen = (TableFacts("orders", options=options) for options in (before, now))
+    if not text:
+        facts = checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
+        assert facts.options == now
+        return
+    with pytest.raises(SyncError, match=f"{text}.* delete its file {FILE} and its target"):
+        checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
 
 
 def test_file_of_an_earlier_release_has_no_facts() -> None:
