@@ -1,0 +1,521 @@
+"""The page `docs/restarts.md`: each cell of its tables is run, and nothing is run that it lacks."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from cdc_formats.errors import ChangelogError
+from cdc_formats.registry import get_format
+from cdc_formats.topics.client import TopicDescription
+from normalize import ChangelogNormalize, DeltaDatabase, DeltaTarget, apply_changes
+from normalize.core.guard import PartitionSummary, SourceTable, check
+from normalize.decode.record_input import RecordInput
+from normalize.engines.condition import require_condition
+from normalize.monitoring.explain_error import explain_error
+from normalize.query import Request
+from normalize.sync.facts import QueryFacts, checked_topics
+from normalize.sync.table_options import TableOptions
+from tests.support.databases import Message, maxwell, new_tables
+from tests.support.delta_files import delta_rows
+from tests.support.json_bytes import json_bytes
+from tests.support.paths import REPOSITORY
+from tests.support.sinking import changelog
+from tests.support.syncing import BoundedSync, micro_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FUNCTIONS = ("sync_table", "sync_database", "apply_changes")
+STOPPED, RUNS = "While the query is stopped", "While the query runs"
+SCHEMA = "id INT, name STRING"
+DECLARED = {"schema": SCHEMA, "primary_key": "id"}
+
+
+def cells() -> list[tuple[str, str, str, str]]:
+    """Return the section, change, function and content of each cell of the page."""
+    page = (REPOSITORY / "docs" / "restarts.md").read_text("utf-8")
+    found = []
+    for section, text in re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", page, re.MULTILINE):
+        header, _, *rows = (
+            [cell.strip() for cell in line.strip("|\n").split("|")]
+            for line in text.splitlines()
+            if line.startswith("|")
+        )
+        functions = [name.strip("`") for name in header[1:]]
+        for change, *contents in rows:
+            for function, content in zip(functions, contents, strict=True):
+                found.append((section, change, function, content))
+    return found
+
+
+def insert(key: int, name: str, table: str = "orders", **more: Any) -> Message:
+    return maxwell(table, "insert", {"id": key, "name": name, **more})
+
+
+FIRST = [insert(1, "a"), insert(2, "b"), insert(3, "c")]
+SECOND = [
+    maxwell("orders", "update", {"id": 1, "name": "x"}, {"name": "a"}),
+    maxwell("orders", "delete", {"id": 2, "name": "b"}),
+    insert(4, "d"),
+]
+_FIRST_NUMBER = 3
+BEFORE = {1: "a", 2: "b", 3: "c"}
+AFTER = {1: "x", 3: "c", 4: "d"}
+WIDE_KEY: Message = (
+    json_bytes({"database": "shop", "table": "orders", "pk.id": 4, "pk.name": "d"}),
+    insert(4, "d")[1],
+)
+
+
+class Query:
+    """The function of a query of one kind in a folder, which is set back for each change."""
+
+    def __init__(self, spark: SparkSession, function: str, folder: Path) -> None:
+        self.spark, self.function, self.folder = spark, function, folder / "now"
+        self.saved, self.first = folder / "saved", ""
+        self.sync = BoundedSync(spark, new_tables(spark, "delta", self.folder), self.folder)
+
+    def job(self, **options: Any) -> Any:
+        """Return the function of a started query; `table` are the options of its table."""
+        table = options.pop("table", {})
+        if self.function == "sync_database":
+            tables = {"shop.orders": TableOptions(**table)} if table else {}
+            return self.sync.job(tables=tables, **options)
+        arguments = {name: table.get(name, value) for name, value in DECLARED.items()}
+        rest = {name: value for name, value in table.items() if name not in DECLARED}
+        return self.sync.table_job(table=TableOptions(**rest), **arguments, **options)
+
+    def restore(self, first: Mapping[str, Any]) -> None:
+        """Let the folder be as after the first micro-batch of a query with these options."""
+        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if repr(first) == self.first:
+            shutil.copytree(self.saved, self.folder)
+            for name, value in self.state.items():
+                setattr(self.sync, name, copy(value))
+            return
+        self.folder.mkdir()
+        self.sync = BoundedSync(
+            self.spark, new_tables(self.spark, "delta", self.folder), self.folder
+        )
+        self.sync.produce("t", FIRST)
+        self.sync.number = _FIRST_NUMBER
+        self.sync.apply(self.job(**first))
+        assert self.rows() == BEFORE
+        shutil.rmtree(self.saved, ignore_errors=True)
+        shutil.copytree(self.folder, self.saved)
+        names = ("number", "offsets", "stamp", "last", "query", "planned", "written")
+        self.state = {name: copy(getattr(self.sync, name)) for name in names}
+        self.first = repr(first)
+
+    @property
+    def target(self) -> Path:
+        """The folder of the table."""
+        return self.folder / "lake" / "orders"
+
+    def rows(self) -> dict[int, str]:
+        """The names in the rows that are not deleted; empty if the table is missing."""
+        if not self.target.exists():
+            return {}
+        return {
+            row["id"]: row["name"]
+            for row in self.sync.rows("orders")
+            if "deleted_at" not in row and "__END_AT" not in row
+        }
+
+    @property
+    def table_file(self) -> Path:
+        """The table's file."""
+        name = "orders" if self.function == "sync_table" else "shop.orders"
+        return self.sync.path(name)
+
+    @property
+    def query_file(self) -> Path:
+        """The query's file."""
+        return self.folder / "schemas" / "query" / "facts.json"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed between two micro-batches of `sync_table` or `sync_database`.
+
+    Parameters
+    ----------
+    options : mapping
+        The options of the second run; `table` has those of `TableOptions`.
+    first : mapping
+        Those of the first run.
+    act : callable
+        Changes files or the target.
+    messages : sequence of Message
+        The second micro-batch.
+    partitions : int
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    first: Mapping[str, Any] = field(default_factory=dict)
+    act: Callable[[Query], object] = lambda query: None
+    messages: Sequence[Message] = tuple(SECOND)
+    partitions: int = 1
+    kept: Mapping[int, str] = field(default_factory=lambda: BEFORE)
+    """The rows after an error."""
+    of_query: Callable[[Query], dict[str, Any]] = lambda query: {}
+    """Options that depend on the query."""
+
+
+def of_table(**options: Any) -> dict[str, Any]:
+    """Options of the table."""
+    return {"table": options}
+
+
+def read_again(query: Query) -> None:
+    """Let the query read the topic from its beginning, as without a checkpoint."""
+    query.sync.written, query.sync.number = [*query.sync.last], 0
+    query.sync.query = "another"
+
+
+def set_back(query: Query) -> None:
+    """Let the query go on from an earlier checkpoint."""
+    query.sync.number = _FIRST_NUMBER - 1
+
+
+def remove_target(query: Query) -> None:
+    shutil.rmtree(query.target)
+
+
+def another_target(query: Query) -> dict[str, Any]:
+    """Options with another target."""
+    other = query.folder / "other"
+    is_table = query.function == "sync_table"
+    return {"target": DeltaTarget(str(other / "orders")) if is_table else DeltaDatabase(str(other))}
+
+
+def add_column(query: Query) -> None:
+    target = query.sync.tables.database.target("orders")
+    assert isinstance(target, DeltaTarget)
+    query.spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMNS (own STRING)")
+
+
+def edit(query: Query) -> None:
+    text = query.table_file.read_text()
+    query.table_file.write_text(text.replace('"name STRING"', '"name STRING", "note STRING"'))
+
+
+def write_facts(query: Query, text: str) -> None:
+    query.query_file.parent.mkdir(exist_ok=True)
+    query.query_file.write_text(text)
+
+
+CHANGES = {
+    "nothing": Change(),
+    "the target is missing": Change(act=remove_target, kept={}),
+    "the target is another one": Change(of_query=another_target),
+    "the checkpoint was set back": Change(act=set_back),
+    "`primary_key` is another": Change(of_table(primary_key="name")),
+    "the key that the records name is wider": Change(messages=[WIDE_KEY]),
+    "the schema has another column": Change(
+        of_table(schema=f"{SCHEMA}, note STRING", primary_key="id"), of_table(**DECLARED)
+    ),
+    "the schema lacks a column": Change(
+        of_table(schema="id INT", primary_key="id"), of_table(**DECLARED)
+    ),
+    "the schema has another type": Change(
+        of_table(schema="id INT, name DATE", primary_key="id"), of_table(**DECLARED)
+    ),
+    "two columns of the schema differ in case alone": Change(
+        of_table(schema="id INT, name STRING, NAME STRING", primary_key="id")
+    ),
+    "`format` is another": Change({"format": "debezium-json"}),
+    "a column has another mask": Change({"format_options": {"mask": {"name": "redact"}}}),
+    "`where` is new": Change(of_table(where="id < 4")),
+    "`where` is removed": Change(first=of_table(where="id < 4")),
+    '`deletes="soft"` is removed': Change(first=of_table(deletes="soft")),
+    "`deleted_column` is another": Change(
+        of_table(deletes="soft", deleted_column="gone_at"), of_table(deletes="soft")
+    ),
+    "`scd_type=2` is new": Change(of_table(scd_type=2)),
+    "`scd_type=2` is removed": Change(first=of_table(scd_type=2)),
+    "`mode` and `on_truncate` are others": Change(
+        {"mode": "DROPMALFORMED", "on_truncate": "ignore"}
+    ),
+    "the topic has more partitions": Change(partitions=3),
+    "the topic has records of a second table": Change(
+        messages=[*SECOND, insert(1, "z", table="items")]
+    ),
+    "the checkpoint was deleted": Change(act=read_again),
+    "the table's file was deleted": Change(act=lambda query: query.table_file.unlink()),
+    "`schema_location` is an empty folder": Change(
+        act=lambda query: shutil.rmtree(query.folder / "schemas")
+    ),
+    "`schema_location` is a file": Change({"schema_location": __file__}),
+    "the table's file is damaged": Change(act=lambda query: query.table_file.write_text("{")),
+    "the table's file is one of a newer release": Change(
+        act=lambda query: query.table_file.write_text(
+            query.table_file.read_text().replace('"facts": {', '"facts": {"later": 1,')
+        )
+    ),
+    "the query's file was deleted": Change(
+        act=lambda query: query.query_file.unlink(missing_ok=True)
+    ),
+    "the query's file is damaged": Change(act=lambda query: write_facts(query, "{")),
+    "a column was added to the target": Change(act=add_column),
+    "a column was added to the table's file": Change(act=edit),
+}
+
+
+def outcome(query: Query, change: Change, *, stopped: bool, caplog: Any) -> str:
+    """Return the content of a cell: what happens to the rows, with the warnings or the error."""
+    query.restore(change.first)
+    running = None if stopped else query.job(**change.first)
+    change.act(query)
+    caplog.clear()
+    try:
+        options = {**change.options, **change.of_query(query)}
+        job = query.job(**options) if running is None else running
+        query.sync.produce("t", change.messages, partitions=change.partitions)
+        query.sync.apply(job)
+    except (ChangelogError, PySparkException) as error:
+        assert query.rows() == change.kept
+        return f"error: {explain_error(error)}"
+    assert query.rows() == AFTER
+    return "\n".join(["same rows", *caplog.messages])
+
+
+def topics_outcome() -> str:
+    """Return what happens to a query whose topic was created again."""
+    kept = QueryFacts("q", {"t": "first"})
+    try:
+        checked_topics(kept, "q", {"t": TopicDescription("second", 1)})
+    except ChangelogError as error:
+        return f"error: {error}"
+    return "same rows"
+
+
+@pytest.fixture(scope="module")
+def queries(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Query]:
+    """A query of each kind, which has written the first rows."""
+    return {
+        function: Query(spark, function, tmp_path_factory.mktemp(function))
+        for function in FUNCTIONS[:2]
+    }
+
+
+# --------------------------------------------------------------------------------------------------
+# apply_changes
+
+
+def guard_outcome(spark: SparkSession, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return what the keyed stage's guard in a checkpoint does, without a stream."""
+
+    def checked(
+        stored: bytes | None, topic: str = "first", table: str = "orders", **options: Any
+    ) -> bytes:
+        stage_options = {
+            name: options.pop(name) for name in ("where", "key_groups") if name in options
+        }
+        arguments: dict[str, Any] = {
+            "format": get_format("maxwell-json", **options.pop("format_options", {})),
+            "schema": SCHEMA,
+            "primary_key": "id",
+            "normalize": ChangelogNormalize(**stage_options),
+            "mode": "FAILFAST",
+            "metadata": (),
+            "changelog_mode": "all",
+            "control_events": (),
+            "on_truncate": "fail",
+            "observation": None,
+            **options,
+        }
+        stage = Request.check(RecordInput(True, topic="t"), {}, **arguments).stage()
+        assert stage is not None
+        where = stage_options.get("where")
+        expected = replace(
+            stage.expected,
+            topics={"t": TopicDescription(topic, 1)},
+            condition=""
+            if where is None
+            else require_condition(spark, where, stage.shape.columns, ()),
+        )
+        tables = [SourceTable({"database": "shop", "table": table}, "t", "t[0]@1")]
+        return check(stored, [PartitionSummary("t", 0, 1, tables)], stage.layout, expected, 0)
+
+    try:
+        checked(checked(None, **before), **now)
+    except ChangelogError as error:
+        return f"error: {error}"
+    return "same rows"
+
+
+GUARDED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({}, {}),
+    "`primary_key` is another": ({}, {"primary_key": "name"}),
+    "the schema has another column": ({}, {"schema": f"{SCHEMA}, note STRING"}),
+    "the schema lacks a column": ({}, {"schema": "id INT"}),
+    "the schema has another type": ({}, {"schema": "id INT, name DATE"}),
+    "two columns of the schema differ in case alone": ({}, {"schema": f"{SCHEMA}, NAME STRING"}),
+    "a column has another mask": ({}, {"format_options": {"mask": {"name": "redact"}}}),
+    "`where` is new": ({}, {"where": "id < 4"}),
+    "`where` is removed": ({"where": "id < 4"}, {}),
+    "`mode` and `on_truncate` are others": ({}, {"mode": "DROPMALFORMED", "on_truncate": "ignore"}),
+    "`key_groups` is another": ({}, {"key_groups": 7}),
+    "the topic was created again": ({}, {"topic": "second"}),
+    "the topic has more partitions": ({}, {}),
+    "the topic has records of a second table": ({}, {"table": "items"}),
+}
+
+
+class Stream:
+    """The function of a query of `apply_changes` into a Delta table."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder, self.number = spark.newSession(), folder, 0
+        self.target = DeltaTarget(str(folder))
+
+    def apply(self, changes: Sequence[tuple[Any, ...]], **options: Any) -> None:
+        """Apply a micro-batch in a query that is started with these options."""
+        stream = self.spark.readStream.format("rate").load()
+        typed = stream.selectExpr(
+            "'+I' AS row_kind", "INT(value) AS id", "STRING(value) AS name", "INT(value) AS at"
+        )
+        order = {} if "sequence_by" in options else {"order_by": "at"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function
+            )
+            function: Any = apply_changes(
+                typed, **{"target": self.target, "keys": "id", **order, **options}
+            )
+        rows = changelog(self.spark, f"{SCHEMA}, at INT", changes)
+        with micro_batch(self.spark, "q", self.number):
+            function(rows, self.number)
+        self.number += 1
+
+    def rows(self) -> dict[int, str]:
+        """The names in the rows that are valid; empty if the table is missing."""
+        listed = delta_rows(self.folder) or []
+        return {row["id"]: row["name"] for row in listed if row.get("__END_AT") is None}
+
+
+def target_outcome(
+    spark: SparkSession,
+    folder: Path,
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    act: Callable[[Stream], object] = lambda stream: None,
+    kept: Mapping[int, str] = BEFORE,
+) -> str:
+    """Return what happens in a target, whose last changes are applied after something changed."""
+    stream = Stream(spark, folder)
+    first = [("+I", key, name, key) for key, name in BEFORE.items()]
+    for part in (first[:1], first[1:]):
+        stream.apply(part, **before)
+    act(stream)
+    try:
+        stream.apply([("+U", 1, "x", 11), ("-D", 2, "b", 12), ("+I", 4, "d", 13)], **now)
+    except (ChangelogError, PySparkException) as error:
+        assert stream.rows() == kept
+        return f"error: {explain_error(error)}"
+    assert stream.rows() == AFTER
+    return "same rows"
+
+
+def other_folder(stream: Stream) -> None:
+    stream.target = DeltaTarget(f"{stream.folder}2")
+
+
+def earlier_number(stream: Stream) -> None:
+    stream.number = 0
+
+
+HISTORY = {"scd_type": 2, "sequence_by": "at"}
+TARGETS: dict[str, tuple[Any, ...]] = {
+    "the target is missing": ({}, {}, lambda stream: shutil.rmtree(stream.folder), {}),
+    "the target is another one": ({}, {}, other_folder),
+    "the checkpoint was set back": ({}, {}, earlier_number),
+    "`scd_type=2` is new": ({}, HISTORY),
+    "`scd_type=2` is removed": (HISTORY, {}),
+    "a column was added to the target": (
+        {},
+        {},
+        lambda stream: stream.spark.sql(
+            f"ALTER TABLE {stream.target.sql_name} ADD COLUMNS (own STRING)"
+        ),
+    ),
+}
+
+
+# --------------------------------------------------------------------------------------------------
+# the page
+
+
+def run(
+    section: str,
+    change: str,
+    function: str,
+    *,
+    spark: SparkSession,
+    queries: Mapping[str, Query],
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> str | None:
+    """Return the content of a cell; None if there is nothing to run."""
+    if function == "apply_changes":
+        if change in TARGETS:
+            return target_outcome(spark, folder / "table", *TARGETS[change])
+        return guard_outcome(spark, *GUARDED[change]) if change in GUARDED else None
+    if change == "the topic was created again":
+        return topics_outcome()
+    if change not in CHANGES:
+        return None
+    stopped = section == STOPPED
+    return outcome(queries[function], CHANGES[change], stopped=stopped, caplog=caplog)
+
+
+@pytest.mark.parametrize(("section", "change", "function", "content"), cells())
+def test_cell(
+    spark: SparkSession,
+    queries: dict[str, Query],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    section: str,
+    change: str,
+    function: str,
+    content: str,
+) -> None:
+    with caplog.at_level(logging.WARNING, "normalize"):
+        happened = run(
+            section,
+            change,
+            function,
+            spark=spark,
+            queries=queries,
+            folder=tmp_path,
+            caplog=caplog,
+        )
+    if content == "–":
+        assert happened is None
+        return
+    assert happened is not None
+    kind, _, text = content.partition(": ")
+    assert happened.startswith("same rows" if kind == "warning" else kind)
+    assert text.strip("`") in happened
+
+
+@pytest.mark.usefixtures("spark")
+def test_page_has_each_change() -> None:
+    assert {change for _, change, _, _ in cells()} == {
+        *CHANGES,
+        *GUARDED,
+        *TARGETS,
+    }
+    assert {section for section, *_ in cells()} == {STOPPED, RUNS}
