@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import PySparkException
@@ -69,6 +70,7 @@ SECOND = [
     insert(4, "d"),
 ]
 _FIRST_NUMBER = 3
+_QUERY = str(uuid4())
 BEFORE = {1: "a", 2: "b", 3: "c"}
 AFTER = {1: "x", 3: "c", 4: "d"}
 WIDE_KEY: Message = (
@@ -181,7 +183,7 @@ def of_table(**options: Any) -> dict[str, Any]:
 def read_again(query: Query) -> None:
     """Let the query read the topic from its beginning, as without a checkpoint."""
     query.sync.written, query.sync.number = [*query.sync.last], 0
-    query.sync.query = "another"
+    query.sync.query = str(uuid4())
 
 
 def set_back(query: Query) -> None:
@@ -295,7 +297,7 @@ def topics_outcome() -> str:
     """Return what happens to a query whose topic was created again."""
     kept = QueryFacts("q", {"t": "first"})
     try:
-        checked_topics(kept, "q", {"t": TopicDescription("second", 1)})
+        checked_topics(kept, "q", {"t": TopicDescription("second", 1)}, "")
     except ChangelogError as error:
         return f"error: {error}"
     return "same rows"
@@ -396,7 +398,7 @@ class Stream:
                 typed, **{"target": self.target, "keys": "id", **order, **options}
             )
         rows = changelog(self.spark, f"{SCHEMA}, at INT", changes)
-        with micro_batch(self.spark, "q", self.number):
+        with micro_batch(self.spark, _QUERY, self.number):
             function(rows, self.number)
         self.number += 1
 
