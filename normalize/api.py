@@ -17,6 +17,7 @@ from cdc_formats.values.schema import Column
 from normalize.analyzed_plan import has_native_engine
 from normalize.arguments import as_format, names_of
 from normalize.core.arrow import frame_type
+from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import (
     positional,
@@ -218,16 +219,24 @@ def from_kafka_changelog(
     if check:
         check_records(request.source, kafka, keyed=stage is not None, bounded=bounded)
     if not bounded and (check or stage is not None):
-        described = topic_descriptions(kafka)
-        if described:
-            request = replace(request, topics=TopicIds.of(kafka, described))
-        if stage is not None:
-            stage = replace(stage, expected=replace(stage.expected, topics=described))
+        request, stage = _with_topics(request, stage, kafka)
     if "headers" in needed_columns(request.source):
         kafka["includeHeaders"] = "true"
     check_session(spark, keyed_stream=stage is not None and not bounded)
     reader = spark.read if bounded else spark.readStream
     return request.changelog(load_kafka(reader.format("kafka").options(**kafka)), stage)
+
+
+def _with_topics(
+    request: Request, stage: Stage | None, kafka: Mapping[str, str]
+) -> tuple[Request, Stage | None]:
+    """Return the query with Kafka's descriptions of its topics, which micro-batches compare."""
+    described = topic_descriptions(kafka)
+    if described:
+        request = replace(request, topics=TopicIds.of(kafka, described))
+    if stage is not None:
+        stage = replace(stage, expected=replace(stage.expected, topics=described))
+    return request, stage
 
 
 def decode_changelog(

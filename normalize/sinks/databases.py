@@ -91,7 +91,7 @@ class DeltaDatabase(LakeDatabase):
         2: all tables are histories, with a row for each version of a row, as of `apply_changes`.
         The offset in Kafka orders them. `TableOptions` has it for one table.
     writer, only_writer, storage_options
-        As of `DeltaTarget`, for all tables.
+        Same as in `DeltaTarget`, for all tables.
     max_tables, max_columns : int
         How many tables `sync_database` creates files for, and how many columns it gives a table
         whose columns are not declared: a producer names them. More are an error of the table.

@@ -123,7 +123,7 @@ class DeltaWriter:
         ----------
         spark : SparkSession
         rows : DataFrame or ArrowRows
-            As of `Sink.merge`.
+            Same as in `Sink.merge`.
         spec : TableSpec
         batch : Batch or None
             The micro-batch, which the commit carries.
@@ -134,7 +134,7 @@ class DeltaWriter:
         RefusedError
             When a row violates a constraint of the table.
         BatchOrderError
-            As of `is_repeat`: the record is one of the version that is merged.
+            Same as in `is_repeat`: the record is one of the version that is merged.
         """
         table = self._opened(spark, spec)
         if table is None:

@@ -75,7 +75,7 @@ class MergedDeltaTarget(DeltaTarget):
     Parameters
     ----------
     name, writer, only_writer, storage_options
-        As of `DeltaTarget`; only Spark writes.
+        Same as in `DeltaTarget`; only Spark writes.
     merge_every : str
         How long a change may wait, by the driver's clock: ``"10 minutes"``. The first micro-batch
         with changes after that merges all.

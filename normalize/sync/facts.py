@@ -206,7 +206,7 @@ def require_same_positions(before: str, now: str, file: str) -> None:
     Parameters
     ----------
     before, now : str
-        As of `TableFacts.position_column`.
+        Same as in `TableFacts.position_column`.
     file : str
         The table's file.
 
@@ -229,7 +229,7 @@ def require_same_options(before: Mapping[str, str], now: Mapping[str, str], file
     Parameters
     ----------
     before, now : mapping
-        As of `TableFacts.options`.
+        Same as in `TableFacts.options`.
     file : str
         The table's file.
 

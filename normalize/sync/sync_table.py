@@ -279,7 +279,7 @@ class SyncTable:
         Raises
         ------
         SyncError
-            As of `sync_table`; for an error of Java, of which py4j shows the whole trace; and for a
+            Same as in `sync_table`; for an error of Java, of which py4j shows the whole trace; and for a
             row that its table cannot complete.
         """
         from py4j.protocol import Py4JError

@@ -583,7 +583,7 @@ def collected_changes(
     Parameters
     ----------
     records, source, options
-        As of `changes_on_spark`.
+        Same as in `changes_on_spark`.
     most_bytes : int
         The most bytes that are collected.
 

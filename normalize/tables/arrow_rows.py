@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ArrowRows(NamedTuple):
-    """The last change of each key, as of ``Sink.merge``.
+    """The last change of each key, as in ``Sink.merge``.
 
     Attributes
     ----------

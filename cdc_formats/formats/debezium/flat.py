@@ -128,7 +128,7 @@ class DebeziumFlatJson(DebeziumJson):
     bigint_unsigned_handling_mode, time_zone
         As of `DebeziumJson`.
     unavailable_value_placeholder : str
-        As of `DebeziumJson`. A message shows that its connector never writes it only if
+        Same as in `DebeziumJson`. A message shows that its connector never writes it only if
         ``add.fields`` has ``connector`` and ``version``.
     database_include, table_include : str or None
         Regular expressions that the added fields ``db`` and ``table`` must match in full. A null
