@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from normalize import LocalKafka, from_kafka_changelog
+from normalize import DeltaTarget, LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.sinks.apply import apply_batch
 from normalize.sinks.change_feed import CHANGE_TYPES, from_change_feed, to_change_feed
@@ -47,11 +47,12 @@ def test_a_change_feed_has_every_change_once(
 ) -> None:
     """Spark's own sink writes a feed once, also when the last micro-batch is repeated."""
     feed, rebuilt = new_sink("delta"), new_sink("postgresql")
+    assert isinstance(feed.table, DeltaTarget)
     changes = streamed(spark, kafka, maxOffsetsPerTrigger=5)
     stamped = to_change_feed(changes.withColumnRenamed("offset", "_commit_version"))
     for _ in range(2):
         writer = stamped.writeStream.option("checkpointLocation", str(tmp_path / "c"))
-        query = writer.trigger(availableNow=True).toTable(feed.sql_name)
+        query = writer.trigger(availableNow=True).format("delta").start(feed.table.name)
         query.awaitTermination()
         assert feed.rows("id", "name", "_change_type") == FEED
         assert forget_last_commit(tmp_path / "c") == 1

@@ -104,6 +104,10 @@ def test_metrics_of_tables(
         ("missed_records_total", "shop.items"): 0,
         ("stopped", "shop.items"): 0,
         ("bad_records_total", "MALFORMED_MESSAGE", ""): 1,
+        ("open_questions", "shop.orders"): 0,
+        ("open_questions", "shop.items"): 0,
+        ("by_delta_rs", "shop.orders"): 0,
+        ("by_delta_rs", "shop.items"): 0,
     }
 
     longer, wrong = {"id": 3, "name": "boat", "length": 5}, {"id": "x", "name": "train"}

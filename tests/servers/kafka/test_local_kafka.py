@@ -294,7 +294,7 @@ def test_start_without_java_names_the_command_that_installs_it(monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such/folder")
     with pytest.raises(
         LocalKafkaError,
-        match=r"Java 17 or newer, /no/such/folder/bin/java is not Java: .* install ",
+        match=r"need Java 17 or 21, and /no/such/folder/bin/java is not Java: .* install ",
     ):
         LocalKafka().start()
 

@@ -80,9 +80,9 @@ def test_spark_finds_the_intended_tables_and_columns_in_statements(
     assert [made.name().nameParts().apply(index) for index in range(2)] == ["lake", name]
     merge = parser.parsePlan(
         merge_statement(
-            target,
+            TableSpec(tuple(schema.fields), tuple(schema.names[:1]), True, "fail").plan(),
+            target.sql_name,
             "changes",
-            TableSpec(tuple(schema.fields), tuple(schema.names[:1]), True, "fail"),
         )
     )
     assignments = merge.matchedActions().apply(1).assignments()

@@ -26,7 +26,8 @@ def test_no_statement_sees_the_properties_of_another(
         both.wait()
         properties[sink.table.name] = context.getLocalProperty("tests.table")
 
-    monkeypatch.setattr(LakeSink, "merge", merge)
+    for name in ("merge", "merge_arrow"):
+        monkeypatch.setattr(LakeSink, name, merge)
     for table in ("orders", "items"):
         sync.produce(table, [maxwell(table, "insert", {"id": 1})])
     sync.run()

@@ -159,6 +159,7 @@ def test_restarted_query_refuses_what_contradicts_the_file(
         sync.planned = []
     assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 1}]
     # The file's schema takes precedence over the arguments.
+    caplog.clear()
     with caplog.at_level("WARNING", "normalize"):
         sync.table_job(**TABLE)
         assert caplog.messages == []
