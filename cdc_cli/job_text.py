@@ -188,13 +188,13 @@ def _format_options(profiles: Sequence[TopicProfile], format: str) -> Iterator[s
     common = _common_options([table.options for table in tables])
     yield from (f"  {name}: {json.dumps(value)}" for name, value in common.items())
     texts = option_texts(format_class(format))
-    asked = (
+    needed = (
         option
         for table in tables
         for question in chain.from_iterable(_questions(table).values())
         for option in question.options
     )
-    for option in dict.fromkeys(each for each in asked if each not in common):
+    for option in dict.fromkeys(each for each in needed if each not in common):
         yield from _comment(without_marks(texts.get(option, "")), "  # ")
         yield f'  {option}: "?"'
 

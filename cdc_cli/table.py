@@ -105,21 +105,21 @@ def several_tables(
 
     with status_line("inferring the columns of each table from a sample"):
         profile = profile_records(records, topic=topic, format=format)
-    found = {
+    schemas = {
         each.name: TableSchema(
             replace(format, **each.options), each.schema.columns, each.schema.primary_key
         )
         for each in profile.tables
         if each.schema is not None
     }
-    if len(found) < 2:
+    if len(schemas) < 2:
         return None
     print_message(
-        f"{topic} has {len(found)} tables ({shortened(list(found))}), each with the columns that a "
+        f"{topic} has {len(schemas)} tables ({shortened(list(schemas))}), each with the columns that a "
         "sample shows; -o table_include=NAME shows one",
         "dim",
     )
-    return SeveralTables(format, found)
+    return SeveralTables(format, schemas)
 
 
 def table_of(

@@ -54,13 +54,13 @@ def topics(
     broker = connection(servers, config, properties, timeout, verbose)
     with TopicReader(broker.servers, broker.client_config()) as reader:
         names = reader.topics(compiled, timeout)
-    found = list(
+    profiles = list(
         _profiles(broker, [each for each in names if pattern or not _is_own(each)], sample)
     )
     if json:
-        typer.echo(json_text.dumps(found))
+        typer.echo(json_text.dumps(profiles))
     else:
-        show_table(_HEADS, [_cells(each) for each in found], color)
+        show_table(_HEADS, [_cells(each) for each in profiles], color)
 
 
 def _is_own(topic: str) -> bool:

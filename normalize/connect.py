@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError
 
@@ -52,14 +52,3 @@ def analyze(df: DataFrame) -> DataFrame:
     """
     _ = df.schema
     return df
-
-
-def is_of_server(df: DataFrame) -> bool:
-    """Return whether a DataFrame of Spark Connect contains one that the server keeps.
-
-    The server keeps those of a checkpoint and of a ``foreachBatch``.
-    """
-    remote: Any = df  # PySpark's common class does not declare these
-    # The protocol's text quotes names and values, so that one of them can only make the answer
-    # True.
-    return "cached_remote_relation {" in str(remote._plan.plan(remote.sparkSession.client))

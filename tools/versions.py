@@ -94,7 +94,7 @@ def images() -> dict[str, str]:
 
 def served(wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return the newest version of each package in a release line; Ivy downloads no jar."""
-    found = {}
+    newest = {}
     # Ivy resolves one version of a package at a time.
     rounds: list[dict[str, str]] = []
     for name, line in dict.fromkeys(wanted):
@@ -103,8 +103,8 @@ def served(wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
             rounds.append(free := {})
         free[name] = line
     for lines in rounds:
-        found |= {(name, lines[name]): version for name, version in _resolved(lines).items()}
-    return found
+        newest |= {(name, lines[name]): version for name, version in _resolved(lines).items()}
+    return newest
 
 
 def _resolved(lines: Mapping[str, str]) -> dict[str, str]:

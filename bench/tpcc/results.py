@@ -202,7 +202,7 @@ def require_flat_lag(quarters: Sequence[Lag]) -> None:
 
 
 def wrong(differences: Mapping[str, Differences], violations: Mapping[str, int]) -> list[str]:
-    """Return what is wrong with a copy, in a sentence each; nothing if it is right."""
+    """Return the errors of a copy, in a sentence each; empty if it is right."""
     return [
         *(
             f"{table}: {each.missing:,} rows of the source are missing or different, "

@@ -119,7 +119,7 @@ def carry_over(
         )
         parts.withColumn("batch", F.lit(stored.batch_id).cast("long")).write.parquet(new.parts)
         expected = new.session.read.schema(_parts_ddl(output)).parquet(new.parts).count()
-        new.fill(_loaded(new, output), "update")
+        new.fill(_loaded(new, output))
         written = new.state.source(new.session).count()
         if written != expected:
             raise RuntimeError(

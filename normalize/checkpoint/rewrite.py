@@ -106,14 +106,14 @@ class NewCheckpoint:
             self.files.remove(self.path)
             raise
 
-    def fill(self, stateful: DataFrame, output_mode: str) -> None:
+    def fill(self, stateful: DataFrame) -> None:
         """Store the state of a stateful stream that reads `parts`.
 
         It then takes over the rest of the old checkpoint.
         """
         writer = (
             stateful.writeStream.format("noop")
-            .outputMode(output_mode)
+            .outputMode("update")
             .option("checkpointLocation", self.path)
         )
         writer.trigger(availableNow=True).start().awaitTermination()

@@ -59,8 +59,8 @@ def offsets_left(progress: Mapping[str, Any]) -> int | None:
     2
     """
     left = [_ahead(each.get("endOffset"), each.get("latestOffset")) for each in progress["sources"]]
-    known = [each for each in left if each is not None]
-    return sum(known) if known else None
+    numbers = [each for each in left if each is not None]
+    return sum(numbers) if numbers else None
 
 
 def _ahead(end: Any, latest: Any) -> int | None:

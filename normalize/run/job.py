@@ -239,10 +239,10 @@ def _with_nearest(text: str) -> str:
     parts = _parts()
     own = next((kind for path, kind in parts.items() if place == path), None)
     near = get_close_matches(name, () if own is None else own.__struct_fields__, 1)
-    there = [path for path, kind in parts.items() if name in kind.__struct_fields__]
+    other_paths = [path for path, kind in parts.items() if name in kind.__struct_fields__]
     hint = f": did you mean `{near[0]}`?" if near else ""
-    if there:
-        hint = f" there, but at `{there[0].replace('[...]', '.NAME')}`"
+    if other_paths:
+        hint = f" there, but at `{other_paths[0].replace('[...]', '.NAME')}`"
     return f"`{name}` at `{place}` is not an option{hint}"
 
 

@@ -172,10 +172,10 @@ def running_batch(spark: SparkSession) -> Batch | None:
     if not query or not number:
         return None
     key = run, int(number)
-    known = _digests.get(query)
-    if known is None or known[0] != key:
-        known = _digests[query] = key, _offsets(spark, query, int(number))
-    return Batch(query, int(number), known[1])
+    current = _digests.get(query)
+    if current is None or current[0] != key:
+        current = _digests[query] = key, _offsets(spark, query, int(number))
+    return Batch(query, int(number), current[1])
 
 
 _digests: dict[str, tuple[tuple[str | None, int], str]] = {}

@@ -232,8 +232,8 @@ class Dialect:
                 # An update and an insert of the same rows are one statement.
                 steps[-1] = Step(f"{inserted} {self.or_update(plan.primary_key, clause.values)}")
             else:
-                there = f"SELECT 1 FROM {self.table(table)} AS t WHERE {same}"
-                steps.append(Step(f"{inserted} AND NOT EXISTS ({there})"))
+                stored = f"SELECT 1 FROM {self.table(table)} AS t WHERE {same}"
+                steps.append(Step(f"{inserted} AND NOT EXISTS ({stored})"))
             before = clause
         return steps
 

@@ -597,14 +597,12 @@ def _record_settings(provider: str, batch: Batch) -> dict[str, str]:
         return {f"{_DELTA_WRITE}.txnAppId": batch.application} | {
             f"{_DELTA_WRITE}.txnVersion": str(version_of(batch))
         }
-    return {
-        f"{_ICEBERG_PROPERTY}.{name}": value for name, value in _iceberg_properties(batch).items()
+    values = {
+        ICEBERG_QUERY: batch.query,
+        ICEBERG_BATCH: str(batch.number),
+        ICEBERG_OFFSETS: batch.offsets,
     }
-
-
-def _iceberg_properties(batch: Batch) -> dict[str, str]:
-    values = batch.query, str(batch.number), batch.offsets
-    return dict(zip((ICEBERG_QUERY, ICEBERG_BATCH, ICEBERG_OFFSETS), values, strict=True))
+    return {f"{_ICEBERG_PROPERTY}.{name}": value for name, value in values.items()}
 
 
 def lake_target(spark: SparkSession, name: str) -> LakeTarget:

@@ -611,11 +611,11 @@ def collected_changes(
         return None
     if not merged:
         return changes
-    held = LastOfKeys()
+    last_of_keys = LastOfKeys()
     if changes.rows.num_rows:
-        held.add(changes.rows)
+        last_of_keys.add(changes.rows)
     try:
-        last = list(held.finish("log"))
+        last = list(last_of_keys.finish("log"))
     except PartialImageError:
         return None
     rows = pa.Table.from_batches(last, changes.rows.schema)
@@ -631,14 +631,15 @@ def packed_pass(
 
     The JVM converts no row of them.
     """
-    held = list[pa.RecordBatch]()
+    changes, size = list[pa.RecordBatch](), 0
     for batch in decode(batches):
-        held.append(batch)
-        if sum(each.nbytes for each in held) >= _PACKED_BYTES:
-            yield _packed(held)
-            held = []
-    if held:
-        yield _packed(held)
+        changes.append(batch)
+        size += batch.nbytes
+        if size >= _PACKED_BYTES:
+            yield _packed(changes)
+            changes, size = [], 0
+    if changes:
+        yield _packed(changes)
 
 
 def _packed(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
