@@ -19,7 +19,7 @@ PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 # The tests that run on a version of Spark that is not the newest.
 selected = (cross_section$(if $(filter 4.1,$(1)), or iceberg)) and not soak
 # Code that the tests without Spark hardly reach has a floor of its own.
-ROOMS := normalize/sinks/*,normalize/sync/*,normalize/verify/*
+ROOMS := normalize/tables/*,normalize/verify/*
 ROOMS_COVERED := 90
 
 BIN := $(VENV)/bin

@@ -30,9 +30,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from normalize import DeltaTarget, IcebergTarget
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.lake import LakeTarget
 from normalize.spark_versions import has_package
+from normalize.tables.apply import apply_batch
+from normalize.tables.writers.lake import LakeTarget
 
 from .spark import start_session
 

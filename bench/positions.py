@@ -17,7 +17,7 @@ import tempfile
 from typing import Any
 
 from normalize import DeltaTarget, sync_table
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 
 from .by_hand import FORMAT, require_table
 from .history import SCHEMA

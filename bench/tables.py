@@ -23,7 +23,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from normalize import DeltaDatabase, LocalKafka, sync_database
-from normalize.sinks.databases import table_name
+from normalize.tables.database_target import table_name
 
 from .cpu import is_known, resident_bytes
 from .spark import micro_batch, start_session

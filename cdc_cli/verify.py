@@ -18,7 +18,7 @@ from .options import Json, WhichColor
 from .terminal import Color, print_message, print_result, status_line
 
 if TYPE_CHECKING:
-    from normalize.sinks.targets import TableTarget
+    from normalize.tables.targets import TableTarget
     from normalize.verify.verification import Verification
 
 _SOURCE, _TARGET = "Source", "Target"

@@ -17,36 +17,36 @@ if TYPE_CHECKING:
     from .local_kafka import LocalKafka
     from .query import ChangelogNormalize
     from .session import local_session
-    from .sinks.apply import apply_changes
-    from .sinks.databases import DeltaDatabase, IcebergDatabase, JdbcDatabase
-    from .sinks.jdbc import JdbcTarget
-    from .sinks.lake import DeltaTarget, IcebergTarget
-    from .sync.sync_database import sync_database
-    from .sync.sync_table import sync_table
+    from .tables.apply import apply_changes
+    from .tables.database import sync_database
+    from .tables.database_target import DeltaDatabase, IcebergDatabase, JdbcDatabase
+    from .tables.sync_table import sync_table
+    from .tables.writers.jdbc import JdbcTarget
+    from .tables.writers.lake import DeltaTarget, IcebergTarget
     from .verify.source import JdbcSource
     from .verify.verify_table import verify_table
 
 _HOME = {
     "ChangelogNormalize": "query",
     "DeadLetter": "kafka.dead_letter",
-    "DeltaDatabase": "sinks.databases",
-    "DeltaTarget": "sinks.lake",
-    "IcebergDatabase": "sinks.databases",
-    "IcebergTarget": "sinks.lake",
-    "JdbcDatabase": "sinks.databases",
+    "DeltaDatabase": "tables.database_target",
+    "DeltaTarget": "tables.writers.lake",
+    "IcebergDatabase": "tables.database_target",
+    "IcebergTarget": "tables.writers.lake",
+    "JdbcDatabase": "tables.database_target",
     "JdbcSource": "verify.source",
-    "JdbcTarget": "sinks.jdbc",
+    "JdbcTarget": "tables.writers.jdbc",
     "LocalKafka": "local_kafka",
     "aggregate_changes": "aggregates.aggregate_changes",
-    "apply_changes": "sinks.apply",
+    "apply_changes": "tables.apply",
     "decode_changelog": "api",
     "from_kafka_changelog": "api",
     "local_session": "session",
     "signed_avg": "aggregates.signed",
     "signed_count": "aggregates.signed",
     "signed_sum": "aggregates.signed",
-    "sync_database": "sync.sync_database",
-    "sync_table": "sync.sync_table",
+    "sync_database": "tables.database",
+    "sync_table": "tables.sync_table",
     "to_kafka_changelog": "api",
     "verify_table": "verify.verify_table",
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.spark import micro_batch
 from normalize import DeltaDatabase, IcebergDatabase, sync_database
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 
 from .postgres import database_of, in_postgres
 from .record import Recording

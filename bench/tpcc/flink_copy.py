@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.flink import _OPENED, HEAP, OPTIONS, compiled_class, flink_jars
 from normalize import local_kafka
-from normalize.sinks.jdbc import JdbcConnection
+from normalize.tables.writers.jdbc import JdbcConnection
 
 from .postgres import database_of, in_postgres
 from .record import Recording

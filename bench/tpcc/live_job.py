@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from normalize import DeltaDatabase, sync_database
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 
 
 def main(text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normalize import JdbcDatabase
-from normalize.sinks.jdbc import JdbcConnection
+from normalize.tables.writers.jdbc import JdbcConnection
 
 from .results import Readable
 from .servers import Postgres

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from normalize import JdbcTarget, LocalKafka, local_session
 from normalize.local_kafka import KAFKA_VERSION
-from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc import JdbcConnection, jdbc_options
+from normalize.tables.writers.dialects import dialect_of
+from normalize.tables.writers.jdbc import JdbcConnection, jdbc_options
 
 from .servers import (
     DEBEZIUM,

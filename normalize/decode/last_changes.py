@@ -76,7 +76,7 @@ class ChangeHolder(Protocol):
 
 
 class HeldChanges(Target):
-    """A task's last change of each key, all at its end; for `LastChanges` and `normalize.sync`.
+    """A task's last change of each key, all at its end; for `LastChanges` and `normalize.tables`.
 
     A partial row is completed from the changes of its key before it, and keeps `ABSENT` if columns
     are still missing. With a `partial_remedy`, which ends the text, it is an error.

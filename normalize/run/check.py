@@ -14,9 +14,9 @@ from cdc_formats.format import Format
 from normalize.arguments import as_format, names_of
 from normalize.decode.check import check_readable
 from normalize.kafka.reader_options import reader_options
-from normalize.sinks.databases import JdbcDatabase
-from normalize.sync.route import Router
-from normalize.sync.table_options import Selection
+from normalize.tables.database_target import JdbcDatabase
+from normalize.tables.route import Router
+from normalize.tables.table_options import Selection
 
 from .job import Job
 

@@ -24,9 +24,9 @@ from cdc_formats.topics.environment import from_environment
 from normalize.arguments import as_format
 from normalize.decode.check import check_readable
 from normalize.kafka.reader_options import reader_options
-from normalize.sinks.databases import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
-from normalize.sync.sync_database import sync_database
-from normalize.sync.table_options import AS_IS, QUESTION, TableOptions
+from normalize.tables.database import sync_database
+from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize.tables.table_options import AS_IS, QUESTION, TableOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

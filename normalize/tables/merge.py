@@ -13,7 +13,7 @@ partial rows                                                  keeps the row's va
 ========================================  ==================  =====================================
 
 A renderer reads the plan alone: `spark_merge` (Delta, Iceberg, and a join), `delta_rs`, and
-`normalize.sinks.dialects` (PostgreSQL, MySQL).
+`normalize.tables.writers.dialects` (PostgreSQL, MySQL).
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from cdc_formats.values.schema import backquoted
-from normalize.sinks.dialects import MySql
-from normalize.sinks.jdbc import JdbcConnection, JdbcTable, database_errors
-from normalize.sinks.targets import TargetError
+from normalize.tables.targets import TargetError
+from normalize.tables.writers.dialects import MySql
+from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors
 
 from .tables import Key, Snapshot
 

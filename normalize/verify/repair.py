@@ -12,13 +12,13 @@ from uuid import uuid4
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.change_feed import CHANGE_TYPE
-from normalize.sinks.jdbc import JdbcConnection
-from normalize.sinks.latest import computed, count
-from normalize.sinks.soft_deletes import DELETED_AT
-from normalize.sinks.table_spec import START_AT
-from normalize.sinks.targets import TableTarget
+from normalize.tables.apply import apply_batch
+from normalize.tables.change_feed import CHANGE_TYPE
+from normalize.tables.latest import computed, count
+from normalize.tables.policy import DELETED_AT
+from normalize.tables.table_spec import START_AT
+from normalize.tables.targets import TableTarget
+from normalize.tables.writers.jdbc import JdbcConnection
 
 from .canonical import ROW, converted
 from .database_table import DatabaseTable, keys_condition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from normalize.sinks.jdbc import JdbcTable
+from normalize.tables.writers.jdbc import JdbcTable
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from normalize.sinks.lake import LakeTarget, refresh_table, table_property
-from normalize.sinks.soft_deletes import DELETED_PROPERTY
-from normalize.sinks.targets import TargetError
+from normalize.tables.policy import DELETED_PROPERTY
+from normalize.tables.targets import TargetError
+from normalize.tables.writers.lake import LakeTarget, refresh_table, table_property
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,9 +14,9 @@ from cdc_formats.values.masks import HMAC, Masks, masks_of
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
 from normalize.connect import require_jvm
-from normalize.sinks.jdbc import JdbcTable
-from normalize.sinks.lake import LakeTarget, lake_target
-from normalize.sinks.targets import TableTarget
+from normalize.tables.targets import TableTarget
+from normalize.tables.writers.jdbc import JdbcTable
+from normalize.tables.writers.lake import LakeTarget, lake_target
 
 from .canonical import ComparedColumn, compared_column, masked_column
 from .comparison import Comparison, Looks

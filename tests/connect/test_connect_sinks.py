@@ -21,9 +21,9 @@ from normalize import (
     sync_database,
 )
 from normalize.api import encode_changelog
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.arrival import ChangeOrderError
-from normalize.sinks.change_feed import CHANGE_TYPES
+from normalize.tables.apply import apply_batch
+from normalize.tables.arrival import ChangeOrderError
+from normalize.tables.change_feed import CHANGE_TYPES
 from tests.support.sinking import (
     STORY,
     Sink,

@@ -11,10 +11,10 @@ from uuid import uuid4
 import pyarrow as pa
 
 from normalize import DeltaDatabase, DeltaTarget, IcebergDatabase, JdbcDatabase, JdbcTarget
-from normalize.sinks.databases import Database
-from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc import JdbcConnection, jdbc_options
-from normalize.sinks.lake import LakeTarget, is_path
+from normalize.tables.database_target import Database
+from normalize.tables.writers.dialects import dialect_of
+from normalize.tables.writers.jdbc import JdbcConnection, jdbc_options
+from normalize.tables.writers.lake import LakeTarget, is_path
 
 from .delta_files import delta_rows
 from .json_bytes import json_bytes

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from normalize.sinks.lake import LakeTarget
-from normalize.sinks.targets import ConflictError
+from normalize.tables.targets import ConflictError
+from normalize.tables.writers.lake import LakeTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cdc_formats.position import Position
 from normalize.core.stored_position import stored_position
-from normalize.sinks.table_spec import TableSpec
 from normalize.tables.partial_rows import ABSENT_COLUMN
+from normalize.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,9 +13,9 @@ from uuid import uuid4
 from pyspark.errors import StreamingQueryException
 
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget, apply_changes
-from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc import JdbcConnection, jdbc_options
-from normalize.sinks.targets import TableTarget
+from normalize.tables.targets import TableTarget
+from normalize.tables.writers.dialects import dialect_of
+from normalize.tables.writers.jdbc import JdbcConnection, jdbc_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,10 +26,10 @@ from cdc_formats.errors import ChangelogError
 from normalize import DeltaTarget, LocalKafka, sync_database, sync_table
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.databases import table_name
-from normalize.sinks.merge_every import fresh_rows
-from normalize.sync.sync_database import SyncDatabase
-from normalize.sync.sync_table import SyncTable
+from normalize.tables.database import SyncDatabase
+from normalize.tables.database_target import table_name
+from normalize.tables.interval import fresh_rows
+from normalize.tables.sync_table import SyncTable
 from tests.support.databases import Message, Row, Tables, maxwell
 from tests.support.sinking import fails_after_repeating, forget_last_commit
 
@@ -257,7 +257,7 @@ class BoundedSync(SyncedTables):
             self.planned, self.written = self.written, []
         with pytest.MonkeyPatch.context() as patch:
             if by_spark:
-                patch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+                patch.setattr("normalize.tables.database._FEW_RECORDS", 0)
             with micro_batch(self.spark, self.query, self.number):
                 job(self._frame(), self.number)
         self.last, self.planned, self.number = self.planned, [], self.number + 1

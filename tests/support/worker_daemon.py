@@ -12,7 +12,7 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import normalize.query
-import normalize.sync.sync_database
+import normalize.tables.database
 import normalize.verify.verify_table  # noqa: F401
 
 if __name__ == "__main__":

@@ -47,11 +47,11 @@ from normalize.explore import History, history
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.metrics_listener import MetricsListener
 from normalize.monitoring.progress import observe_lag
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import Sink, TableTarget
 from normalize.stage_options import NativeEngine
-from normalize.sync.table_options import TableOptions
+from normalize.tables.apply import apply_batch
+from normalize.tables.table_options import TableOptions
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.targets import Sink, TableTarget
 from normalize.verify.verification import Difference, Verification
 
 

@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from normalize import LocalKafka
-from normalize.sinks.databases import table_name
-from normalize.sinks.merge_every import MergedDeltaTarget, fresh_rows, merge_changes
+from normalize.tables.database_target import table_name
+from normalize.tables.interval import MergedDeltaTarget, fresh_rows, merge_changes
 from tests.support.databases import Message, maxwell, new_tables, sorted_rows
 from tests.support.jobs import sync_job
 from tests.support.streams import letters, new_topic

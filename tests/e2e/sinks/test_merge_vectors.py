@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from cdc_formats.errors import PartialImageError
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import Sink as TableSink
-from normalize.tables.spark_merge import merged_rows
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.targets import Sink as TableSink
+from normalize.tables.writers.spark_merge import merged_rows
 from tests.support.merge_vectors import FAILING, VECTORS, Vector, frames, shown, spec_of
 from tests.support.sink_kinds import KINDS
 from tests.support.sinking import Sink

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from normalize import DeltaTarget, LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.change_feed import CHANGE_TYPES, from_change_feed, to_change_feed
+from normalize.tables.apply import apply_batch
+from normalize.tables.change_feed import CHANGE_TYPES, from_change_feed, to_change_feed
 from tests.support.sinking import STORY, Sink, changelog, forget_last_commit
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from normalize import JdbcTarget
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.jdbc import JdbcConnection
+from normalize.tables.apply import apply_batch
+from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sinking import Sink, changelog
 
 if TYPE_CHECKING:

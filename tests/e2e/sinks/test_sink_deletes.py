@@ -13,7 +13,7 @@ import pytest
 from cdc_formats.errors import SchemaError
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
-from normalize.sinks.apply import apply_batch
+from normalize.tables.apply import apply_batch
 from tests.support.sinking import Sink, apply_stream, changelog, forget_last_commit
 
 if TYPE_CHECKING:

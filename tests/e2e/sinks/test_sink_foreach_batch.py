@@ -11,8 +11,8 @@ import pytest
 
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.arrival import ChangeOrderError
+from normalize.tables.apply import apply_batch
+from normalize.tables.arrival import ChangeOrderError
 from tests.support.sinking import STORY, Sink, changelog, for_each_batch
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from normalize import (
 from normalize.api import encode_changelog
 from normalize.checkpoint.read_state import read_state
 from normalize.dataframe import table_columns
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.jdbc import JdbcConnection
-from normalize.sinks.targets import TableTarget, TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import TableTarget, TargetError
+from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.hostile_names import HOSTILE, OF_DELTA, hostile, quoted, values
 from tests.support.sinking import Sink, apply_stream
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from normalize import LocalKafka, apply_changes, from_kafka_changelog
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.lake import LakeTarget
+from normalize.tables.apply import apply_batch
+from normalize.tables.writers.lake import LakeTarget
 from tests.support.histories import TABLE, random_history, records_of
 from tests.support.maintenance import MAINTENANCE, Maintained
 from tests.support.sinking import Sink, changelog

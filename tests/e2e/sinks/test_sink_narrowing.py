@@ -11,7 +11,7 @@ import pytest
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize import JdbcTarget
-from normalize.sinks.apply import apply_batch
+from normalize.tables.apply import apply_batch
 from tests.support.sinking import Sink
 
 if TYPE_CHECKING:

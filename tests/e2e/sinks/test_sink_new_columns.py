@@ -10,8 +10,8 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import TargetError
 from tests.support.sink_kinds import delta_in_each_version
 from tests.support.sinking import Sink, changelog
 

@@ -16,9 +16,9 @@ import pytest
 
 from cdc_formats.errors import SchemaError
 from normalize import JdbcTarget
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.jdbc import JdbcConnection
-from normalize.sinks.targets import TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import TargetError
+from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sink_kinds import delta_in_each_version
 from tests.support.sinking import Sink, changelog, random_changelog
 

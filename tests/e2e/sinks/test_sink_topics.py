@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
 from normalize.core.arrow import spark_type
 from normalize.dataframe import table_columns
-from normalize.sinks.apply import apply_batch
+from normalize.tables.apply import apply_batch
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, read_recording
 from tests.support.replay.topics import SMALL, TOPICS, Topic

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cdc_formats.errors import ChangelogError
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.databases import table_name
-from normalize.sync.table_options import SyncError
+from normalize.tables.database_target import table_name
+from normalize.tables.table_options import SyncError
 from tests.support.databases import Message, maxwell
 from tests.support.streams import recreate_topic
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, NewSync, Sync
@@ -117,7 +117,7 @@ MOVED = [
 def run_with(sync: Sync | BoundedSync, *, few: bool) -> None:
     """Run the query, in which the driver decodes a few records, and Spark others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("normalize.sync.sync_database._FEW_RECORDS", 100 if few else 0)
+        patch.setattr("normalize.tables.database._FEW_RECORDS", 100 if few else 0)
         sync.run(**MINIMAL)
 
 

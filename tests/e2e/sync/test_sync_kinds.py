@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 from tests.support.syncing import MINIMAL, ORDER, BoundedSync, NewBoundedSync, rows_of, write
 
 OTHER = {"id": 2, "name": "b"}

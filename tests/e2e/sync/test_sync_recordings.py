@@ -14,7 +14,7 @@ from cdc_formats import get_format
 from normalize import DeltaDatabase, LocalKafka, sync_database
 from normalize.core.arrow import spark_type
 from normalize.dataframe import table_columns
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import (
     Replay,

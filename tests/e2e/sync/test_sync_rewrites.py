@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from normalize.sinks.lake import LakeTarget
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
+from normalize.tables.writers.lake import LakeTarget
 from tests.support.maintenance import MAINTENANCE, Maintained
 from tests.support.syncing import NewSync, Story, versions
 

@@ -19,7 +19,7 @@ from normalize import (
     sync_table,
 )
 from normalize.local_kafka import ProducerRecord
-from normalize.sinks.merge_every import MergedDeltaTarget
+from normalize.tables.interval import MergedDeltaTarget
 from tests.support.databases import Tables, maxwell
 from tests.support.sinking import apply_stream, forget_last_commit
 from tests.support.streams import recreate_topic

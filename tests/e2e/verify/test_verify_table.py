@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, verify_table
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.jdbc import JdbcConnection
-from normalize.sinks.targets import TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import TargetError
+from normalize.tables.writers.jdbc import JdbcConnection
 from normalize.verify.repair import DebeziumSignal
 from normalize.verify.verification import Verification
 from tests.support.commands import quick

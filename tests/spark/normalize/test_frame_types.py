@@ -14,8 +14,8 @@ from pyspark.sql.types import VariantType
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
 from normalize import ChangelogNormalize, DeltaTarget, apply_changes, decode_changelog
 from normalize.api import encode_changelog
-from normalize.sinks.apply import apply_batch
 from normalize.spark_versions import installed_version
+from normalize.tables.apply import apply_batch
 from tests.support.frames import frame
 from tests.support.sinking import changelog
 from tests.support.streams import debezium, run_stream, settings

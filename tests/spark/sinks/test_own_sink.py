@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import TargetError
 from tests.support.pages import PAGES, blocks
 from tests.support.sinking import STORY, changelog
 

@@ -9,8 +9,8 @@ import pytest
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget, IcebergTarget, apply_changes
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import TargetError
 from tests.support.sinking import Sink, changelog
 
 URL = "jdbc:postgresql://localhost/shop"

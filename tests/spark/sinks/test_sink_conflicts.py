@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from normalize import DeltaTarget, IcebergTarget
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import ConflictError, repeat_conflicts
+from normalize.tables.apply import apply_batch
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.targets import ConflictError, repeat_conflicts
 from tests.support.maintenance import Maintained
 from tests.support.sinking import Sink, changelog, finish_all
 

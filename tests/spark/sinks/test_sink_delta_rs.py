@@ -11,8 +11,8 @@ import pytest
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import RefusedError, TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import RefusedError, TargetError
 from tests.support.sinking import changelog
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.targets import TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import TargetError
 from tests.support.sinking import apply_stream, changelog, lake_sink
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from normalize import (
 from normalize.api import encode_changelog
 from normalize.core.arrow import spark_ddl
 from normalize.dataframe import type_ddl
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.change_feed import from_change_feed, to_change_feed
-from normalize.sinks.lake import column_definition, merge_statement
-from normalize.sinks.table_spec import TableSpec
+from normalize.tables.apply import apply_batch
+from normalize.tables.change_feed import from_change_feed, to_change_feed
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.writers.lake import column_definition, merge_statement
 from tests.support.examples import examples
 from tests.support.hostile_names import (
     EVIL,

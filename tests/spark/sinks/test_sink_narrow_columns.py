@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdc_formats.errors import SchemaError
-from normalize.sinks.apply import apply_batch
+from normalize.tables.apply import apply_batch
 from tests.support.sinking import Sink
 
 if TYPE_CHECKING:

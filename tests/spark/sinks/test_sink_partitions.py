@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.sinks.apply import apply_batch
+from normalize.tables.apply import apply_batch
 from tests.support.sinking import Sink, changelog
 
 if TYPE_CHECKING:

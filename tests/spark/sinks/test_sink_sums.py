@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from normalize import ChangelogNormalize, aggregate_changes, signed_count, signed_sum
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.arrival import ChangeOrderError
+from normalize.tables.apply import apply_batch
+from normalize.tables.arrival import ChangeOrderError
 from tests.support.sinking import Sink, apply_stream
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
-from normalize.sinks.apply import apply_batch
-from normalize.sinks.arrival import ChangeOrderError
-from normalize.sinks.lake import LakeSink
-from normalize.sinks.targets import TargetError
+from normalize.tables.apply import apply_batch
+from normalize.tables.arrival import ChangeOrderError
+from normalize.tables.targets import TargetError
+from normalize.tables.writers.lake import LakeSink
 from tests.support.examples import examples
 from tests.support.sinking import Sink, changelog, finish_all
 

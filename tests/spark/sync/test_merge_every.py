@@ -14,18 +14,18 @@ from uuid import uuid4
 import pytest
 
 from normalize import DeltaDatabase, DeltaTarget
-from normalize.sinks.batches import Batch, BatchOrderError
-from normalize.sinks.lake import LakeSink
-from normalize.sinks.merge_every import (
+from normalize.tables.batches import Batch, BatchOrderError
+from normalize.tables.interval import (
     ChangesSink,
     MergedDeltaTarget,
     changes_table,
     fresh_rows,
     merge_changes,
 )
-from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import TargetError
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.targets import TargetError
+from normalize.tables.writers.lake import LakeSink
 from tests.support.databases import Message, maxwell
 from tests.support.sinking import changelog, table_name
 from tests.support.syncing import MINIMAL, BoundedSync, Story
@@ -43,7 +43,7 @@ class Merged:
         self.sync, self.spark, self.story, self.now = sync, sync.spark, Story(Random(3)), 1_000
         self.target = DeltaTarget(str(sync.folder / "lake" / "orders"))
         self.changes = ChangesSink(sync.spark, changes_table(self.target))
-        patch.setattr("normalize.sinks.merge_every.time", SimpleNamespace(time=lambda: self.now))
+        patch.setattr("normalize.tables.interval.time", SimpleNamespace(time=lambda: self.now))
         self.options = TABLE
         self.start()
 

@@ -24,8 +24,8 @@ from normalize.decode.record_input import RecordInput
 from normalize.engines.condition import require_condition
 from normalize.monitoring.explain_error import explain_error
 from normalize.query import Request
-from normalize.sync.facts import QueryFacts, checked_topics
-from normalize.sync.table_options import TableOptions
+from normalize.tables.facts import QueryFacts, checked_topics
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, maxwell, new_tables
 from tests.support.delta_files import delta_rows
 from tests.support.json_bytes import json_bytes

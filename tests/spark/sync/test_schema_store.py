@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdc_formats.values.schema import columns
-from normalize.sync.schema_store import SchemaStore
-from normalize.sync.table_options import SyncError
-from normalize.sync.table_schema import TableSchema
+from normalize.tables.schema import TableSchema
+from normalize.tables.schema_store import SchemaStore
+from normalize.tables.table_options import SyncError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

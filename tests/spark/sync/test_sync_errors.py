@@ -12,7 +12,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError
 from normalize import JdbcDatabase
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, debezium, maxwell
 from tests.support.syncing import MINIMAL, ORDER, BoundedSync, rows_of, write
 

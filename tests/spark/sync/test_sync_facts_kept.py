@@ -15,15 +15,15 @@ from cdc_formats import get_format
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.source import DecodePlan
-from normalize.sinks.batches import Batch
-from normalize.sinks.table_spec import TableSpec
-from normalize.sync.facts import QueryFacts
-from normalize.sync.route import RECORD_DDL
-from normalize.sync.schema_store import SchemaStore
-from normalize.sync.table_changes import ChangeOptions, changes_here, changes_on_spark
-from normalize.sync.table_options import SyncError
-from normalize.sync.table_schema import TableSchema
+from normalize.tables.batches import Batch
+from normalize.tables.changes import ChangeOptions, changes_here, changes_on_spark
+from normalize.tables.facts import QueryFacts
 from normalize.tables.partial_rows import BASE_COLUMN
+from normalize.tables.route import RECORD_DDL
+from normalize.tables.schema import TableSchema
+from normalize.tables.schema_store import SchemaStore
+from normalize.tables.table_options import SyncError
+from normalize.tables.table_spec import TableSpec
 from tests.support.databases import RECORDS, maxwell
 
 if TYPE_CHECKING:

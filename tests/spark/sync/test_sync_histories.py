@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from normalize.local_kafka import ProducerRecord
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, maxwell
 from tests.support.syncing import ORDER, BoundedSync, NewBoundedSync, Story, versions, write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
-from normalize.sinks.lake import LakeSink
+from normalize.tables.writers.lake import LakeSink
 from tests.support.databases import maxwell
 
 if TYPE_CHECKING:

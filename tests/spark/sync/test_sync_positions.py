@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize import DeltaDatabase
 from normalize.monitoring.explain_error import explain_error
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, canal
 from tests.support.json_bytes import json_bytes
 from tests.support.positions import (

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from normalize.sync import table_sync
-from normalize.sync.table_changes import changes_on_spark
-from normalize.sync.table_options import TableOptions
+from normalize.tables import job as table_job
+from normalize.tables.changes import changes_on_spark
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import canal, maxwell
 from tests.support.syncing import ORDER, BoundedSync, NewBoundedSync, rows_of, write
 
@@ -21,7 +21,7 @@ NARROW = {"id": "int", "name": "varchar(9)"}
 
 def calls_on_spark(run: Callable[[], None]) -> int:
     """Return of how many tables Spark computes the changes, rather than the driver."""
-    with patch.object(table_sync, "changes_on_spark", wraps=changes_on_spark) as on_spark:
+    with patch.object(table_job, "changes_on_spark", wraps=changes_on_spark) as on_spark:
         run()
     return on_spark.call_count
 

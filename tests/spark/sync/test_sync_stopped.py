@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.sync.schema_store import SchemaStore, file_name
+from normalize.tables.schema_store import SchemaStore, file_name
 from tests.support.databases import maxwell, new_tables
 from tests.support.syncing import BoundedSync
 

@@ -19,11 +19,11 @@ from cdc_formats.values.schema import columns
 from normalize import DeltaTarget, sync_table
 from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.latest import computed, count
-from normalize.sync.route import RECORD_DDL
-from normalize.sync.table_changes import ChangeOptions, changes_on_spark
-from normalize.sync.table_options import TableOptions
-from normalize.sync.table_sync import ROUTED_COLUMNS
+from normalize.tables.changes import ChangeOptions, changes_on_spark
+from normalize.tables.job import ROUTED_COLUMNS
+from normalize.tables.latest import computed, count
+from normalize.tables.route import RECORD_DDL
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import maxwell
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, Story, versions
 

@@ -8,7 +8,7 @@ import pytest
 
 from cdc_formats.errors import ChangelogError
 from normalize.spark_versions import installed_version
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import maxwell
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync
 

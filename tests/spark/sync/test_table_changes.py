@@ -11,8 +11,7 @@ import pyarrow as pa
 from cdc_formats import get_format
 from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.source import DecodePlan
-from normalize.sync.route import RECORD_DDL
-from normalize.sync.table_changes import (
+from normalize.tables.changes import (
     PLACE,
     ChangeOptions,
     PassResult,
@@ -20,8 +19,9 @@ from normalize.sync.table_changes import (
     changes_on_spark,
     collected_changes,
 )
-from normalize.sync.table_sync import ROUTED_COLUMNS
+from normalize.tables.job import ROUTED_COLUMNS
 from normalize.tables.partial_rows import ABSENT_COLUMN
+from normalize.tables.route import RECORD_DDL
 from tests.support.databases import RECORDS, maxwell
 from tests.support.streams import settings
 

@@ -23,7 +23,7 @@ from normalize import (
     from_kafka_changelog,
     sync_database,
 )
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 
 SCHEMA, KEY = "id INT, name STRING, qty INT", "id"
 

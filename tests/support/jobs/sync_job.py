@@ -34,7 +34,7 @@ def run(spark: SparkSession, servers: str, topic: str, dead: str, folder: Path) 
     from pyspark.errors import StreamingQueryException
 
     from normalize import DeadLetter, sync_database, sync_table
-    from normalize.sinks.targets import TableTarget
+    from normalize.tables.targets import TableTarget
     from tests.support.sinking import fails_after_repeating
 
     target = pickle.loads((folder / "target").read_bytes())

@@ -193,21 +193,16 @@ MAY_IMPORT = {
     "normalize.monitoring": "connect core",
     "normalize.plan": "stage_options",
     "normalize.query": "analyzed_plan arguments core dataframe decode engines kafka monitoring plan stage_options",
-    "normalize.run": "arguments decode kafka monitoring session sinks sync",
+    "normalize.run": "arguments decode kafka monitoring session tables",
     "normalize.session": "local_kafka spark_versions",
     "normalize.session_check": "connect spark_versions",
-    "normalize.sinks": (
-        "analyzed_plan arguments connect core dataframe decode monitoring spark_versions tables "
-        "worker"
-    ),
     "normalize.spark_versions": "",
     "normalize.stage_options": "arguments core",
-    "normalize.sync": (
+    "normalize.tables": (
         "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check "
-        "sinks spark_versions tables worker"
+        "spark_versions worker"
     ),
-    "normalize.tables": "core decode",
-    "normalize.verify": "arguments connect core sinks",
+    "normalize.verify": "arguments connect core tables",
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no

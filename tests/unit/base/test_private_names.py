@@ -85,7 +85,7 @@ def test_a_module_of_the_tests_uses_no_private_name(path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "use"),
     [
-        ("from normalize.sinks.lake import _is_missing", "1: import _is_missing"),
+        ("from normalize.tables.writers.lake import _is_missing", "1: import _is_missing"),
         ("from normalize._sinks import lake", "1: import _sinks"),
         ("import normalize._sinks", "1: import normalize._sinks"),
         (
@@ -95,8 +95,8 @@ def test_a_module_of_the_tests_uses_no_private_name(path: Path) -> None:
         ("lake._is_missing(error)", "1: lake._is_missing"),
         ("monkeypatch.setattr(lake, '_MISSING', 1)", "1: _MISSING"),
         (
-            "monkeypatch.setattr('normalize.sinks.lake._MISSING', 1)",
-            "1: normalize.sinks.lake._MISSING",
+            "monkeypatch.setattr('normalize.tables.writers.lake._MISSING', 1)",
+            "1: normalize.tables.writers.lake._MISSING",
         ),
     ],
 )

@@ -16,8 +16,8 @@ from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from normalize import IcebergDatabase, JdbcDatabase
 from normalize.run import Job, read_job
-from normalize.sync.table_options import TableOptions
-from normalize.sync.table_schema import decide
+from normalize.tables.schema import decide
+from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, debezium, maxwell
 
 LAKE = Target(TargetKind.DELTA, "/lake")

@@ -14,7 +14,7 @@ from cdc_formats.errors import ArgumentError, KafkaUnavailableError
 from normalize import DeadLetter, DeltaDatabase, JdbcDatabase
 from normalize.run import Job, job_schema, read_job, run_job
 from normalize.run.job import Restart, Trigger
-from normalize.sync.table_options import TableOptions
+from normalize.tables.table_options import TableOptions
 from tests.support.pages import PAGES
 
 SMALLEST: dict[str, Any] = {

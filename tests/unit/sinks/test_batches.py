@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from normalize.sinks.batches import (
+from normalize.tables.batches import (
     Batch,
     BatchOrderError,
     Record,

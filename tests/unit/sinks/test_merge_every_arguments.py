@@ -8,8 +8,8 @@ import pytest
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
-from normalize.sinks.merge_every import ChangesSink, MergedDeltaTarget
-from normalize.sinks.table_spec import TableSpec
+from normalize.tables.interval import ChangesSink, MergedDeltaTarget
+from normalize.tables.table_spec import TableSpec
 
 
 @pytest.mark.parametrize("interval", ["10", "10 min", "ten minutes", "-1 minutes", ""])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import SchemaError
-from normalize.sinks.lake import DeltaTarget, IcebergTarget, LakeTarget, column_definition
-from normalize.sinks.narrowing import is_narrower, require_no_narrowing, wider
-from normalize.sinks.table_spec import TableSpec, missing_columns, written_spec
+from normalize.tables.narrowing import is_narrower, require_no_narrowing, wider
+from normalize.tables.table_spec import TableSpec, missing_columns, written_spec
+from normalize.tables.writers.lake import DeltaTarget, IcebergTarget, LakeTarget, column_definition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_formats.errors import SchemaError
-from normalize.sinks.dialects import Dialect, MySql
+from normalize.tables.writers.dialects import Dialect, MySql
 
 POSTGRESQL, MYSQL = Dialect(), MySql("bin")
 

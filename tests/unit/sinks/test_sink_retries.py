@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.sinks.targets import TRIES, ConflictError, TargetError, repeat_conflicts
+from normalize.tables.targets import TRIES, ConflictError, TargetError, repeat_conflicts
 
 if TYPE_CHECKING:
     pass

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
 from normalize.dataframe import table_columns
-from normalize.sinks.dialects import Dialect, MySql
 from normalize.tables.merge import merge_plan
+from normalize.tables.writers.dialects import Dialect, MySql
 from tests.support.hostile_names import names, spark_type, tables
 
 if TYPE_CHECKING:

@@ -20,9 +20,7 @@ from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase
 from normalize.core.guard import Expected, Identity, PartitionSummary, SourceTable
-from normalize.sinks.dialects import Dialect, MySql
-from normalize.sinks.targets import TargetError
-from normalize.sync.facts import (
+from normalize.tables.facts import (
     GuardFacts,
     QueryFacts,
     TableFacts,
@@ -33,9 +31,11 @@ from normalize.sync.facts import (
     same_target,
     tables_of_topic,
 )
-from normalize.sync.route import Route, Router, decode_summary, merged, route_pass
-from normalize.sync.table_options import Selection, SyncError
-from normalize.sync.table_schema import TableSchema
+from normalize.tables.route import Route, Router, decode_summary, merged, route_pass
+from normalize.tables.schema import TableSchema
+from normalize.tables.table_options import Selection, SyncError
+from normalize.tables.targets import TargetError
+from normalize.tables.writers.dialects import Dialect, MySql
 from tests.support.databases import RECORDS, maxwell
 
 Key = tuple[str, ...]

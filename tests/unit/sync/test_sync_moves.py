@@ -14,7 +14,7 @@ from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.source import DecodePlan
-from normalize.sync.table_changes import ChangeOptions, TableChanges
+from normalize.tables.changes import ChangeOptions, TableChanges
 from tests.support.databases import RECORDS, maxwell
 
 SCHEMA = columns("id INT NOT NULL, name STRING, qty INT")

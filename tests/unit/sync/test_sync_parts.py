@@ -13,11 +13,11 @@ from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError, DecodeError, InferenceError, SchemaError
 from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
-from normalize.sinks.databases import source_id, table_name
-from normalize.sinks.targets import TargetError
-from normalize.sync.route import Route, Routed, Router, decode_summary, merged, route_pass
-from normalize.sync.table_options import Selection, SyncError, TableOptions
-from normalize.sync.table_schema import TableSchema, decide, decide_merged, extend, new_columns
+from normalize.tables.database_target import source_id, table_name
+from normalize.tables.route import Route, Routed, Router, decode_summary, merged, route_pass
+from normalize.tables.schema import TableSchema, decide, decide_merged, extend, new_columns
+from normalize.tables.table_options import Selection, SyncError, TableOptions
+from normalize.tables.targets import TargetError
 from tests.support.databases import RECORDS, canal, debezium, maxwell
 
 ALL = Selection()

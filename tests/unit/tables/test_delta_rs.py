@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from normalize.tables import delta_rs
 from normalize.tables.merge import merge_plan
+from normalize.tables.writers import delta_rs
 
 PLAN = merge_plan(["id", "name"], ["id"])
 OF_READERS = ("typeWidening", "v2Checkpoint", "variantType")

@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from moto.server import ThreadedMotoServer
 
-from normalize.tables import delta_rs
 from normalize.tables.merge import merge_plan
+from normalize.tables.writers import delta_rs
 
 ACCOUNT, LOCATION = ("me", "hunter2"), "s3a://lake/orders"
 

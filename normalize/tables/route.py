@@ -40,9 +40,9 @@ from normalize.core.packing import encode
 from normalize.core.records import KafkaRecord, header_pairs
 from normalize.decode.decode_pass import header_lists
 from normalize.kafka.dead_letter import send
-from normalize.sinks.databases import source_id
 from normalize.worker import worker
 
+from .database_target import source_id
 from .table_options import Selection
 
 RECORD_DDL = (

@@ -26,12 +26,7 @@ from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
 from normalize.tables.arrow_rows import ArrowRows
-from normalize.tables.delta_rs import not_installed, unsafe_storage
-from normalize.tables.merge import ADDS
-from normalize.tables.partial_rows import BASE_COLUMN, is_absent
-from normalize.tables.spark_merge import RAISED, merge_statement
-
-from .batches import (
+from normalize.tables.batches import (
     ICEBERG_BATCH,
     ICEBERG_OFFSETS,
     ICEBERG_QUERY,
@@ -43,11 +38,16 @@ from .batches import (
     running_batch,
     version_of,
 )
+from normalize.tables.merge import ADDS
+from normalize.tables.narrowing import require_no_narrowing
+from normalize.tables.partial_rows import BASE_COLUMN, is_absent
+from normalize.tables.policy import DELETED_PROPERTY
+from normalize.tables.table_spec import TableSpec, missing_columns, written_spec
+from normalize.tables.targets import ConflictError, Sink, TableTarget, TargetError, java_causes
+
+from .delta_rs import not_installed, unsafe_storage
 from .delta_writer import DeltaWriter, Writer
-from .narrowing import require_no_narrowing
-from .soft_deletes import DELETED_PROPERTY
-from .table_spec import TableSpec, missing_columns, written_spec
-from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
+from .spark_merge import RAISED, merge_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,7 +181,7 @@ class DeltaTarget(LakeTarget):
         ``shop.`order.items```.
     writer : {"spark", "delta-rs"} or None
         What merges changes: Spark, or delta-rs (the extra ``delta``) in the driver's process. None:
-        delta-rs where it is right and cheaper (`normalize.sinks.delta_writer`).
+        delta-rs where it is right and cheaper (`normalize.tables.writers.delta_writer`).
     only_writer : bool
         Whether no other job writes the table, also no OPTIMIZE, while the query runs. Otherwise
         Spark writes on local and NFS paths and on S3, where a commit of another Spark could replace
@@ -736,7 +736,7 @@ def create_statement(
     Examples
     --------
     >>> from pyspark.sql.types import IntegerType, StructField, TimestampType, VariantType
-    >>> from normalize.sinks.lake import DeltaTarget, IcebergTarget
+    >>> from normalize.tables.writers.lake import DeltaTarget, IcebergTarget
     >>> fields = [StructField("id", IntegerType()), StructField("gone", TimestampType())]
     >>> print(create_statement(DeltaTarget("orders"), fields, "gone"))
     CREATE TABLE IF NOT EXISTS `orders` (`id` int, `gone` timestamp) USING delta TBLPROPERTIES ('changelog.deleted_column' = 'gone')

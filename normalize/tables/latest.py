@@ -31,9 +31,9 @@ from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
-from normalize.tables.merge import ADDS
 
 from .arrival import ChangeOrderError
+from .merge import ADDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame

@@ -54,19 +54,11 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
-from normalize.sinks.arrival import ChangeOrderError
-from normalize.sinks.batches import Batch, running_batch
-from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
-from normalize.sinks.latest import rows_of, stored
-from normalize.sinks.targets import (
-    ConflictError,
-    RefusedError,
-    TargetError,
-    TargetMissingError,
-    java_causes,
-)
 from normalize.spark_versions import check_kafka_source, check_version
 
+from .arrival import ChangeOrderError
+from .batches import Batch, running_batch
+from .database_target import Database, JdbcDatabase, LakeDatabase
 from .facts import (
     QueryFacts,
     above_limit,
@@ -75,6 +67,8 @@ from .facts import (
     same_target,
     tables_of_topic,
 )
+from .job import BAD_RECORDS, Part, Rules, TableSync
+from .latest import rows_of, stored
 from .route import (
     RECORD_DDL,
     ROUTED_DDL,
@@ -87,7 +81,13 @@ from .route import (
 )
 from .schema_store import SchemaStore
 from .table_options import Selection, SyncError, TableOptions, misspelt
-from .table_sync import BAD_RECORDS, Part, Rules, TableSync
+from .targets import (
+    ConflictError,
+    RefusedError,
+    TargetError,
+    TargetMissingError,
+    java_causes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -42,36 +42,10 @@ from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
-from normalize.sinks.batches import is_repeat, running_batch
-from normalize.sinks.databases import Database, OneTable, require_scd_type, table_name
-from normalize.sinks.delta_writer import most_changes
-from normalize.sinks.latest import stored
-from normalize.sinks.merge_every import require_merged
-from normalize.sinks.scd2 import ApplyVersions, version_fields
-from normalize.sinks.soft_deletes import (
-    DELETED_AT,
-    soft_delete_column,
-    with_arrow_deletion_times,
-    with_deletion_times,
-)
-from normalize.sinks.table_spec import END_AT, START_AT, TableSpec
-from normalize.sinks.targets import Sink, TableTarget, TargetMissingError, repeat_conflicts
-from normalize.tables.arrow_rows import ArrowRows
-from normalize.tables.merge import ADDS
-from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 
-from .facts import (
-    GuardFacts,
-    TableFacts,
-    checked_facts,
-    checked_guard,
-    require_few_columns,
-    require_same_options,
-    require_same_positions,
-)
-from .route import Router, TableSummary
-from .schema_store import SchemaStore
-from .table_changes import (
+from .arrow_rows import ArrowRows
+from .batches import is_repeat, running_batch
+from .changes import (
     FACT,
     PLACE,
     ArrowChanges,
@@ -83,8 +57,29 @@ from .table_changes import (
     collected_changes,
     written_fields,
 )
-from .table_options import AS_IS, Selection, SyncError, TableOptions
-from .table_schema import (
+from .database_target import Database, OneTable, require_scd_type, table_name
+from .facts import (
+    GuardFacts,
+    TableFacts,
+    checked_facts,
+    checked_guard,
+    require_few_columns,
+    require_same_options,
+    require_same_positions,
+)
+from .history import ApplyVersions, version_fields
+from .interval import require_merged
+from .latest import stored
+from .merge import ADDS
+from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
+from .policy import (
+    DELETED_AT,
+    soft_delete_column,
+    with_arrow_deletion_times,
+    with_deletion_times,
+)
+from .route import Router, TableSummary
+from .schema import (
     Record,
     TableSchema,
     decide_merged,
@@ -95,6 +90,11 @@ from .table_schema import (
     wider_column,
     with_options,
 )
+from .schema_store import SchemaStore
+from .table_options import AS_IS, Selection, SyncError, TableOptions
+from .table_spec import END_AT, START_AT, TableSpec
+from .targets import Sink, TableTarget, TargetMissingError, repeat_conflicts
+from .writers.delta_writer import most_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,11 +23,11 @@ from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
 from normalize.arguments import names_of
 from normalize.core.arrow import spark_type
-from normalize.sinks.narrowing import wider
-from normalize.sinks.targets import TableTarget
 
 from .facts import TableFacts
+from .narrowing import wider
 from .table_options import SyncError, TableOptions, require_distinct_names
+from .targets import TableTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

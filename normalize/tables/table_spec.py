@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.errors import SchemaError
 from normalize.monitoring.notice import Notice, log, shown_names
-from normalize.tables.merge import MergePlan, merge_plan
+
+from .merge import MergePlan, merge_plan
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField

@@ -10,16 +10,16 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from cdc_formats.errors import ArgumentError
-from normalize.sinks.batches import BatchOrderError
 
+from .batches import BatchOrderError
 from .facts import QueryFacts
+from .schema import TableSchema
 from .table_options import SyncError
-from .table_schema import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from normalize.sinks.batches import Batch
+    from .batches import Batch
 
 T = TypeVar("T")
 _JSON, _NEW = ".json", ".new"

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-from normalize.tables.merge import ADDS
+
+from .merge import ADDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,11 +19,10 @@ from normalize.monitoring.explain_error import explain_error
 
 from .arrival import require_arrival_order
 from .batches import only_call, running_batch
-from .lake import lake_target
+from .history import ApplyVersions, version_fields
+from .interval import require_merged
 from .latest import check, computed, last_changes
-from .merge_every import require_merged
-from .scd2 import ApplyVersions, version_fields
-from .soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
+from .policy import DELETED_AT, soft_delete_column, with_deletion_times
 from .table_spec import (
     END_AT,
     START_AT,
@@ -31,6 +30,7 @@ from .table_spec import (
     TableSpec,
 )
 from .targets import TableTarget, TargetError, repeat_conflicts
+from .writers.lake import lake_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,18 +23,18 @@ from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.topics import TopicMonitor
 from normalize.monitoring.explain_error import explain_error
-from normalize.sinks.databases import OneTable
-from normalize.sinks.lake import lake_target
-from normalize.sinks.merge_every import require_merged
-from normalize.sinks.targets import TableTarget
 
+from .database import KnownTopics, TopicReader, in_session, records_of
+from .database_target import OneTable
 from .facts import require_same_address
+from .interval import require_merged
+from .job import Part, Rules, TableSync
 from .route import TableSummary
+from .schema import TableSchema
 from .schema_store import SchemaStore
-from .sync_database import KnownTopics, TopicReader, in_session, records_of
 from .table_options import SyncError, TableOptions, require_distinct_names
-from .table_schema import TableSchema
-from .table_sync import Part, Rules, TableSync
+from .targets import TableTarget
+from .writers.lake import lake_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +73,7 @@ def sync_table(
         As in `from_kafka_changelog`.
     target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table, which is created if it is missing. A string is the name of an existing Delta or
-        Iceberg table. `MergedDeltaTarget` of `normalize.sinks.merge_every` appends changes at once,
+        Iceberg table. `MergedDeltaTarget` of `normalize.tables.interval` appends changes at once,
         and merges them at an interval.
     schema_location : str
         A folder for the table's file: its columns and key, and the facts that must stay as they are

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from cdc_formats.errors import MissingFieldError
 from normalize.core.arrow import slices
 from normalize.core.output import ROW_KIND
-from normalize.tables.merge import ADDS
 from normalize.worker import worker
 
 from .arrival import ChangeOrderError
+from .merge import ADDS
 
 _ADDED = "added"
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-    from normalize.tables.arrow_rows import ArrowRows
-
+    from .arrow_rows import ArrowRows
     from .batches import Batch, Record
     from .table_spec import TableSpec
 

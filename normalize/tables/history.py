@@ -47,10 +47,10 @@ from typing import TYPE_CHECKING
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-from normalize.tables.merge import ADDS
 
 from .arrival import ChangeOrderError
 from .latest import check, computed, last_changes
+from .merge import ADDS
 from .table_spec import END_AT, START_AT, TableSpec
 from .targets import Sink, TableTarget, TargetError, repeat_conflicts
 

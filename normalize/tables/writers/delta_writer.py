@@ -5,7 +5,7 @@ delta-rs merges if all of this holds, and otherwise Spark does:
 - the package ``deltalake`` is installed, in a version that the tests ran with
 - no commit of Spark can replace one of delta-rs on this storage, or the user says that no other job
   writes the table (``only_writer``)
-- delta-rs writes all that the table has (`normalize.tables.delta_rs.unsupported`), and the changes
+- delta-rs writes all that the table has (`normalize.tables.writers.delta_rs.unsupported`), and the changes
   have the types of its columns
 - the changes fit into the memory that this process has left
 - the files that have keys of the changes are small together: Spark merges more than one at a time
@@ -26,14 +26,14 @@ import pyarrow as pa
 from cdc_formats.values.schema import backquoted
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
-from normalize.tables import delta_rs
 from normalize.tables.arrow_rows import ArrowRows
+from normalize.tables.batches import Batch, Record, is_repeat, log_repeat, record_of, version_of
 from normalize.tables.merge import MergePlan
 from normalize.tables.partial_rows import ABSENT_COLUMN
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.targets import ConflictError, RefusedError, TargetError
 
-from .batches import Batch, Record, is_repeat, log_repeat, record_of, version_of
-from .table_spec import TableSpec
-from .targets import ConflictError, RefusedError, TargetError
+from . import delta_rs
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
-from .delta_writer import Writer
-from .jdbc import JdbcTarget
-from .lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
-from .soft_deletes import DELETED_AT, soft_delete_column
+from .policy import DELETED_AT, soft_delete_column
 from .targets import TableTarget, TargetError
+from .writers.delta_writer import Writer
+from .writers.jdbc import JdbcTarget
+from .writers.lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
 
 MAX_TABLES, MAX_COLUMNS = 10_000, 2_000
 _LONGEST_FOLDER = 255

@@ -33,14 +33,22 @@ from cdc_formats.values.schema import backquoted
 from normalize.connect import require_jvm
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
+from normalize.tables.batches import (
+    Batch,
+    Record,
+    is_repeat,
+    log_repeat,
+    record_of,
+    running_batch,
+    version_of,
+)
 from normalize.tables.merge import MergePlan
+from normalize.tables.narrowing import require_no_narrowing
 from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
+from normalize.tables.table_spec import TableSpec, missing_columns, written_spec
+from normalize.tables.targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
-from .batches import Batch, Record, is_repeat, log_repeat, record_of, running_batch, version_of
 from .dialects import Dialect, MySql, dialect_of
-from .narrowing import require_no_narrowing
-from .table_spec import TableSpec, missing_columns, written_spec
-from .targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession

@@ -31,14 +31,14 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
-from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN
-from normalize.tables.spark_merge import merged_rows
 
 from .batches import Batch, Record, running_batch
-from .lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
 from .latest import computed, count
+from .partial_rows import ABSENT_COLUMN, BASE_COLUMN
 from .table_spec import TableSpec
 from .targets import TableTarget, TargetError, repeat_conflicts
+from .writers.lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
+from .writers.spark_merge import merged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -333,7 +333,7 @@ def require_merged(spark: SparkSession, target: TableTarget) -> None:
     if type(target) is DeltaTarget and ChangesSink(spark, changes_table(target)).waiting().batches:
         raise TargetError(
             f"{target} has changes that are not merged: pass MergedDeltaTarget({target.name!r}, "
-            "...), or first call merge_changes(spark, target) of normalize.sinks.merge_every"
+            "...), or first call merge_changes(spark, target) of normalize.tables.interval"
         )
 
 

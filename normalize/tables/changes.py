@@ -52,9 +52,10 @@ from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
-from normalize.sinks.databases import source_id
-from normalize.sinks.latest import rows_of, stored
-from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN
+
+from .database_target import source_id
+from .latest import rows_of, stored
+from .partial_rows import ABSENT_COLUMN, BASE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +163,7 @@ class Changes(NamedTuple):
         ``row_kind`` and the columns; `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial
         rows; and `FACT`, in the rows of facts.
     finish : callable
-        Called with the stored rows (`normalize.sinks.latest.stored`), returns the changes among
+        Called with the stored rows (`normalize.tables.latest.stored`), returns the changes among
         them, and the result of the pass. `ABSENT_COLUMN` remains if a row is partial,
         `BASE_COLUMN` if a row has a base.
     """
