@@ -45,6 +45,8 @@ def status(
 ) -> None:
     """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
 
+    Of Delta tables also whether Spark or delta-rs writes them, and why.
+
     With -b, also how many records each partition has that are not processed yet. The query may be
     running. Spark is not needed; a checkpoint at a URL needs pyarrow.
     """
@@ -108,6 +110,11 @@ def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
         lines += _topic_lines(name, partitions, ends.get(name, {}), behind.get(name, {}))
     lines += [
         f"  source            {printable(source[:300])}" for source in checkpoint.other_sources
+    ]
+    lines += [
+        f"  table             {printable(each.table)}, written by {each.writer}: "
+        f"{printable(each.reason)}"
+        for each in checkpoint.writers
     ]
     for operator in checkpoint.operators:
         lines.append(

@@ -6,12 +6,14 @@
                                 settings, a line for each source
 ``commits/N``                   micro-batch N is done
 ``state/ID/_metadata/metadata``  a stateful operator: its name and number of partitions
+``changelog/writers/*.json``    of this library: what writes a Delta table, and why
 ==============================  ===========================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
+from normalize.monitoring.table_progress import WRITERS
 
 _VERSION = "v1"
 _NONE = -1
@@ -40,6 +43,23 @@ class StatefulOperator:
     operator_id: int
     name: str
     partitions: int
+
+
+@dataclass(frozen=True)
+class TableWriter:
+    """What merged the last changes of a query into a Delta table.
+
+    Attributes
+    ----------
+    table : str
+    writer : str
+        ``delta-rs`` or ``spark``.
+    reason : str
+    """
+
+    table: str
+    writer: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -65,6 +85,8 @@ class CheckpointStatus:
     operators : tuple of StatefulOperator
     settings : mapping
         The settings of Spark that the checkpoint fixes.
+    writers : tuple of TableWriter
+        The Delta tables of the query.
     """
 
     checkpoint: str
@@ -77,6 +99,7 @@ class CheckpointStatus:
     other_sources: tuple[str, ...]
     operators: tuple[StatefulOperator, ...]
     settings: Mapping[str, str]
+    writers: tuple[TableWriter, ...] = ()
 
     @property
     def state_version(self) -> int | None:
@@ -140,6 +163,7 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
         other_sources=tuple(other_sources),
         operators=files.operators(),
         settings=done.settings or planned_log.settings,
+        writers=files.writers(),
     )
 
 
@@ -256,6 +280,16 @@ class _Files:
                     )
                 )
         return tuple(stateful)
+
+    def writers(self) -> tuple[TableWriter, ...]:
+        """Return the writers of the Delta tables, by table."""
+        writers = []
+        for name in self._names(WRITERS):
+            # A query may be replacing the file. Hadoop has checksums of files beside them.
+            with suppress(msgspec.MsgspecError):
+                if name.endswith(".json") and (text := self.read(f"{WRITERS}/{name}")):
+                    writers.append(msgspec.json.decode(text, type=TableWriter))
+        return tuple(sorted(writers, key=lambda each: each.table))
 
     def _operator(self, number: int) -> str | None:
         folder = f"state/{number}/_metadata"

@@ -32,8 +32,8 @@ metric                                         labels, meaning
                                                the table is stopped
 ``changelog_table_stopped``                    query, table: 1 if the table is stopped, or 0
 ``changelog_table_open_questions``             query, table: columns whose types are guesses
-``changelog_table_by_delta_rs``                query, table: 1 if delta-rs merged the last
-                                               micro-batch, 0 if Spark did; Delta tables only
+``changelog_table_writer``                     query, table, writer, reason: 1; what merged the last
+                                               micro-batch into a Delta table, and why
 ``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the
                                                table was written, last micro-batch
 =============================================  =====================================================
@@ -92,7 +92,12 @@ _GAUGES = {
     "unused_masks": ("Masks that are of no column of any table so far",),
     "table_stopped": ("1 if the table is stopped, or 0", "table"),
     "table_open_questions": ("Columns of a table whose types are guesses", "table"),
-    "table_by_delta_rs": ("1 if delta-rs merged the last micro-batch, 0 if Spark did", "table"),
+    "table_writer": (
+        "What merged the last micro-batch into a Delta table, delta-rs or spark, and why",
+        "table",
+        "writer",
+        "reason",
+    ),
     "table_lag_seconds": ("From Kafka's timestamp until the table was written", "table", "of"),
 }
 _BAD_RECORDS = frozenset({*DECODE_CONDITIONS, DecodeError.condition})
@@ -150,6 +155,7 @@ class MetricsListener(StreamingQueryListener):
         self.log = log
         self._names: dict[str, str] = {}
         self._queries: dict[str, str] = {}
+        self._writers: dict[tuple[str, str], tuple[str, ...]] = {}
 
         def declared(kind: Any, metrics: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
             items = metrics.items()
@@ -212,10 +218,19 @@ class MetricsListener(StreamingQueryListener):
         self._counters["table_missed_records"].labels(query, table).inc(progress.missed)
         self._gauges["table_stopped"].labels(query, table).set(progress.stopped)
         self._gauges["table_open_questions"].labels(query, table).set(progress.open_questions)
-        if progress.by_delta_rs is not None:
-            self._gauges["table_by_delta_rs"].labels(query, table).set(progress.by_delta_rs)
+        self._set_writer(query, progress)
         for of, seconds in progress.lag.items():
             self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
+
+    def _set_writer(self, query: str, progress: TableProgress) -> None:
+        gauge, table = self._gauges["table_writer"], progress.table
+        labels = (query, table, progress.writer, progress.reason)
+        earlier = self._writers.get((query, table))
+        if progress.writer and labels != earlier:
+            if earlier is not None:
+                gauge.remove(*earlier)
+            gauge.labels(*labels).set(1)
+            self._writers[query, table] = labels
 
     def take(self, progress: Progress) -> None:
         """Add a micro-batch to the metrics and the log."""

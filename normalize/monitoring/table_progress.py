@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakSet
 
+WRITERS = "changelog/writers"
+"""The folder of a checkpoint with a file for each Delta table: what writes it, for ``cdc status``.
+Spark does not use it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableProgress:
@@ -38,8 +42,9 @@ class TableProgress:
     missed : int
         The records that were not applied, because the table is stopped.
     stopped : bool
-    by_delta_rs : bool or None
-        Whether delta-rs merged the rows, and not Spark; None for other tables than Delta's.
+    writer, reason : str
+        What merged the rows of a Delta table, ``delta-rs`` or ``spark``, and why; empty for other
+        tables.
     lag : mapping of str to float
         Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table
         was written; empty without records.
@@ -57,7 +62,8 @@ class TableProgress:
     open_questions: int = 0
     missed: int = 0
     stopped: bool = False
-    by_delta_rs: bool | None = None
+    writer: str = ""
+    reason: str = ""
     lag: Mapping[str, float] = field(default_factory=dict)
     unused_masks: int | None = None
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("normalize.run")
 _MOST_TABLES = 5
+_BY = {"delta-rs": " by delta-rs", "spark": " by Spark"}
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ def micro_batch(
     """
     by_rows = sorted(tables.values(), key=lambda each: (-each.rows, each.table))
     shown = [
-        f"{each.table} {each.rows:,} rows" + (" (stopped)" if each.stopped else "")
+        f"{each.table} {each.rows:,} rows{_BY.get(each.writer, '')}"
+        + (" (stopped)" if each.stopped else "")
         for each in by_rows[:_MOST_TABLES]
     ]
     more = len(by_rows) - len(shown)
@@ -167,6 +169,8 @@ def micro_batch(
                 "stopped": each.stopped,
                 "bad": dict(each.bad),
                 "lag_seconds": dict(each.lag),
+                "writer": each.writer,
+                "reason": each.reason,
             }
             for each in by_rows
         },

@@ -182,11 +182,38 @@ _digests: dict[str, tuple[tuple[str | None, int], str]] = {}
 """The digest of each query's current micro-batch, by its run and number."""
 
 
-def _offsets(spark: SparkSession, query: str, number: int) -> str:
-    """Return the digest of a running query's micro-batch; empty if the query is not running."""
+def _execution(spark: SparkSession, query: str) -> Any:
+    """Return Spark's object of a running query; None if it is not running."""
     session: Any = spark
     queries = session._jsparkSession.sharedState().activeStreamingQueries()
-    execution = queries.get(session._jvm.java.util.UUID.fromString(query))
+    return queries.get(session._jvm.java.util.UUID.fromString(query))
+
+
+def write_to_checkpoint(spark: SparkSession, batch: Batch, name: str, text: str) -> None:
+    """Write a file into a running query's checkpoint, over an earlier one.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    batch : Batch
+        A micro-batch of the query.
+    name : str
+        The path in the checkpoint, in a folder that Spark does not use.
+    text : str
+    """
+    session: Any = spark
+    folder = _execution(spark, batch.query).resolvedCheckpointRoot()
+    path = session._jvm.org.apache.hadoop.fs.Path(folder, name)
+    stream = path.getFileSystem(session._jsc.hadoopConfiguration()).create(path, True)
+    try:
+        stream.write(text.encode())
+    finally:
+        stream.close()
+
+
+def _offsets(spark: SparkSession, query: str, number: int) -> str:
+    """Return the digest of a running query's micro-batch; empty if the query is not running."""
+    execution = _execution(spark, query)
     if execution is None:
         return ""
     ranges = []

@@ -11,8 +11,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
 from .policy import DELETED_AT, soft_delete_column
-from .targets import TableTarget, TargetError
-from .writers.delta_writer import Writer
+from .targets import TableTarget, TargetError, Writer
 from .writers.jdbc import JdbcTarget
 from .writers.lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
 

@@ -93,7 +93,7 @@ from .schema import (
 from .schema_store import SchemaStore
 from .table_options import AS_IS, Selection, SyncError, TableOptions
 from .table_spec import END_AT, START_AT, TableSpec
-from .targets import Sink, TableTarget, TargetMissingError, repeat_conflicts
+from .targets import Sink, TableTarget, TargetMissingError, Written, repeat_conflicts
 from .writers.delta_writer import most_changes
 
 if TYPE_CHECKING:
@@ -412,7 +412,7 @@ class TableSync:
         self._warn_of(result.counts)
         self.records += records
         if records:
-            self._publish_applied(spark, records, result, target.by_delta_rs)
+            self._publish_applied(spark, records, result, target.written)
         _log.info(
             "%s: %s records applied in %.1f s", self.table, records, time.monotonic() - started
         )
@@ -545,7 +545,7 @@ class TableSync:
             _log.warning(text, self.table, counts[WITHOUT_POSITION])
 
     def _publish_applied(
-        self, spark: SparkSession, records: int, result: PassResult, by_delta_rs: bool | None
+        self, spark: SparkSession, records: int, result: PassResult, written: Written | None
     ) -> None:
         bad = {name: result.counts[name] for name in BAD_RECORDS if result.counts.get(name)}
         now = time.time()
@@ -554,7 +554,12 @@ class TableSync:
             for of, stamp in zip(("oldest", "newest"), result.stamps, strict=True)
         }
         self._publish(
-            spark, records=records, rows=result.rows, bad=bad, lag=lag, by_delta_rs=by_delta_rs
+            spark,
+            records=records,
+            rows=result.rows,
+            bad=bad,
+            lag=lag,
+            **({} if written is None else written._asdict()),
         )
 
     def _publish(self, spark: SparkSession, **progress: Any) -> None:

@@ -18,7 +18,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from cdc_formats.errors import ChangelogError
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("normalize")
 TRIES = 10
+Writer = Literal["spark", "delta-rs"]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds
 
 
@@ -55,6 +56,13 @@ class RefusedError(TargetError):
     """A row violates a constraint of the table, so that nothing was written."""
 
 
+class Written(NamedTuple):
+    """Which writer merged a micro-batch, and why."""
+
+    writer: Writer
+    reason: str
+
+
 class TableTarget(ABC):
     """The description of a table: its name and connection.
 
@@ -72,8 +80,8 @@ class TableTarget(ABC):
         return str(self)
 
     @property
-    def by_delta_rs(self) -> bool | None:
-        """Whether delta-rs merged the last micro-batch, and not Spark; None where only Spark can."""
+    def written(self) -> Written | None:
+        """What merged the last micro-batch; None where only Spark can, or before the first."""
         return None
 
     @property

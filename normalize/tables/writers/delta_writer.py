@@ -13,25 +13,36 @@ delta-rs merges if all of this holds, and otherwise Spark does:
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from cdc_formats.values.schema import backquoted
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
+from normalize.monitoring.table_progress import WRITERS
 from normalize.tables.arrow_rows import ArrowRows
-from normalize.tables.batches import Batch, Record, is_repeat, log_repeat, record_of, version_of
+from normalize.tables.batches import (
+    Batch,
+    Record,
+    is_repeat,
+    log_repeat,
+    record_of,
+    version_of,
+    write_to_checkpoint,
+)
 from normalize.tables.merge import MergePlan
 from normalize.tables.partial_rows import ABSENT_COLUMN
 from normalize.tables.table_spec import TableSpec
-from normalize.tables.targets import ConflictError, RefusedError, TargetError
+from normalize.tables.targets import ConflictError, RefusedError, TargetError, Writer, Written
 
 from . import delta_rs
 
@@ -41,18 +52,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("normalize")
 _MIB = 2**20
-Writer = Literal["spark", "delta-rs"]
 _SHARE_OF_CHANGES, _SHARE_OF_FILES = 16, 16
 """The parts of the memory that is left which changes and rewritten files may have: Arrow's columns
 take about eight times the bytes of files, and the join holds the changes several times."""
 _UNKNOWN_MEMORY = 2048 * _MIB
-
-
-class Written(NamedTuple):
-    """Which writer merged a micro-batch, and why."""
-
-    writer: Writer
-    reason: str
 
 
 @dataclass
@@ -83,6 +86,7 @@ class DeltaWriter:
     """The bytes of files up to which delta-rs takes less time than Spark."""
     written: Written | None = None
     """The writer of the last micro-batch."""
+    _kept: Written | None = None
 
     def _opened(self, spark: SparkSession, spec: TableSpec) -> DeltaTable | None:
         """Return the table if delta-rs can write it; None: Spark writes.
@@ -237,6 +241,19 @@ class DeltaWriter:
         if written != self.written:
             _log.info("%s is written by %s: %s", self.table, writer, reason)
         self.written = written
+
+    def keep_written(self, spark: SparkSession, batch: Batch | None) -> None:
+        """Write which writer writes, and why, into the query's checkpoint, for ``cdc status``."""
+        if batch is None or self.written in (None, self._kept):
+            return
+        self._kept = self.written
+        assert self.written is not None
+        values = {"table": self.sql_name, **self.written._asdict()}
+        name = f"{WRITERS}/{sha256(self.sql_name.encode()).hexdigest()[:16]}.json"
+        try:
+            write_to_checkpoint(spark, batch, name, json.dumps(values))
+        except Exception as error:  # the rows are written, and nothing depends on the file
+            _log.warning("%s cannot be written into the checkpoint: %s", name, error)
 
 
 def _record(table: DeltaTable, batch: Batch) -> Record | None:

@@ -43,10 +43,18 @@ from normalize.tables.narrowing import require_no_narrowing
 from normalize.tables.partial_rows import BASE_COLUMN, is_absent
 from normalize.tables.policy import DELETED_PROPERTY
 from normalize.tables.table_spec import TableSpec, missing_columns, written_spec
-from normalize.tables.targets import ConflictError, Sink, TableTarget, TargetError, java_causes
+from normalize.tables.targets import (
+    ConflictError,
+    Sink,
+    TableTarget,
+    TargetError,
+    Writer,
+    Written,
+    java_causes,
+)
 
 from .delta_rs import not_installed, unsafe_storage
-from .delta_writer import DeltaWriter, Writer
+from .delta_writer import DeltaWriter
 from .spark_merge import RAISED, merge_statement
 
 if TYPE_CHECKING:
@@ -140,9 +148,8 @@ class LakeTarget(TableTarget):
         return own
 
     @property
-    def by_delta_rs(self) -> bool | None:
-        written = None if self.delta_rs is None else self.delta_rs.written
-        return None if written is None else written.writer == "delta-rs"
+    def written(self) -> Written | None:
+        return None if self.delta_rs is None else self.delta_rs.written
 
     @property
     def delta_rs(self) -> DeltaWriter | None:
@@ -395,11 +402,13 @@ class LakeSink(Sink):
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         delta_rs, batch = self.table.delta_rs, self._batch()
-        if delta_rs is not None and delta_rs.merged(self.spark, latest, spec, batch):
-            return
-        if not self.has(batch):
+        if delta_rs is None or not delta_rs.merged(self.spark, latest, spec, batch):
+            if self.has(batch):
+                return
             rows = latest.frame() if isinstance(latest, ArrowRows) else latest
             self.execute_merge(rows, spec, batch)
+        if delta_rs is not None:
+            delta_rs.keep_written(self.spark, batch)
 
     def _batch(self) -> Batch | None:
         return None if is_connect(self.spark) else running_batch(self.spark)

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from normalize import DeltaDatabase, LocalKafka, sync_database
+from normalize.checkpoint.status import TableWriter, checkpoint_status
 from normalize.monitoring.metrics_listener import MetricsListener
 from tests.support.databases import Message, maxwell
 
@@ -63,7 +64,7 @@ def test_metrics_of_tables(
             spark,
             topic,
             format="maxwell-json",
-            target=DeltaDatabase(str(tmp_path / "lake")),
+            target=DeltaDatabase(str(tmp_path / "lake"), only_writer=True),
             schema_location=str(tmp_path / "schemas"),
             options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
             on_table_error="stop_table",
@@ -92,6 +93,11 @@ def test_metrics_of_tables(
     assert (
         lags["lag_seconds", "oldest", "shop.orders"] >= lags["lag_seconds", "newest", "shop.orders"]
     )
+    reason = "it can write the table, and the changes are small"
+    assert checkpoint_status(str(tmp_path / "checkpoint")).writers == tuple(
+        TableWriter(f"`delta`.`{tmp_path}/lake/{name}`", "delta-rs", reason)
+        for name in ("items", "orders")
+    )
     assert metrics == {
         ("records_total", "shop.orders"): 2,
         ("rows_total", "shop.orders"): 1,
@@ -106,8 +112,8 @@ def test_metrics_of_tables(
         ("bad_records_total", "MALFORMED_MESSAGE", ""): 1,
         ("open_questions", "shop.orders"): 0,
         ("open_questions", "shop.items"): 0,
-        ("by_delta_rs", "shop.orders"): 0,
-        ("by_delta_rs", "shop.items"): 0,
+        ("writer", reason, "shop.orders", "delta-rs"): 1,
+        ("writer", reason, "shop.items", "delta-rs"): 1,
     }
 
     longer, wrong = {"id": 3, "name": "boat", "length": 5}, {"id": "x", "name": "train"}

@@ -54,6 +54,11 @@ def apply(spark: SparkSession, target: DeltaTarget, *changes: tuple[str, int, st
     apply_batch(rows, target, keys="id", order_by="id")
 
 
+def writer_of(target: DeltaTarget) -> str:
+    assert target.written is not None
+    return target.written.writer
+
+
 @pytest.mark.parametrize("kind", MADE)
 def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     path = str(tmp_path / "table")
@@ -69,7 +74,7 @@ def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind:
     for number, changes in enumerate(stories):
         target = targets[number % 2]
         apply(spark, target, *changes)
-        assert target.by_delta_rs is (number % 2 == 0)
+        assert writer_of(target) == ("delta-rs", "spark")[number % 2]
         for of_row, key, name, part in changes:
             expected.pop(key, None)
             if of_row != "-D":
@@ -113,10 +118,9 @@ def test_spark_writes_what_delta_rs_is_not_known_to_write(
     spark.sql(f"CREATE TABLE delta.`{path}` ({SCHEMA}) USING delta {tail}")
     target = DeltaTarget(path, only_writer=True)
     apply(spark, target, ("+I", 1, "a", "x"))
-    assert target.delta_rs is not None
-    assert target.delta_rs.written is not None
-    assert target.delta_rs.written.reason.startswith(reason)
-    assert target.by_delta_rs is False
+    assert target.written is not None
+    assert target.written.reason.startswith(reason)
+    assert writer_of(target) == "spark"
     with pytest.raises(TargetError, match=f"cannot be written by delta-rs: {reason}"):
         apply(spark, DeltaTarget(path, only_writer=True, writer="delta-rs"), ("+I", 2, "a", "x"))
 
@@ -129,11 +133,11 @@ def test_a_feature_that_the_table_gains_and_storage_that_others_write(
     writers = []
     for changes in ([("+I", 1, "a", "x")], [("+I", 2, "b", "x")], [("-D", 1, "a", "x")]):
         apply(spark, target, *changes)
-        writers.append(target.by_delta_rs)
+        writers.append(writer_of(target))
         if changes[0][1] == 2:
             enabled = "('delta.enableRowTracking' = 'true')"
             spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES {enabled}")
-    assert writers == [True, True, False]
+    assert writers == ["delta-rs", "delta-rs", "spark"]
     assert [each.id for each in spark.table(f"delta.`{path}`").collect()] == [2]
     large = DeltaTarget(str(tmp_path / "large"), only_writer=True)
     assert large.delta_rs is not None
@@ -145,7 +149,7 @@ def test_a_feature_that_the_table_gains_and_storage_that_others_write(
     assert spark.table(large.sql_name).select("name").collect() == [("b",)]
     shared = DeltaTarget(path)
     apply(spark, shared, ("+I", 3, "c", "x"))
-    assert shared.by_delta_rs is False
+    assert writer_of(shared) == "spark"
     with pytest.raises(ArgumentError, match="on local storage, a commit that another Spark makes"):
         DeltaTarget(path, writer="delta-rs")
 

@@ -84,6 +84,27 @@ def test_the_command_prints_it(tmp_path: Path) -> None:
     }
 
 
+def test_the_writers_of_delta_tables(tmp_path: Path) -> None:
+    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "writers"
+    folder.mkdir(parents=True)
+    values = {
+        "table": "`delta`.`/lake/b`",
+        "writer": "spark",
+        "reason": "it has the feature\x1b[1m",
+    }
+    (folder / "1.json").write_text(json.dumps(values))
+    (folder / "2.json").write_text(
+        json.dumps({**values, "table": "`delta`.`/lake/a`", "reason": "small"})
+    )
+    (folder / "3.json").write_text('{"table": "`delta`.`/lake/c`", "wri')  # which is being written
+    (folder / ".1.json.crc").write_bytes(b"\xff")
+    writers = [(each.table, each.writer) for each in checkpoint_status(str(tmp_path)).writers]
+    assert writers == [("`delta`.`/lake/a`", "spark"), ("`delta`.`/lake/b`", "spark")]
+    done = quick("status", tmp_path)
+    assert "  table             `delta`.`/lake/a`, written by spark: small\n" in done.out
+    assert "\x1b" not in done.out
+
+
 def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="is not a checkpoint"):
         checkpoint_status(str(tmp_path))

@@ -44,19 +44,33 @@ def test_caught_up_is_reported_when_the_query_was_behind() -> None:
 def test_a_line_of_a_micro_batch_names_the_largest_tables() -> None:
     tables = {
         name: TableProgress(
-            query="q", batch=1, table=name, records=9, rows=rows, lag={"newest": lag}
+            query="q",
+            batch=1,
+            table=name,
+            records=9,
+            rows=rows,
+            lag={"newest": lag},
+            writer=writer,
+            reason=writer and "so",
         )
-        for name, rows, lag in (("b", 2, 0.5), ("a", 1234, 2.0), ("c", 0, 1.0))
+        for name, rows, lag, writer in (
+            ("b", 2, 0.5, "spark"),
+            ("a", 1234, 2.0, "delta-rs"),
+            ("c", 0, 1.0, ""),
+        )
     } | {"d": TableProgress(query="q", table="d", missed=3, stopped=True)}
     tables |= {name: TableProgress(query="q", table=name) for name in "ef"}
     event = micro_batch(7, 12345, 2.54, 0, tables)
     assert event.text == (
-        "micro-batch 7, 12,345 records, 2.5 s, a 1,234 rows, b 2 rows, c 0 rows, "
+        "micro-batch 7, 12,345 records, 2.5 s, a 1,234 rows by delta-rs, b 2 rows by Spark, "
+        "c 0 rows, "
         "d 0 rows (stopped), e 0 rows, 1 more tables, lag 2.0 s"
     )
     line = json.loads(event.to_json())
     assert (line["event"], line["batch"], line["offsets_left"]) == ("micro-batch", 7, 0)
     assert line["tables"]["d"]["missed"] == 3
+    assert [line["tables"][name]["writer"] for name in "abc"] == ["delta-rs", "spark", ""]
+    assert line["tables"]["a"]["reason"] == "so"
 
 
 @pytest.fixture
