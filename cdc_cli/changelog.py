@@ -10,17 +10,15 @@ from enum import Enum
 from typing import Any
 
 from cdc_formats.decoder import Decoder
-from cdc_formats.decoding.images import complete
+from cdc_formats.decoding.one_record import decode_one, in_record
 from cdc_formats.errors import (
     ArgumentError,
-    ChangelogError,
     DecodeError,
-    FormatBugError,
     MissingBeforeImageError,
     PartialImageError,
-    excerpt_of,
 )
-from cdc_formats.events import Ignored, KeyedChange
+from cdc_formats.events import Ignored
+from cdc_formats.fold import FoldedTable
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import SampledRecord
 
@@ -34,9 +32,6 @@ Decode = Callable[[SampledRecord], "Rows | Ignored"]
 _NOT_SHOWN = (Ignored.OTHER_TABLE, Ignored.TOMBSTONE)
 """The user left other tables out with the format's options, and a tombstone follows each delete:
 they are only counted."""
-
-_WORLD = (ChangelogError, OSError, ImportError, MemoryError)
-"""Errors that no record causes (all of this package's but `DecodeError`)."""
 
 
 class Errors(str, Enum):
@@ -97,30 +92,14 @@ class Changelog:
             When the record cannot be decoded and `errors` is ``FAIL``.
         """
         self.counts["records"] += 1
-        try:
-            rows = self._decode(record)
-        except DecodeError as error:
-            self._bad(error.at(where=record.where))
-            return []
-        except _WORLD:
-            raise
-        except Exception as error:
-            self._bad(self._bug(error, record).at(where=record.where))
+        rows = decode_one(self.format.identifier, self._decode, record)
+        if isinstance(rows, DecodeError):
+            self._bad(in_record(rows, record, excerpt=self.format.error_excerpt))
             return []
         if isinstance(rows, Ignored):
             self._ignore(rows, record)
             return []
         return rows
-
-    def _bug(self, error: Exception, record: SampledRecord) -> DecodeError:
-        what = f"{self.format.identifier} failed with {type(error).__name__}"
-        rule = "; this is a bug in the format: it may raise only DecodeError"
-        bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
-        return (
-            bug.at(excerpt=excerpt_of(record.value))
-            if self.format.error_excerpt
-            else bug.without_data()
-        )
 
     def _bad(self, error: DecodeError) -> None:
         if isinstance(error, (MissingBeforeImageError, PartialImageError)) and not self._normalizes:
@@ -183,7 +162,7 @@ def decode_of(table: TableSchema, *, normalize: bool) -> Decode:
     if normalize and not table.primary_key:
         raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
     decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
-    return _Normalized(decoder) if normalize else _decoded(decoder)
+    return _normalized(decoder) if normalize else _decoded(decoder)
 
 
 def several_decoded(tables: SeveralTables, *, normalize: bool) -> Decode:
@@ -195,8 +174,8 @@ def several_decoded(tables: SeveralTables, *, normalize: bool) -> Decode:
 
     def decode(record: SampledRecord) -> Rows | Ignored:
         result: Rows | Ignored = Ignored.OTHER_TABLE
-        for decode_one, row_of in each:
-            result = decode_one(record)
+        for decode_table, row_of in each:
+            result = decode_table(record)
             if not isinstance(result, Ignored):
                 return [(kind, row_of(row)) for kind, row in result]
             if result is not Ignored.OTHER_TABLE:
@@ -218,42 +197,11 @@ def _decoded(decoder: Decoder) -> Decode:
     return decode
 
 
-class _Normalized:
-    """Keeps the newest row of each key and returns the changes that each record makes."""
+def _normalized(decoder: Decoder) -> Decode:
+    table = FoldedTable()
 
-    def __init__(self, decoder: Decoder) -> None:
-        from cdc_formats.fold import FoldOptions, fold
+    def decode(record: SampledRecord) -> Rows | Ignored:
+        changes = decoder.upserts(record.key, record.value, record.headers)
+        return changes if isinstance(changes, Ignored) else table.apply(changes)
 
-        self.decoder, self.fold, self.options = decoder, fold, FoldOptions()
-        self.stored: dict[Row, Row] = {}
-
-    def __call__(self, record: SampledRecord) -> Rows | Ignored:
-        changes = self.decoder.upserts(record.key, record.value, record.headers)
-        if isinstance(changes, Ignored):
-            return changes
-        # A record is applied as a whole: its rows are stored only when all of them are valid.
-        rows: Rows = []
-        stored: dict[Row, Row | None] = {}
-        for change in changes:
-            before = stored[change.key] if change.key in stored else self.stored.get(change.key)
-            out, stored[change.key] = self.fold(
-                before, self._completed(change, before), self.options
-            )
-            rows += out
-        for key, row in stored.items():
-            if row is None:
-                self.stored.pop(key, None)
-            else:
-                self.stored[key] = row
-        return rows
-
-    def _completed(self, change: KeyedChange, before: Row | None) -> Row | None:
-        if not change.partial:
-            return change.row
-        if before is None:
-            raise PartialImageError(
-                "the producer left unchanged columns out, and no earlier row of the key was read: "
-                "start at an earlier offset"
-            )
-        assert change.row is not None  # a delete never leaves columns out
-        return complete(change.row, before)
+    return decode

@@ -164,8 +164,8 @@ def table_of(
 
 def other_format(format: Format, records: Sequence[SampledRecord]) -> str:
     """Return what the records look like, if that is another format."""
+    from cdc_formats.topics.encodings import inspect_all
     from cdc_formats.topics.profile.detect import candidates, choose
-    from cdc_formats.topics.profile.read import inspect_all
 
     inspected = inspect_all(records)
     best, reason = choose(candidates(inspected, {}), inspected)
@@ -207,8 +207,8 @@ def detected_format(
         When no format reads most of the sample.
     FormatOptionError, SchemaRegistryError
     """
+    from cdc_formats.topics.encodings import inspect_all
     from cdc_formats.topics.profile.detect import candidates, choose
-    from cdc_formats.topics.profile.read import inspect_all
 
     with status_line("detecting the format from a sample"):
         inspected = inspect_all(records)

@@ -18,8 +18,12 @@ state TTL an equal row is emitted, so that downstream state does not expire (as 
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
+from cdc_formats.decoding.images import complete
+from cdc_formats.errors import PartialImageError
+from cdc_formats.events import KeyedChange
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import equal
 
@@ -73,6 +77,55 @@ def fold(
     if options.generate_update_before:
         return ((_UPDATE_BEFORE, stored), (_UPDATE_AFTER, row)), row
     return ((_UPDATE_AFTER, row),), row
+
+
+class FoldedTable:
+    """The newest row of each key, in memory: folds the changes of one record after the other.
+
+    Parameters
+    ----------
+    options : FoldOptions or None
+        None: the defaults.
+    """
+
+    def __init__(self, options: FoldOptions | None = None) -> None:
+        self.options = options or FoldOptions()
+        self.stored: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def apply(self, changes: Iterable[KeyedChange]) -> list[tuple[RowKind, tuple[Any, ...]]]:
+        """Return the changelog rows of one record's changes, in order.
+
+        All changes are stored, or none if one of them is an error.
+
+        Raises
+        ------
+        PartialImageError
+            When the producer left out unchanged columns of a row, and none is stored for its key.
+        """
+        rows: list[tuple[RowKind, tuple[Any, ...]]] = []
+        new: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
+        for change in changes:
+            before = new[change.key] if change.key in new else self.stored.get(change.key)
+            base = before if change.moved_from is None else self.stored.get(change.moved_from)
+            output, new[change.key] = fold(before, _completed(change, base), self.options)
+            rows += output
+        for key, row in new.items():
+            if row is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = row
+        return rows
+
+
+def _completed(change: KeyedChange, base: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    if not change.partial or change.row is None:
+        return change.row
+    if base is None:
+        raise PartialImageError(
+            "the producer left unchanged columns out, and no earlier row of the key was read: "
+            "start at an earlier offset"
+        )
+    return complete(change.row, base)
 
 
 _INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = (

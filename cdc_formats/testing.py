@@ -40,9 +40,8 @@ from .events import Change, Event, Ignored, KeyedChange, KeyValue
 from .format import Encoder, Format
 from .registry import get_format
 from .row_kind import RowKind
-from .topics.encodings import SampledRecord
+from .topics.encodings import InspectedRecord, SampledRecord, inspect_all
 from .topics.inference.reading import AnyColumns
-from .topics.profile.read import inspect_all
 from .topics.sampler import Evidence, sampler_class
 
 Result = list[Change] | list[KeyedChange] | Ignored
@@ -574,7 +573,7 @@ def _check_hooks(
         reader.sampler,
         f"{reader.format.identifier}: a sample with {_excerpt_of((key, value))}",
     )
-    (inspected,) = inspect_all([SampledRecord("", 0, 0, 0, key, value, ())])
+    inspected = InspectedRecord(SampledRecord("", 0, 0, 0, key, value, ()))
     events: Sequence[Event] | Ignored = ()
     try:
         columns, evidence = sampler.key_columns(key), sampler.evidence(inspected)

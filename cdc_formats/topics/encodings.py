@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -78,12 +81,27 @@ class SampledRecord(NamedTuple):
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
-class InspectedRecord(NamedTuple):
+@dataclass(frozen=True)
+class InspectedRecord:
     """A record with the encodings of its key and value."""
 
     record: SampledRecord
-    key: Encoded
-    value: Encoded
+
+    @cached_property
+    def key(self) -> Encoded:
+        """The key's encoding."""
+        return inspect_part("key", self.record.key, self.record.headers)
+
+    @cached_property
+    def value(self) -> Encoded:
+        """The value's encoding."""
+        return inspect_part("value", self.record.value, self.record.headers)
+
+
+def inspect_all(records: Iterable[SampledRecord]) -> list[InspectedRecord]:
+    """Return the records with their key and value encodings, sorted by partition and offset."""
+    ordered = sorted(records, key=lambda each: (each.topic, each.partition, each.offset))
+    return list(map(InspectedRecord, ordered))
 
 
 def inspect_part(part: str, data: bytes | None, headers: Headers = ()) -> Encoded:

@@ -16,7 +16,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
-from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -24,17 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from cdc_formats.errors import (
-    ArgumentError,
-    ChangelogError,
-    DecodeError,
-    FormatBugError,
-    MissingFieldError,
-    TruncateError,
-    excerpt_of,
-)
+from cdc_formats.decoding.one_record import decode_one, in_record
+from cdc_formats.errors import ArgumentError, DecodeError, MissingFieldError, TruncateError
 from cdc_formats.events import Change, ControlEvent, Headers, Ignored, KeyedChange
-from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.schema import quote
@@ -215,20 +206,22 @@ class _Task:
 
         It handles bad and ignored records according to the mode.
         """
-        decoded: list[Any] = []
-        for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
-            try:
-                changes: Any = self.decode_record(*arguments)
-                if type(changes) is Ignored:
-                    self.ignore(records, index, changes)
-                    changes = []
-                changes = self.changes(changes, kafka[index] if kafka else ())
-            except Exception as error:
-                # A record of another table is not a bad record: that error takes precedence.
-                self.check_tables(records, index)
-                self.bad(records, index, error)
+        decoded, identifier = list[list[Any]](), self.source.format.identifier
+
+        def decode(index: int, *arguments: Any) -> list[Any]:
+            changes: Any = self.decode_record(*arguments)
+            if type(changes) is Ignored:
+                self.ignore(records, index, changes)
                 changes = []
+            return self.changes(changes, kafka[index] if kafka else ())
+
+        for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
+            changes = decode_one(identifier, decode, index, *arguments)
+            # A record of another table is not a bad record: that error takes precedence.
             self.check_tables(records, index)
+            if isinstance(changes, DecodeError):
+                self.bad(records, index, changes)
+                changes = []
             decoded.append(changes)
         self.target.take(records, decoded)
         if self.source.positions:
@@ -340,16 +333,11 @@ class _Task:
         shown = event if event.type in _WITHOUT_VALUES else event._replace(statement=None)
         return shown, record.without_content()
 
-    def bad(self, records: Records, index: int, error: Exception) -> None:
-        record, source, cause = records.record(index), self.source, None
-        if _is_infrastructure_error(error):
-            raise error
-        if not isinstance(error, DecodeError):
-            cause, error = error, _bug(source.format, error, record.value)
-        error = error.at(where=record.where)
+    def bad(self, records: Records, index: int, error: DecodeError) -> None:
+        record, source = records.record(index), self.source
+        error = in_record(error, record, excerpt=source.format.error_excerpt)
         if source.mode == "FAILFAST" and source.dead_letters is None:
-            # Spark shows the text of a cause, which may have a value.
-            raise error from (cause if source.format.error_excerpt else None)
+            raise error from error.__cause__
         if source.format.masks:
             record = record.without_content()
         self.counts[
@@ -377,26 +365,6 @@ class _Task:
 
 def _is_delete(change: Change | KeyedChange) -> bool:
     return change.row is None or (isinstance(change, Change) and change.kind is RowKind.DELETE)
-
-
-_INFRASTRUCTURE_ERRORS = (ChangelogError, OSError, ImportError, MemoryError)
-"""Infrastructure errors, which no record causes (`DecodeError` is excluded)."""
-
-
-def _is_infrastructure_error(error: Exception) -> bool:
-    return isinstance(error, _INFRASTRUCTURE_ERRORS) and not isinstance(error, DecodeError)
-
-
-def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
-    # Spark does not show a cause's traceback: the text includes the line.
-    _, line, function, _ = extract_tb(error.__traceback__)[-1]
-    what = f"{format.identifier} failed with {type(error).__name__}"
-    rule = (
-        f" (line {line}, in {function}), but a format may only raise DecodeError: please report "
-        "this bug of the format"
-    )
-    bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
-    return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
 
 
 def records_of(

@@ -31,7 +31,8 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from cdc_formats.errors import DecodeError, excerpt_of
+from cdc_formats.decoding.one_record import decode_one, in_record
+from cdc_formats.errors import DecodeError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
 from cdc_formats.topics.inference.reading import AnyColumns
@@ -295,7 +296,7 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
     route : Route
     """
     router, summaries = Router(route.format, route.selection), dict[str, TableSummary]()
-    chosen = Counter[str]()
+    chosen, identifier = Counter[str](), route.format.identifier
     schema = None
     with worker():
         for batch in batches:
@@ -303,11 +304,10 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
             for index, (topic, key, value, headers) in enumerate(
                 zip(*_arguments(batch), strict=True)
             ):
-                try:
-                    routed = router.route(topic, key, value, headers)
-                except DecodeError as error:
-                    routed = Routed("", reason=error.condition)
-                    letters.append(_bad(error, batch, index, route))
+                routed = decode_one(identifier, router.route, topic, key, value, headers)
+                if isinstance(routed, DecodeError):
+                    letters.append(_bad(routed, batch, index, route))
+                    routed = Routed("", reason=routed.condition)
                     if route.stops_table:
                         summaries.setdefault("", TableSummary("")).unread.setdefault(
                             topic, str(letters[-1].error)
@@ -377,12 +377,7 @@ def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) ->
         row["value"],
         headers,
     )
-    excerpt = excerpt_of(record.value) if route.format.error_excerpt else ""
-    error = (
-        error.at(where=record.where, excerpt=excerpt)
-        if excerpt
-        else error.without_data().at(where=record.where)
-    )
+    error = in_record(error, record, excerpt=route.format.error_excerpt)
     if route.fail:
         raise error
     return Letter(error, record.without_content() if route.format.masks else record)

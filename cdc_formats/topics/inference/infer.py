@@ -22,10 +22,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from cdc_formats.decoding.one_record import decode_one
 from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
@@ -36,9 +38,10 @@ from cdc_formats.errors import (
 from cdc_formats.format import Format, option_name
 from cdc_formats.printable import printable
 from cdc_formats.topics.declarations import Question
+from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 from cdc_formats.values.schema import Column, quote, to_ddl
 
-from .reading import named_format
+from .reading import AnyColumns, Reading, named_format
 from .sample import ColumnEvidence, TopicSample
 
 Sample = Sequence[Any]
@@ -198,10 +201,41 @@ def infer_schema(
     ('id BIGINT NOT NULL, price DECIMAL(38,18), since DATE', ('id',))
     """
     chosen = named_format(format, options)
-    kept = list(records)
-    sample = TopicSample(chosen, examples)
-    for record in kept:
-        sample.add(*record)
+    reader = AnyColumns(chosen)
+    readings = [
+        reader.read(
+            InspectedRecord(SampledRecord("", 0, offset, -1, key, value, *headers or ((),)))
+        )
+        for offset, (key, value, *headers) in enumerate(records)
+    ]
+    return infer_readings(
+        readings, reader, examples=examples, primary_key=primary_key, options=options
+    )
+
+
+def infer_readings(
+    readings: Sequence[Reading],
+    reader: AnyColumns,
+    *,
+    examples: int = 0,
+    primary_key: Sequence[str] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> InferredSchema:
+    """Infer the schema of records that were read; otherwise like `infer_schema`.
+
+    Parameters
+    ----------
+    readings : sequence of Reading
+    reader : AnyColumns
+        A reader of the readings' format.
+    examples : int
+    primary_key : sequence of str
+    options : mapping
+        The format's options that the user named.
+    """
+    sample = TopicSample(reader, examples)
+    for reading in readings:
+        sample.add(reading)
     sample.require_rows()
     key, reason = (tuple(primary_key), "as given") if primary_key else sample.primary_key()
     evidence = tuple(sample.evidence(key))
@@ -211,14 +245,14 @@ def infer_schema(
         if name not in options
     }
     inferred = InferredSchema(
-        format=chosen.identifier,
+        format=reader.format.identifier,
         evidence=evidence,
         primary_key=key,
         primary_key_reason=reason,
         format_options={**options, **{name: value for name, (value, _) in detected.items()}},
         option_reasons={name: why for name, (_, why) in detected.items()},
         tables=tuple(sorted(".".join(table) for table in sample.tables)),
-        records=len(kept),
+        records=len(readings),
         rows=sample.rows,
         ignored={ignored.value: count for ignored, count in sample.ignored.items()},
         notes=tuple(sample.notes()),
@@ -227,7 +261,7 @@ def infer_schema(
         inferred.same_but_for_case
     ):  # each lacks the rows of the other, which is no error of the producer
         return replace(inferred, notes=(*inferred.notes, case_note(inferred.same_but_for_case)))
-    return replace(inferred, notes=(*inferred.notes, *_tried(chosen, inferred, kept)))
+    return replace(inferred, notes=(*inferred.notes, *_tried(reader.format, inferred, readings)))
 
 
 def case_note(names: Sequence[str]) -> str:
@@ -243,7 +277,7 @@ def _unmasked(format: Format) -> Format:
     return replace(format, mask=(), mask_key_env=None, mask_key_file=None)
 
 
-def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) -> Iterator[str]:
+def _tried(format: Format, inferred: InferredSchema, readings: Iterable[Reading]) -> Iterator[str]:
     """Decode the sample with the inferred schema and return a note on failures."""
     detected = {name: inferred.format_options[name] for name in inferred.option_reasons}
     try:
@@ -255,14 +289,15 @@ def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) 
         yield str(error)
         return
     decode = decoder.upserts if inferred.primary_key else decoder.decode
-    failed: list[DecodeError] = []
-    for key, value, *headers in records:
-        try:
-            decode(key, value, *headers)
-        except (MissingBeforeImageError, PartialImageError):
-            continue  # columns that the producer left out do not contradict the schema
-        except DecodeError as error:
-            failed.append(error)
+    results = [
+        decode_one(format.identifier, decode, record.key, record.value, record.headers)
+        for record in (each.record for each in readings)
+    ]
+    # Columns that the producer left out do not contradict the schema.
+    left_out = (MissingBeforeImageError, PartialImageError)
+    failed = [
+        each for each in results if isinstance(each, DecodeError) and not isinstance(each, left_out)
+    ]
     if failed:
         yield (
             f"{len(failed)} records of the sample do not decode with this schema, the first: "

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from cdc_formats.decoding.one_record import decode_one
 from cdc_formats.decoding.other_messages import named
 from cdc_formats.errors import ArgumentError, DecodeError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
 from cdc_formats.registry import get_format
+from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 from cdc_formats.topics.sampler import sampler_of
+
+
+class Reading(NamedTuple):
+    """The result of reading a record: events, a reason why it has none, or an error.
+
+    Attributes
+    ----------
+    inspected : InspectedRecord
+    events : tuple of Event
+    table : tuple of str or None
+        The names of the events' table.
+    ignored : Ignored or None
+    error : DecodeError or None
+    """
+
+    inspected: InspectedRecord
+    events: tuple[Event, ...] = ()
+    table: tuple[str, ...] | None = None
+    ignored: Ignored | None = None
+    error: DecodeError | None = None
+
+    @property
+    def record(self) -> SampledRecord:
+        """The record."""
+        return self.inspected.record
 
 
 def named_format(format: str | Format, options: Mapping[str, Any]) -> Format:
@@ -46,6 +73,25 @@ class AnyColumns:
         self.format = format
         self.sampler = sampler_of(format)
         self._read = format.untyped_reader()
+
+    def read(self, inspected: InspectedRecord) -> Reading:
+        """Read a record.
+
+        Raises
+        ------
+        ChangelogError, OSError, ImportError, MemoryError
+            Infrastructure errors, for example of a schema registry that does not answer.
+        """
+        result = decode_one(self.format.identifier, self._reading, inspected)
+        return Reading(inspected, error=result) if isinstance(result, DecodeError) else result
+
+    def _reading(self, inspected: InspectedRecord) -> Reading:
+        record = inspected.record
+        result = self.events(record.key, record.value, record.headers)
+        if isinstance(result, Ignored):
+            return Reading(inspected, ignored=result)
+        events = tuple(result)
+        return Reading(inspected, events, self.table(events[0].message) if events else None)
 
     def events(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
+from cdc_formats.decoding.one_record import decode_one
 from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageError
-from cdc_formats.events import Event, Headers, Ignored
-from cdc_formats.format import Format
+from cdc_formats.events import Event, Ignored
 from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Question, SampleCounts
 from cdc_formats.values.lattice import wider
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import Column, SqlType
 
 from .observed import DIGITS, ColumnValues
-from .reading import AnyColumns
+from .reading import AnyColumns, Reading
 from .source_types import STRING
 
 VALUES = "values"
@@ -102,16 +102,15 @@ class TopicSample(SampleCounts):
 
     Parameters
     ----------
-    format : Format
+    reader : AnyColumns
     examples : int
         How many example values of each column to keep.
     """
 
-    def __init__(self, format: Format, examples: int) -> None:
+    def __init__(self, reader: AnyColumns, examples: int) -> None:
         super().__init__()
-        self.format, self.examples = format, examples
-        self.reader = AnyColumns(format)
-        self.sampler = self.reader.sampler
+        self.format, self.examples = reader.format, examples
+        self.reader, self.sampler = reader, reader.sampler
         self.observed: dict[str, ColumnValues] = {}
         self.missing: Counter[str] = Counter()
         self.certainty: dict[str, str] = {}
@@ -123,29 +122,28 @@ class TopicSample(SampleCounts):
         self.ignored: Counter[Ignored] = Counter()
         self.refused: list[DecodeError] = []
 
-    def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
+    def add(self, reading: Reading) -> None:
         """Add a record."""
-        self.with_key += key is not None
-        try:
-            self.json_nulls += value is not None and bytes(value) == b"null"
-            events = self.reader.events(key, value, headers)
-            if isinstance(events, Ignored):
-                self.ignored[events] += 1
-                return
-            if value:
-                self._add_message(self.sampler.declaration(key, value, headers))
-            for event in events:
-                if event.after is not None:
-                    self._add_row(event)
-                self.connectors.add(str(self.sampler.connector(event.message) or ""))
-                if (table := self.reader.table(event.message)) is not None:
-                    self.tables[table] += 1
-        except (DecodeError, RecursionError) as error:
-            self.refused.append(
-                error
-                if isinstance(error, DecodeError)
-                else MalformedMessageError("nested too deeply")
-            )
+        record = reading.record
+        self.with_key += record.key is not None
+        self.json_nulls += record.value is not None and bytes(record.value) == b"null"
+        if reading.ignored is not None:
+            self.ignored[reading.ignored] += 1
+            return
+        error = reading.error or decode_one(self.format.identifier, self._add_events, reading)
+        if error is not None:
+            self.refused.append(error)
+
+    def _add_events(self, reading: Reading) -> None:
+        if value := reading.record.value:
+            record = reading.record
+            self._add_message(self.sampler.declaration(record.key, value, record.headers))
+        for event in reading.events:
+            if event.after is not None:
+                self._add_row(event)
+            self.connectors.add(str(self.sampler.connector(event.message) or ""))
+            if (table := self.reader.table(event.message)) is not None:
+                self.tables[table] += 1
 
     def _add_message(self, declaration: Declaration) -> None:
         self.messages += 1

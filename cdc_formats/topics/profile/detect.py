@@ -16,25 +16,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
+from cdc_formats.decoding.one_record import in_record
 from cdc_formats.decoding.other_messages import other_message
 from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF, SENTENCE
 from cdc_formats.errors import FormatOptionError, MissingDependencyError, SchemaRegistryError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format, nearest_options, option_name
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
-from cdc_formats.topics.encodings import FRAMED, GLUE, Encoded, InspectedRecord
-from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.encodings import FRAMED, GLUE, Encoded, InspectedRecord, SampledRecord
+from cdc_formats.topics.inference.reading import AnyColumns, Reading
 from cdc_formats.topics.sampler import Evidence, Sampler, sampler_class, sampler_of
-
-from .read import Reading, read_all
 
 _DECOY = b'{"a field that no format has": 1}'
 _MOST_SHOWN = 5
-_NOT_SHOWN = ("identifier", "distinctive", "format")
+_NOT_SHOWN = ("identifier", "distinctive", "format", "readings")
 _NEEDED_SHARE = 2  # at least one of two values must be understood
 _SPECIFIC_SHARE = 10  # one of ten is enough to prefer a specific format
 
@@ -66,6 +65,8 @@ class Candidate:
         What is required to try the format; empty when it was tried.
     format : Format or None
         The format with the options it was tried with.
+    readings : tuple of Reading
+        The records with a value, if the format understands enough of them to be chosen.
     """
 
     identifier: str
@@ -79,11 +80,17 @@ class Candidate:
     distinctive: int = 0
     requirement: str = ""
     format: Format | None = field(default=None, repr=False, compare=False)
+    readings: tuple[Reading, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def understood(self) -> int:
         """How many values the format understands, with or without rows."""
         return self.read + sum(self.ignored.values())
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the format understands enough of the values to be chosen."""
+        return _NEEDED_SHARE * self.understood >= self.values
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -164,7 +171,7 @@ def _read(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
     """Read the records with a value."""
     reader = AnyColumns(format)
     specific = not reader.sampler.plain_rows and _refuses_decoy(reader)
-    return _counted(reader.sampler, list(read_all(reader, records)), specific)
+    return _counted(reader.sampler, list(map(reader.read, records)), specific)
 
 
 def choose(
@@ -182,7 +189,7 @@ def choose(
     best = tried[0]
     if not best.values:
         return None, "no record has a value to detect the format from"
-    if _NEEDED_SHARE * best.understood < best.values:
+    if not best.is_enough:
         return None, _not_understood(tried, records)
     equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
     return best, best.evidence + (
@@ -309,16 +316,18 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
 
 
 def _refuses_decoy(reader: AnyColumns) -> bool:
-    try:
-        return isinstance(reader.events(b'{"id": 1}', _DECOY, ()), Ignored)
-    except Exception:  # a format of another package may raise anything: it did not return a row
-        return True
+    return not reader.read(
+        InspectedRecord(SampledRecord("", 0, 0, -1, b'{"id": 1}', _DECOY, ()))
+    ).events
 
 
 def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> Candidate:
     evidence = [sampler.evidence(each.inspected) for each in readings]
     refusals = [
-        reading.error or each.refusal for reading, each in zip(readings, evidence, strict=True)
+        in_record(reading.error, reading.record, excerpt=sampler.format.error_excerpt)
+        if reading.error
+        else each.refusal
+        for reading, each in zip(readings, evidence, strict=True)
     ]
     rows = sum(
         bool(each.events) and refusal is None
@@ -330,7 +339,7 @@ def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> C
         for each, refusal in zip(readings, refusals, strict=True)
         if each.ignored and refusal is None
     )
-    return Candidate(
+    made = Candidate(
         sampler.format.identifier,
         evidence=_sentence(sampler.marks, readings, evidence, rows, specific),
         values=len(readings),
@@ -342,6 +351,7 @@ def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> C
         distinctive=sum(each.distinctive for each in evidence),
         format=sampler.format,
     )
+    return replace(made, readings=tuple(readings)) if made.is_enough else made
 
 
 def _sentence(

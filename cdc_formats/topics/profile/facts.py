@@ -13,8 +13,7 @@ from cdc_formats.events import Event
 from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
-
-from .read import Reading
+from cdc_formats.topics.inference.reading import Reading
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -11,11 +11,11 @@ from cdc_formats.format import Format
 from cdc_formats.topics.encodings import JSON_BLOCK, NULL
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.observed import unavailable_forms
+from cdc_formats.topics.inference.reading import Reading
 from cdc_formats.topics.inference.sample import ColumnEvidence
 from cdc_formats.topics.sampler import Sampler, sampler_of
 from cdc_formats.values import times
 
-from .read import Reading
 from .report import shortened
 from .tables import TableProfile
 

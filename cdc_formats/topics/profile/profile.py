@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from cdc_formats.decoding.one_record import in_record
 from cdc_formats.errors import ChangelogError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.registry import format_class
-from cdc_formats.topics.encodings import NULL, InspectedRecord, SampledRecord
-from cdc_formats.topics.inference.reading import AnyColumns, named_format
+from cdc_formats.topics.encodings import NULL, InspectedRecord, SampledRecord, inspect_all
+from cdc_formats.topics.inference.reading import AnyColumns, Reading, named_format
 from cdc_formats.topics.sampler import sampler_class
 
 from .call import call_text, topic_notes
 from .detect import Candidate, candidate, candidates, choose
 from .facts import headers, keys, partitions, positions, repeated, sizes, time_range
 from .handling import handling
-from .read import Reading, inspect_all, read_all
 from .tables import tables
 from .topic_profile import CorruptRecord, TopicProfile
 
@@ -76,6 +77,7 @@ def profile_records(
     inspected = inspect_all(records)
     encodings = Counter(each.value.encoding for each in inspected)
     tried, chosen, reason = _chosen(inspected, format, options)
+    readings = tried[0].readings
     name = topic or next((each.topic for each in records), "")
     return TopicProfile(
         topic=name,
@@ -84,7 +86,7 @@ def profile_records(
         records=len(records),
         format=chosen.identifier if chosen else None,
         reason=reason,
-        candidates=tuple(tried),
+        candidates=tuple(replace(each, readings=()) for each in tried),
         values=dict(encodings.most_common()),
         keys=keys(inspected),
         repeated=repeated(records),
@@ -94,12 +96,13 @@ def profile_records(
         times=time_range(records),
         partitions=partitions(records, ranges or {}, asked),
         headers=headers(records),
-        **(_content(inspected, chosen, name, servers, connection) if chosen else {}),
+        **(_content(inspected, readings, chosen, name, servers, connection) if chosen else {}),
     )
 
 
 def _content(
     records: Sequence[InspectedRecord],
+    detected: Sequence[Reading],
     format: Format,
     topic: str,
     servers: str,
@@ -107,10 +110,17 @@ def _content(
 ) -> dict[str, Any]:
     """Return the fields of a profile that come from reading the records in a format."""
     reader = AnyColumns(format)
-    readings = list(read_all(reader, records))
+    known = {id(each.inspected): each for each in detected}
+    readings = [known.get(id(each)) or reader.read(each) for each in records]
     profiles, places = tables(readings, reader), positions(readings, format)
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
-    errors = [CorruptRecord(each.error.where, str(each.error)) for each in readings if each.error]
+    errors = [
+        CorruptRecord(
+            each.record.where, str(in_record(each.error, each.record, excerpt=format.error_excerpt))
+        )
+        for each in readings
+        if each.error
+    ]
     notes = tuple(topic_notes(ignored, len(errors), places))
     return {
         "tables": profiles,

@@ -20,12 +20,10 @@ from cdc_formats.events import Event, Ignored
 from cdc_formats.format import Format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import InspectedRecord
-from cdc_formats.topics.inference import InferredSchema, infer_schema
-from cdc_formats.topics.inference.infer import case_note
-from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.inference import InferredSchema
+from cdc_formats.topics.inference.infer import case_note, infer_readings
+from cdc_formats.topics.inference.reading import AnyColumns, Reading
 from cdc_formats.topics.sampler import Sampler
-
-from .read import Reading
 
 
 @dataclass(frozen=True)
@@ -205,14 +203,11 @@ def _schema(
     readings: Sequence[Reading], format: Format, *, single_key: bool
 ) -> tuple[InferredSchema | None, str]:
     """Return the schema inferred from a table's records, or the reason why inference failed."""
-    by_age = sorted(
-        (each.record for each in readings), key=lambda record: (record.timestamp, record.offset)
-    )
-    records = [(record.key, record.value, record.headers) for record in by_age]
+    by_age = sorted(readings, key=lambda each: (each.record.timestamp, each.record.offset))
     single = _key_column([each.inspected for each in readings]) if single_key else None
     try:
-        schema = infer_schema(
-            records, format=format, primary_key=() if single is None else (single,)
+        schema = infer_readings(
+            by_age, AnyColumns(format), primary_key=() if single is None else (single,)
         )
     except ChangelogError as error:
         return None, str(error.args[0])

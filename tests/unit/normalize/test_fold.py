@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats import RowKind
-from cdc_formats.fold import FoldOptions, fold
+from cdc_formats import ABSENT, RowKind
+from cdc_formats.errors import PartialImageError
+from cdc_formats.events import KeyedChange
+from cdc_formats.fold import FoldedTable, FoldOptions, fold
 from tests.support.strategies import (
     HISTORIES,
     NAN,
@@ -130,3 +132,20 @@ def test_keys_do_not_depend_on_each_other(history, random):
     order = sorted({unified(key) for key, _ in history}, key=lambda key: random.random())
     one_after_another = [change for key in order for change in history if unified(change[0]) == key]
     assert by_key(fold_history(one_after_another)) == by_key(fold_history(history))
+
+
+def test_a_table_completes_the_row_whose_key_changed_from_the_row_of_the_old_key() -> None:
+    table = FoldedTable()
+    table.apply([KeyedChange((1,), (1, "scooter", 3.14))])
+    partial = KeyedChange((2,), (2, "bike", ABSENT), partial=True, moved_from=(1,))
+    rows = table.apply([KeyedChange((1,), None), partial])
+    assert rows == [(RowKind.DELETE, (1, "scooter", 3.14)), (RowKind.INSERT, (2, "bike", 3.14))]
+    assert table.stored == {(2,): (2, "bike", 3.14)}
+
+
+def test_a_record_with_an_incomplete_row_changes_nothing_in_a_table() -> None:
+    table = FoldedTable()
+    partial = KeyedChange((2,), (2, ABSENT), partial=True)
+    with pytest.raises(PartialImageError, match="start at an earlier offset"):
+        table.apply([KeyedChange((1,), (1, "scooter")), partial])
+    assert table.stored == {}
