@@ -185,7 +185,7 @@ def from_kafka_changelog(
             infer_arguments,
         )  # imports all formats, which takes time
 
-        key = names_of(primary_key) or names_of(
+        key = names_of(primary_key, "primary_key") or names_of(
             normalize.primary_key if isinstance(normalize, ChangelogNormalize) else ()
         )
         chosen, schema, primary_key, _ = infer_arguments(
@@ -376,7 +376,9 @@ the state contains each key's row, changes apply in the order of arrival
     engine='native' is possible: on Spark 4.2, in output mode update, for rows with all columns; it serves large tables
     """
     chosen = as_format(format, format_options)
-    options, plan = make_options(normalize, chosen, names_of(primary_key), changelog_mode)
+    options, plan = make_options(
+        normalize, chosen, names_of(primary_key, "primary_key"), changelog_mode
+    )
     topics = topic.pattern if isinstance(topic, re.Pattern) else ",".join(names_of(topic))
     return planner.explain(
         plan, options, format=chosen.identifier, source=chosen.changelog_mode, topic=topics
@@ -456,7 +458,7 @@ def encode_changelog(
             "reads the messages"
         )
     encoder = encoder if topic is None else encoder.for_topic(topic)
-    written = encoder.encoder(table, unique_key=names_of(primary_key))
+    written = encoder.encoder(table, unique_key=names_of(primary_key, "primary_key"))
     if source and not written.writes_source:
         raise ArgumentError(
             f"{encoder.identifier} as configured writes no `source` block: remove source=, or "
@@ -466,7 +468,12 @@ def encode_changelog(
     require_distinct(df, names)
     rows = with_text(df, table)
     return rows.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
-        partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)),
+        partial(
+            encode_pass,
+            format=encoder,
+            columns=table,
+            unique_key=names_of(primary_key, "primary_key"),
+        ),
         "key BINARY, value BINARY",
     )
 

@@ -10,8 +10,14 @@ from cdc_formats.format import Format
 from cdc_formats.registry import get_format
 
 
-def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
+def names_of(names: str | Sequence[str], argument: str = "") -> tuple[str, ...]:
     """Return one name or several as a tuple.
+
+    Parameters
+    ----------
+    names : str or sequence of str
+    argument : str
+        The user's argument that has them, for errors.
 
     Raises
     ------
@@ -20,8 +26,32 @@ def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
     if not isinstance(names, Collection) or not all(isinstance(each, str) for each in names):
-        raise ArgumentError(f"{names!r} is neither a name nor a list of names")
+        raise ArgumentError(f"{argument or 'it'} is {names!r}: pass a name or a list of names")
     return tuple(names)
+
+
+def check_mapping(name: str, value: Any) -> None:
+    """Raise an error for an argument that is neither a mapping nor None.
+
+    Its value is not shown, since it can have a password.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise ArgumentError(f"{name} is of type {type(value).__name__}: pass a mapping")
+
+
+def check_location(name: str, value: Any) -> None:
+    """Raise an error for an argument that is no folder's path or URL.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise ArgumentError(f"{name} is {value!r}: pass the path or the URL of a folder")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -42,6 +72,7 @@ def as_format(format: str | Format, options: Mapping[str, Any] | None) -> Format
     ------
     ArgumentError, UnknownFormatError, FormatOptionError
     """
+    check_mapping("format_options", options)
     if isinstance(format, Format):
         if options:
             raise ArgumentError(

@@ -122,6 +122,11 @@ def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tupl
     """
     if isinstance(schema, str):
         return _without_nul(to_columns(schema))
+    if not hasattr(schema, "fields"):
+        raise SchemaError(
+            f"schema is {schema!r}: pass Spark DDL, for example 'id BIGINT NOT NULL, name STRING', "
+            "or a StructType"
+        )
     fields = [field for field in schema.fields if field.name not in without]
     ddl = [
         (

@@ -122,7 +122,11 @@ class Request:
         requested = metadata_columns(metadata)
         _check_metadata(format, requested, records.columns)
         options, plan = make_options(
-            normalize, format, names_of(primary_key), changelog_mode, metadata=tuple(requested)
+            normalize,
+            format,
+            names_of(primary_key, "primary_key"),
+            changelog_mode,
+            metadata=tuple(requested),
         )
         table = table_columns(schema)
         key, key_metadata = _split_key(table, names_of(options.primary_key), requested)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cdc_formats.errors import ArgumentError
+from normalize.arguments import check_mapping
 
 from .option_names import check_option_names
 from .option_values import check_option_values
@@ -57,6 +58,7 @@ def reader_options(
         When the servers are missing, an option has an invalid value, or the topics are missing or
         passed twice.
     """
+    check_mapping("options", options)
     options = options or {}
     check_option_names(options)
     check_option_values(options)

@@ -21,10 +21,10 @@ import msgspec
 
 from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyError
 from cdc_formats.topics.environment import from_environment
-from normalize.arguments import as_format
+from normalize.arguments import as_format, check_location
 from normalize.decode.check import check_readable
 from normalize.kafka.reader_options import reader_options
-from normalize.tables.database import sync_database
+from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.table_options import AS_IS, QUESTION, TableOptions
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
+_PART = r"\d+ +(?:week|day|hour|minute|second|millisecond|microsecond)s?"
+_INTERVAL = re.compile(rf"(?:interval +)?{_PART}(?: +{_PART})*", re.IGNORECASE)
+"""The intervals that Spark takes for a trigger: without signs, months and years."""
 _MOST_SHOWN = 10
 _ASKING = ("format_options", "tables", "target")
 """The parts of a file that can have questions."""
@@ -55,6 +58,11 @@ class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.processing_time and self.available_now:
             raise ValueError("processing_time and available_now cannot be combined: remove one")
+        if self.processing_time and not _INTERVAL.fullmatch(self.processing_time):
+            raise ValueError(
+                f"processing_time is {self.processing_time!r}: write an interval, such as "
+                "'10 seconds' or '1 minute'"
+            )
 
 
 class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,12 +185,12 @@ def read_job(path: str | os.PathLike[str]) -> Job:
         return _job(_with_environment(content, environment))
     except msgspec.ValidationError as error:
         reason = _with_nearest(str(error))
-        for name, value in environment.items():  # a value may be a password
-            reason = reason.replace(value, name) if value else reason
     except RecursionError:
         reason = "a part of it contains itself (`&name` and `*name`): write it out"
     except ChangelogError as error:
         reason = error.args[0]
+    for name, value in environment.items():  # a value may be a password
+        reason = reason.replace(value, name) if value else reason
     raise ArgumentError(f"the job file {path}: {reason}")
 
 
@@ -364,6 +372,12 @@ def _job(content: Any) -> Job:
         },
     }
     # Spark takes seconds to start: what it is not needed for is checked before.
+    check_arguments(
+        *(arguments[name] for name in ("target", "tables")),
+        *(arguments[name] for name in ("on_new_column", "on_table_error", "parallel")),
+    )
+    for name in ("schema_location", "checkpoint_location"):
+        check_location(name, getattr(file, name))
     as_format(arguments["format"], arguments["format_options"])
     reader_options(arguments["topic"], arguments["options"])
     settings = {name: _setting(value) for name, value in own.pop("spark").items()}

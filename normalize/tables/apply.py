@@ -158,13 +158,13 @@ def apply_changes(
             "target, ...)"
         )
     options = Options(
-        names_of(keys),
-        names_of(order_by),
-        names_of(sequence_by),
+        names_of(keys, "keys"),
+        names_of(order_by, "order_by"),
+        names_of(sequence_by, "sequence_by"),
         scd_type,
-        names_of(track_history),
+        names_of(track_history, "track_history"),
         soft_delete_column(deletes, deleted_column),
-        names_of(column_list),
+        names_of(column_list, "column_list"),
         on_new_column,
         create,
     )
@@ -222,13 +222,13 @@ BatchOrderError
             "apply_changes(stream, target, ...)"
         )
     options = Options(
-        names_of(keys),
-        names_of(order_by),
-        names_of(sequence_by),
+        names_of(keys, "keys"),
+        names_of(order_by, "order_by"),
+        names_of(sequence_by, "sequence_by"),
         scd_type,
-        names_of(track_history),
+        names_of(track_history, "track_history"),
         soft_delete_column(deletes, deleted_column),
-        names_of(column_list),
+        names_of(column_list, "column_list"),
         on_new_column,
         create,
     )

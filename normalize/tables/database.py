@@ -43,7 +43,7 @@ from cdc_formats.format import Format, option_name
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import as_format, check_choice, names_of
+from normalize.arguments import as_format, check_choice, check_mapping, names_of
 from normalize.connect import require_jvm
 from normalize.core.output import Destination, Mode
 from normalize.decode.check import check_readable
@@ -215,7 +215,7 @@ def sync_database(
         "sync_database",
         "run this query in a classic session, or write each table with apply_changes",
     )
-    _check_arguments(target, tables or {}, on_new_column, on_table_error, parallel)
+    check_arguments(target, tables or {}, on_new_column, on_table_error, parallel)
     reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
     chosen, kafka, dead_letters = reader.format, reader.kafka, reader.dead_letters
     if chosen.unknown_columns == "fail":
@@ -224,7 +224,9 @@ def sync_database(
             "on_new_column='fail'"
         )
     failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
-    selection = Selection.of(names_of(include), names_of(exclude), tables or {})
+    selection = Selection.of(
+        names_of(include, "include"), names_of(exclude, "exclude"), tables or {}
+    )
     route = Route(
         chosen,
         selection,
@@ -266,9 +268,16 @@ def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> f
     return frozenset(map(option_name, format_options))
 
 
-def _check_arguments(
+def check_arguments(
     target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, parallel: int
 ) -> None:
+    """Raise an error for arguments that `sync_database` does not take.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    check_mapping("tables", tables)
     if not isinstance(target, LakeDatabase | JdbcDatabase):
         raise ArgumentError(
             f"target is {target!r}: pass DeltaDatabase(...), IcebergDatabase(...) or "

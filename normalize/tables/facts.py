@@ -156,7 +156,8 @@ def checked_facts(
     if kept.target and kept.target != seen.target:
         raise SyncError(
             f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: "
-            "pass its earlier name in tables=, or rename the target, and write its name into "
+            "pass its earlier name (sync_database: in tables=), or rename the target, and write its "
+            "name into "
             f"{file}"
         )
     # Without a target, the file is new.

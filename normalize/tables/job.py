@@ -601,12 +601,16 @@ class TableSync:
         ]
         self._asked.update(questions)
         if new:
+            alone = isinstance(self.rules.database, OneTable)
             _log.warning(
-                "%s: the types of these columns are guesses: %s. If one is right, write %r for it "
-                "into types= of tables=, or delete its question in %s. Otherwise pass its type "
-                "(sync_table: schema=), and start anew, without the table, this file and the "
-                "checkpoint",
-                *(self.table, printable("; ".join(new)), AS_IS, self.rules.store.file(self.table)),
+                "%s: the types of these columns are guesses: %s. If one is right, %sdelete its "
+                "question in %s. Otherwise pass its type in %s, and start anew, without the table, "
+                "this file and the checkpoint",
+                self.table,
+                printable("; ".join(new)),
+                "" if alone else f"write {AS_IS!r} for it into types= of tables=, or ",
+                self.rules.store.file(self.table),
+                "schema=" if alone else "types= of tables=",
             )
 
     def _schema_of(
@@ -752,7 +756,7 @@ class TableSync:
         reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, FACT)
         versions = (START_AT, END_AT) if rules.scd_type(table) == 2 else ()
         own = [
-            *((name, "a column of sync_database", "exclude_columns") for name in reserved),
+            *((name, "a column of the query", "exclude_columns") for name in reserved),
             *((name, "a column of a history", "exclude_columns") for name in versions),
             (rules.position_column(table), "position_column", "position_column"),
             (rules.deleted_column(table), "deleted_column", "deleted_column"),

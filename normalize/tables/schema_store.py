@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from cdc_formats.errors import ArgumentError
+from normalize.arguments import check_location
 
 from .batches import BatchOrderError
 from .facts import QueryFacts
@@ -71,7 +72,8 @@ class SchemaStore:
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        self.location = location.rstrip("/")
+        check_location("schema_location", location)
+        self.location = location.rstrip("/") or "/"
         self._contents: dict[str, str | None] = {}
         jvm: Any = spark._jvm
         self._path: Any = jvm.org.apache.hadoop.fs.Path

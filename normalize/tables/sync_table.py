@@ -149,7 +149,7 @@ def sync_table(
     store, name, key = (
         SchemaStore(spark, schema_location),
         database.source_table,
-        names_of(primary_key),
+        names_of(primary_key, "primary_key"),
     )
     require_same_address(store.read_query(), of_table.address, store.query_file)
     table_schema = store.read(name)
@@ -195,6 +195,8 @@ def _options(
 
     It raises an error for an option that `sync_table` does not use.
     """
+    if not isinstance(table, TableOptions):
+        raise ArgumentError(f"table is {table!r}: pass TableOptions(...)")
     unused = [
         each.name
         for each in fields(table)

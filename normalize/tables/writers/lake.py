@@ -68,6 +68,10 @@ _MISSING = (
     "PATH_NOT_FOUND",
     "DELTA_TABLE_NOT_FOUND",
 )
+_MISSING_CLASS = re.compile(
+    r"DATA_SOURCE_NOT_FOUND|CATALOG_NOT_FOUND|ClassNotFoundException|NoClassDefFoundError|"
+    r"catalog plugin class|DELTA_CONFIGURE_SPARK_SESSION"
+)
 _CONFLICT = re.compile(
     r"(?:io\.delta|delta|org\.apache\.iceberg)\.exceptions\.(?:captured\.)?"
     r"(Concurrent\w+|DeltaConcurrentModificationException|MetadataChangedException|"
@@ -357,7 +361,7 @@ class LakeSink(Sink):
                     f"another writer created or altered {self.table} at the same time"
                 ) from None
             raise TargetError(
-                f"{self.table} cannot be created or altered: {_reason(error)}; {self._remedy()}"
+                f"{self.table} cannot be created or altered: {_reason(error)}{self._remedy(error)}"
             ) from None
         return (
             spec
@@ -579,14 +583,22 @@ class LakeSink(Sink):
             if _is_missing(error):
                 return None
             raise TargetError(
-                f"{self.table} cannot be reached: {_reason(error)}; {self._remedy()}"
+                f"{self.table} cannot be reached: {_reason(error)}{self._remedy(error)}"
             ) from None
 
-    def _remedy(self) -> str:
-        provider, version = self.table.provider, self.spark.version
+    def _remedy(self, error: Any) -> str:
+        """Return what to do about an error of Spark that does not say it."""
+        provider, text = self.table.provider, str(error)
+        has_no_catalog = "REQUIRES_SINGLE_PART_NAMESPACE" in text
+        if not has_no_catalog and not _MISSING_CLASS.search(text):
+            return ""
+        needed = package(provider, self.spark.version)  # raises if this Spark has none
+        if has_no_catalog:
+            catalog = self.table.parts[0]
+            return f"; the session has no catalog {catalog}: set spark.sql.catalog.{catalog}"
         return (
-            f"the session needs spark.jars.packages={package(provider, version)} and the catalog "
-            f"that {provider}'s documentation names"
+            f"; the session needs spark.jars.packages={needed} and the catalog that {provider}'s "
+            "documentation names"
         )
 
     def _column_mapping(self) -> str:
@@ -624,6 +636,11 @@ def lake_target(spark: SparkSession, name: str) -> LakeTarget:
     from pyspark.errors import AnalysisException
 
     kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(
+            f"target is {name!r}: pass DeltaTarget(...), IcebergTarget(...), JdbcTarget(...), or "
+            "the name of a Delta or Iceberg table"
+        )
     try:
         provider = provider_of(spark, LakeTarget(name).sql_name)
     except AnalysisException:

@@ -188,7 +188,7 @@ MAY_IMPORT = {
     "normalize.encode": "core worker",
     "normalize.engines": "analyzed_plan connect core dataframe kafka monitoring worker",
     "normalize.explore": "arguments core dataframe",
-    "normalize.kafka": "core",
+    "normalize.kafka": "arguments core",
     "normalize.local_kafka": "",
     "normalize.monitoring": "connect core",
     "normalize.plan": "stage_options",

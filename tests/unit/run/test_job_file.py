@@ -144,6 +144,15 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
             "the option startingOffsets is 'soon'",
         ),
         ({"topic": None}, "pass exactly one of topic and the options subscribe"),
+        (
+            {"trigger": {"processing_time": "soon"}},
+            r"processing_time is 'soon': write an interval, such as '10 seconds' .* - at `\$\.trigger`",
+        ),
+        ({"trigger": {"processing_time": "1 month"}}, "processing_time is '1 month'"),
+        ({"trigger": {"processing_time": "10"}}, "processing_time is '10'"),
+        ({"schema_location": ""}, "schema_location is '': pass the path or the URL of a folder"),
+        ({"checkpoint_location": " "}, "checkpoint_location is ' ': pass the path"),
+        ({"parallel": 0}, "parallel is 0: pass a number of tables, at least 1"),
     ],
 )
 def test_an_error_names_the_file_and_the_place(read, changes: dict[str, Any], text: str) -> None:
@@ -176,6 +185,9 @@ def test_an_error_does_not_show_the_value_of_an_environment_variable(read, monke
     monkeypatch.setenv("TRUNCATES", "s3cret")
     with pytest.raises(ArgumentError, match=r"Invalid enum value 'env:TRUNCATES'") as refused:
         read(on_truncate="env:TRUNCATES")
+    assert "s3cret" not in str(refused.value)
+    with pytest.raises(ArgumentError, match="env:TRUNCATES") as refused:
+        read(format="env:TRUNCATES")
     assert "s3cret" not in str(refused.value)
 
 
