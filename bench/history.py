@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc_formats.decoding.json_reader import json_bytes
+from cdc_formats.values.json_reader import json_bytes
 
 SCHEMA = (
     "id BIGINT, name STRING, email STRING, city STRING, amount DECIMAL(12,2), qty INT, updated_at "

@@ -36,29 +36,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.values.schema import Column, SqlType, backquoted
+from cdc_formats.values.mysql import BINARIES, INTEGERS, TEXTS, mysql_type
+from cdc_formats.values.schema import ARROW_TYPES, Column, SqlType, backquoted
 
 from .errors import BinlogError, ServerNotReadyError
 
-_SIGNED = {
-    "tinyint": "TINYINT",
-    "smallint": "SMALLINT",
-    "mediumint": "INT",
-    "int": "INT",
-    "bigint": "BIGINT",
-}
-_UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT"}
-_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-_BINARIES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-_TIMES = {"date": "DATE", "datetime": "TIMESTAMP_NTZ", "timestamp": "TIMESTAMP"}
-_PLAIN = {
-    **_TIMES,
-    **dict.fromkeys(_BINARIES, "BINARY"),
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "year": "INT",
-    **dict.fromkeys(("time", "enum", "set", "json"), "STRING"),
-}
+_TIMES = ("date", "datetime", "timestamp")
+_OWN = {**dict.fromkeys(("time", "enum", "set"), SqlType("STRING")), "bit": SqlType("BINARY")}
+"""Columns read as the text or bytes of a query, not with the type of `values.mysql`; a BIT(1) is
+not one."""
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 _CODECS = {
     "ascii": "ascii",
@@ -74,20 +60,6 @@ _CODECS = {
 """Character sets that Python decodes as the server does."""
 _SPARK_DIGITS = 38
 ZERO_DATE = "0000-00-00"
-ARROW_TYPES = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "TIMESTAMP_NTZ": pa.timestamp("us"),
-}
 
 
 @dataclass(frozen=True)
@@ -133,7 +105,7 @@ class SourceColumn:
     @property
     def text_type(self) -> pa.DataType:
         """The Arrow type of values as a query returns them: text, or bytes for binary columns."""
-        return pa.binary() if self.data_type in (*_BINARIES, "bit") else pa.string()
+        return pa.binary() if self.data_type in (*BINARIES, "bit") else pa.string()
 
 
 def sql_type(column: SourceColumn) -> SqlType:
@@ -145,24 +117,18 @@ def sql_type(column: SourceColumn) -> SqlType:
         If the type or the character set is not supported.
     """
     kind = column.data_type
-    if kind == "decimal":
-        return (
-            SqlType("DECIMAL", column.precision, column.scale)
-            if column.precision <= _SPARK_DIGITS
-            else SqlType("STRING")
-        )
-    if kind in _SIGNED:
-        unsigned = SqlType(_UNSIGNED[kind]) if kind in _UNSIGNED else SqlType("DECIMAL", 20, 0)
-        return unsigned if column.unsigned else SqlType(_SIGNED[kind])
-    if kind == "bit":
-        return SqlType("BOOLEAN" if column.precision == 1 else "BINARY")
-    if kind in _TEXTS:
+    if kind == "decimal" and column.precision > _SPARK_DIGITS:
+        return SqlType("STRING")
+    if kind in TEXTS:
         return _text_type(column)
-    if kind not in _PLAIN:
+    if kind in _OWN and (kind, column.precision) != ("bit", 1):
+        return _OWN[kind]
+    known = mysql_type(kind, column.precision, column.scale, unsigned=column.unsigned)
+    if known is None:
         raise ServerNotReadyError(
             f"column `{column.name}` has the type {column.column_type}, which is not supported"
         )
-    return SqlType(_PLAIN[kind])
+    return known
 
 
 def _text_type(column: SourceColumn) -> SqlType:
@@ -195,9 +161,9 @@ def as_text(column: SourceColumn, quoted: str) -> str:
 def text_of(column: SourceColumn) -> Callable[[Any], Any]:
     """Return a function that converts a value read by mysql-replication to what a query returns."""
     kind = column.data_type
-    if kind in _SIGNED:
+    if kind in INTEGERS and kind != "year":
         return str
-    if kind in _TEXTS:
+    if kind in TEXTS:
         return _decoder(str(column.charset))
     if kind == "binary":
         return lambda value: value.ljust(column.length, b"\0")
@@ -282,11 +248,10 @@ def _time_text(value: timedelta, digits: int) -> str:
 
 def arrow_type(of: SqlType) -> pa.DataType:
     """Return the Arrow type of a Spark type."""
-    return (
-        pa.decimal128(of.precision or 10, of.scale or 0)
-        if of.name == "DECIMAL"
-        else ARROW_TYPES[of.name]
-    )
+    if of.name == "DECIMAL":
+        return pa.decimal128(of.precision or 10, of.scale or 0)
+    name, *arguments = ARROW_TYPES[of.name]
+    return getattr(pa, name)(*arguments)
 
 
 def to_arrow(column: SourceColumn, texts: pa.ChunkedArray, *, zero_dates: str) -> pa.ChunkedArray:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cdc_formats.dependencies import missing_dependency
+from cdc_formats.errors import missing_dependency
 
 from .formats import formats
 from .job import init, run

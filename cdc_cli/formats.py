@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from cdc_formats.errors import ChangelogError, FormatOptionError
+from cdc_formats.errors import ChangelogError, FormatOptionError, printable
 from cdc_formats.format import Format
-from cdc_formats.printable import printable
 from cdc_formats.registry import format_class, get_format, list_formats
 
 from .arguments import complete_format

@@ -10,15 +10,14 @@ from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from cdc_formats.errors import ArgumentError
-from cdc_formats.printable import printable
+from cdc_formats.errors import ArgumentError, printable
 from cdc_formats.registry import format_class
 
 from .formats import option_texts
 from .manual import without_marks
 
 if TYPE_CHECKING:
-    from cdc_formats.topics.declarations import Question
+    from cdc_formats.topics.encodings import Question
     from cdc_formats.topics.profile import TableProfile, TopicProfile
 
 _HEAD = (

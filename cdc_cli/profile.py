@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from cdc_formats.decoding.json_reader import json_bytes
+from cdc_formats.values.json_reader import json_bytes
 
 from .arguments import make_format, pairs
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 
 from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
 from .options import Json, WhichColor

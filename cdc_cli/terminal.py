@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import typer
 
-from cdc_formats.errors import ChangelogError
-from cdc_formats.printable import printable
+from cdc_formats.errors import ChangelogError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdc_formats.decoding.json_reader import json_bytes
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 from cdc_formats.registry import get_format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values import numbers
+from cdc_formats.values.json_reader import json_bytes
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import TIMESTAMP_TYPES

@@ -10,13 +10,13 @@ Examples
 +U (1, 'bike')
 """
 
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import read_json, read_object
+from cdc_formats.row_kind import ChangelogMode
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import read_json, read_object
 from cdc_formats.values.schema import Column, SqlType, columns, to_ddl
 from cdc_formats.values.types import to_python
 
-from .changelog_mode import ChangelogMode
 from .decoder import Decoder
 from .events import Change, ControlEvent, Event, Ignored, KeyedChange
 from .format import Encoder, Format

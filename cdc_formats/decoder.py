@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from .decoding.images import ABSENT, complete
+from cdc_formats.events import Position
+from cdc_formats.values.images import ABSENT, complete
+
 from .decoding.masking import check_masks, read_columns
 from .decoding.other_messages import named
 from .decoding.rows import RowConverter
@@ -31,7 +33,6 @@ from .errors import (
 )
 from .events import Change, Event, Headers, Ignored, KeyedChange, Reader
 from .message_format import MessageFormat
-from .position import Position
 from .row_kind import RowKind
 from .values.equality import key_getter, row_unifier
 from .values.schema import Column

@@ -15,7 +15,40 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from .printable import printable
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
+    # invisible, or changing the direction of text
+    "\u00ad\u061c\u180e\u200b-\u200f\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\u2028-\u202e"  # separators of lines and paragraphs, embeddings and overrides of direction
+    "\ud800-\udfff"  # lone surrogates, which no encoding can write
+    "\U000e0000-\U000e007f"  # tags, which are invisible
+    "]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return text without characters that have side effects when displayed.
+
+    Control characters (C0, C1, DEL), Unicode's direction controls, line separators, invisible
+    characters and lone surrogates are replaced by Python's escapes. All other text is unchanged,
+    including backslashes: the result is for display, not for parsing.
+
+    Parameters
+    ----------
+    text : str
+
+    Examples
+    --------
+    >>> print(printable("\x1b[31mred\x1b[0m\nand \u202etxt.exe, café"))
+    \x1b[31mred\x1b[0m\nand \u202etxt.exe, café
+    """
+    return _UNSAFE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 EXCERPT_BYTES = 200
@@ -270,3 +303,49 @@ def excerpt_of(message: bytes | None) -> str:
 
 def _clip(text: str, most: int = 160) -> str:
     return text if len(text) <= most else text[:most] + "..."
+
+
+# --------------------------------------------------------------------------------------------------
+# The command that installs an optional package which is missing
+
+_EXTRAS = {
+    "spark": ("pandas", "py4j", "pyarrow", "pyspark"),
+    "kafka": ("confluent_kafka",),
+    "cli": ("rich", "typer"),
+    "run": ("yaml",),
+    "capture": ("connectorx", "pymysql", "pymysqlreplication"),
+    "avro": ("fastavro", "polars"),
+    "metrics": ("prometheus_client",),
+}
+"""The extras of the distribution, with the modules that they install."""
+_EXTRA_OF = {module: extra for extra, modules in _EXTRAS.items() for module in modules}
+
+
+def missing_dependency(error: ImportError, extras: str = "") -> ImportError:
+    """Return an import error as the sentence that says what to install.
+
+    Parameters
+    ----------
+    error : ImportError
+    extras : str
+        The extras of what the user does, such as ``cli,run``; empty: the one of the package.
+
+    Returns
+    -------
+    ImportError
+        The same error if it is of no optional package.
+
+    Examples
+    --------
+    >>> print(missing_dependency(ModuleNotFoundError(name="pyarrow.compute")))
+    [MISSING_DEPENDENCY] pyarrow is not installed: pip install 'pyspark-kafka-changelog[spark]'
+    """
+    module = (error.name or "").partition(".")[0]
+    if module not in _EXTRA_OF:
+        return error
+    made = MissingDependencyError(
+        f"{module} is not installed: pip install "
+        f"'pyspark-kafka-changelog[{extras or _EXTRA_OF[module]}]'"
+    )
+    made.name = module  # a caller may know the extras better
+    return made

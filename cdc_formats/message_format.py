@@ -12,14 +12,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from .changelog_mode import ChangelogMode
+from cdc_formats.events import Position
+from cdc_formats.row_kind import ChangelogMode
+
 from .decoding.rows import RowConverter
 from .decoding.scalar_reader import ScalarReader
 from .decoding.tables import TableFilter
 from .decoding.validation import packaged_schema
 from .errors import FormatOptionError
 from .events import ControlEvent, Event, Headers, Ignored, Reader
-from .position import Position
 from .values.handling import Handling
 from .values.masks import NO_MASKS, Masks, masks_of
 from .values.schema import Column, SqlType, columns as to_columns

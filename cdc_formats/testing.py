@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.decoding.validation import message_validator
-from cdc_formats.encoding.pairing import pair_updates
+from cdc_formats.encoding.envelope import pair_updates
 from cdc_formats.values import times
+from cdc_formats.values.images import ABSENT
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns
 from cdc_formats.values.types import to_python
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 
 Say = Callable[[str], None]
 """Prints one line."""

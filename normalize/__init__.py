@@ -83,6 +83,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
     except ImportError as error:
-        from cdc_formats.dependencies import missing_dependency
+        from cdc_formats.errors import missing_dependency
 
         raise missing_dependency(error) from None

@@ -28,9 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.errors import ArgumentError
-from cdc_formats.row_kind import RowKind
+from cdc_formats.row_kind import ChangelogMode, RowKind
 
 if TYPE_CHECKING:
     from normalize.stage_options import StageOptions

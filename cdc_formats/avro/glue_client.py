@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from cdc_formats.decoding.frames import GlueVersion, SchemaId
+from cdc_formats.avro.registry_options import GLUE, RegistryOptions
 from cdc_formats.errors import (
     FormatOptionError,
     MissingDependencyError,
     SchemaRegistryError,
     WriterSchemaError,
 )
+from cdc_formats.values.frames import GlueVersion, SchemaId
 
 from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, SchemaText
-from .registry_options import GLUE, RegistryOptions
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from cdc_formats.decoding.frames import SchemaId
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers
+from cdc_formats.values.frames import SchemaId
 from cdc_formats.values.handling import Converter, null_or
 
 from .reader import AvroSchema, plain

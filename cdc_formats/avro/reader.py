@@ -49,29 +49,27 @@ from uuid import UUID
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from cdc_formats.decoding.connect_schema import CONNECT, EPOCH_UNITS
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_text
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MalformedMessageError, WriterSchemaError
 from cdc_formats.values.binary import UNDECLARED_BINARY
+from cdc_formats.values.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.values.equality import sorted_entries
 from cdc_formats.values.handling import Converter, Handling, null_or, refuse
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import json_text
 from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest
-from cdc_formats.values.placeholders import canonical_placeholder
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import (
     EPOCH_TYPES,
     LEAST_STAMP,
+    LOGICAL_TIMES,
     MICROS_PER_UNIT,
     MOST_STAMP,
     TIMESTAMP_TYPES,
     TYPES as TIMES,
 )
-from cdc_formats.values.types import converter
-
-from .logical_types import LOGICAL_TIMES
+from cdc_formats.values.types import canonical_placeholder, converter
 
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's

@@ -14,9 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from cdc_formats.decoding.frames import SchemaId
-from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF
+from cdc_formats.decoding.other_messages import OF_REGISTRY as PROTOBUF
 from cdc_formats.errors import SchemaRegistryError, WriterSchemaError
+from cdc_formats.values.frames import SchemaId
 
 from .reader import AvroSchema
 from .registry_options import RegistryOptions

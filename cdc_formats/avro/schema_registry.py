@@ -17,14 +17,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from cdc_formats.decoding.frames import FRAME_SIZE, GLUE_FRAME_SIZE, SchemaId, read_frame
+from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.errors import FormatOptionError, MalformedMessageError
 from cdc_formats.events import Headers
+from cdc_formats.values.frames import FRAME_SIZE, GLUE_FRAME_SIZE, SchemaId, read_frame
 
 from .confluent_client import ConfluentClient
 from .glue_client import READ_ONLY, GlueClient
 from .registry_client import RegistryClient
-from .registry_options import RegistryOptions
 
 VALUE_HEADER = "__value_schema_id"
 

@@ -19,12 +19,11 @@ import fastavro
 from cdc_formats.errors import EncodeError, SchemaError
 from cdc_formats.values.handling import ConversionError, refuse
 from cdc_formats.values.nested import NESTED_TYPES
-from cdc_formats.values.placeholders import canonical_placeholder
 from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.text import TEXT_TYPES
-from cdc_formats.values.times import MICROS_PER_UNIT, unit_of_precision
+from cdc_formats.values.times import LOGICAL_TIMES, MICROS_PER_UNIT, unit_of_precision
+from cdc_formats.values.types import canonical_placeholder
 
-from .logical_types import LOGICAL_TIMES
 from .reader import without_logical_types
 
 To = Callable[[Any], Any]

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.events import Event, Ignored
-from cdc_formats.position import Position
+from cdc_formats.events import Event, Ignored, Position
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import BatchReader, fields_of, message_shape, narrowed
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.types import canonical_type
 
-from .images import ABSENT
-from .json_reader import BatchReader
-from .message_shape import fields_of, message_shape, narrowed
 from .rows import RowConverter
 from .tables import Path
 

@@ -25,12 +25,11 @@ from typing import Any
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.equality import unifier
 from cdc_formats.values.handling import Converter
+from cdc_formats.values.images import ABSENT
 from cdc_formats.values.masks import DROP, HMAC, REDACT, Masks
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.types import TYPES
-
-from .images import ABSENT
 
 REDACTED = "***"
 _STRING = SqlType("STRING")

@@ -10,11 +10,10 @@ import msgspec
 
 from cdc_formats.errors import MalformedMessageError, TypeConversionError
 from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.json_reader import json_reader, json_text, read_json
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
 from cdc_formats.values.types import converter
-
-from .json_reader import json_reader, json_text, read_json
 
 _LEAST_MS, _MOST_MS = -(-LEAST_STAMP // 1000), MOST_STAMP // 1000
 _TO_BIGINT = converter(SqlType("BIGINT"), Handling())

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.images import ABSENT
 
-from .images import ABSENT
 from .rows import RowConverter
 
 WHOLE_ROWS = (

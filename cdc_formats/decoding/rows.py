@@ -11,16 +11,14 @@ import msgspec
 
 from cdc_formats.errors import MissingFieldError, SchemaError, TypeConversionError
 from cdc_formats.values.handling import ConversionError, Converter, Handling
-from cdc_formats.values.placeholders import placeholder_forms
+from cdc_formats.values.images import ABSENT, complete
+from cdc_formats.values.json_reader import json_reader, message_shape
 from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
-from cdc_formats.values.types import converter
+from cdc_formats.values.types import converter, placeholder_forms
 
-from .images import ABSENT, complete
-from .json_reader import json_reader
 from .masking import masked, result_column
-from .message_shape import message_shape
 
 _WITHOUT_UNIT = ("text", "isostring", "structured", None)
 Image = msgspec.Struct | Mapping[str, Any]

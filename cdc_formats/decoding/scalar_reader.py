@@ -16,11 +16,10 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import Event, Headers, Ignored, Reader
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import json_reader, message_shape
 
 from .envelope import Envelope
-from .images import ABSENT
-from .json_reader import json_reader
-from .message_shape import message_shape
 from .rows import Image, RowConverter, message_reader, row_shape
 from .tables import Path, TableFilter
 

@@ -10,8 +10,7 @@ import msgspec
 
 from cdc_formats.errors import DecodeError, FormatOptionError, MissingFieldError
 from cdc_formats.events import Event, Headers, Ignored, Reader
-
-from .json_reader import json_reader, read_json
+from cdc_formats.values.json_reader import json_reader, read_json
 
 Path = tuple[str, ...]
 _members = json_reader(dict[str, msgspec.Raw])

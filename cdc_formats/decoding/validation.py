@@ -15,8 +15,7 @@ from itertools import islice
 from typing import Any
 
 from cdc_formats.errors import FormatOptionError, MissingDependencyError, SchemaValidationError
-
-from .json_reader import read_json
+from cdc_formats.values.json_reader import read_json
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 """The dialect of all schemas."""

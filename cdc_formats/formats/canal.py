@@ -57,8 +57,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows
 from cdc_formats.decoding.rows import RowConverter
@@ -69,6 +67,8 @@ from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import read_object
 from cdc_formats.values.schema import Column
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -154,7 +154,7 @@ class CanalJson(CanalFormat):
     """
 
     identifier = "canal-json"
-    sampler = "cdc_formats.topics.samplers.canal:CanalSampler"
+    sampler = "cdc_formats.topics.samplers.messages:CanalSampler"
     positions = (
         "Canal writes no binlog position (`es` is the source's time in whole seconds, `ts` is "
         "Canal's own clock, `id` numbers its batches and starts again when Canal restarts)"

@@ -41,16 +41,14 @@ from typing import Any
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_bytes
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import writes_iso
-from cdc_formats.encoding.rows import RowWriter
+from cdc_formats.encoding.envelope import RowWriter, writes_iso
 from cdc_formats.errors import MissingFieldError
-from cdc_formats.events import KeyValue
+from cdc_formats.events import KeyValue, Position
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import choice
-from cdc_formats.position import Position
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.values.json_reader import json_bytes
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .debezium.position import position_of
@@ -72,7 +70,7 @@ class ChangelogJson(Format):
     """
 
     identifier = "changelog-json"
-    sampler = "cdc_formats.topics.samplers.changelog:ChangelogSampler"
+    sampler = "cdc_formats.topics.samplers.messages:ChangelogSampler"
     positions = ""
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")

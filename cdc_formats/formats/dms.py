@@ -54,8 +54,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError
@@ -64,6 +62,8 @@ from cdc_formats.format import Format
 from cdc_formats.message_format import MetadataColumn, RowNames, choice
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import json_text, read_object
 
 USUAL_PREFIX = "BI_"
 """The documentation's prefix of before-images."""
@@ -98,7 +98,7 @@ class DmsJson(Format):
     """
 
     identifier = "dms-json"
-    sampler = "cdc_formats.topics.samplers.dms:DmsSampler"
+    sampler = "cdc_formats.topics.samplers.messages:DmsSampler"
     positions = (
         "DMS writes `stream-position` in a different form for each engine, and omits it in a full "
         "load"

@@ -64,18 +64,27 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding.envelope import EnvelopeEncoder
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored
+from cdc_formats.events import (
+    ControlEvent,
+    Event,
+    Headers,
+    Ignored,
+    Position,
+    digits,
+    file_number,
+    integer,
+    malformed,
+)
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice
-from cdc_formats.position import Position, digits, file_number, integer, malformed
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.json_reader import read_object
 from cdc_formats.values.schema import Column
 
 # Member lookup on an Enum is slow up to Python 3.11.
@@ -120,7 +129,7 @@ class MaxwellJson(Format):
     identifier = "maxwell-json"
     positions = ""
     whole_rows = WHOLE_ROWS
-    sampler = "cdc_formats.topics.samplers.maxwell:MaxwellSampler"
+    sampler = "cdc_formats.topics.samplers.messages:MaxwellSampler"
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
     database_include: str | None = None

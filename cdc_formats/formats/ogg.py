@@ -54,18 +54,26 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_reader, read_object
 from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.events import (
+    ControlEvent,
+    Event,
+    Headers,
+    Ignored,
+    Position,
+    Reader,
+    digits,
+    malformed,
+)
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice
-from cdc_formats.position import Position, digits, malformed
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.json_reader import json_reader, read_object
 from cdc_formats.values.schema import Column
 
 _MISSING = "_isMissing"
@@ -89,7 +97,7 @@ class OggJson(Format):
 
     identifier = "ogg-json"
     positions = ""
-    sampler = "cdc_formats.topics.samplers.ogg:OggSampler"
+    sampler = "cdc_formats.topics.samplers.messages:OggSampler"
     whole_rows = "configure GoldenGate to write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")

@@ -70,18 +70,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.decoding.metadata import text
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
-from cdc_formats.events import Event, Ignored
+from cdc_formats.events import Event, Ignored, Position, digits, integer, malformed
 from cdc_formats.format import Format
 from cdc_formats.message_format import MetadataColumn, RowNames, choice
-from cdc_formats.position import Position, digits, integer, malformed
-from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.row_kind import SHORT_STRINGS, ChangelogMode, RowKind
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import read_json
 
 _INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _ = RowKind
 _MEANINGS: dict[str, RowKind | Ignored] = {

@@ -51,15 +51,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, member, text, unraw
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, integer
 from cdc_formats.message_format import MetadataColumn
-from cdc_formats.position import Position, integer
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import read_object
 
 from .canal import KINDS, CanalFormat, Message
 
@@ -77,7 +76,7 @@ class TicdcCanalJson(CanalFormat):
     """
 
     identifier = "ticdc-canal-json"
-    sampler = "cdc_formats.topics.samplers.canal:TicdcSampler"
+    sampler = "cdc_formats.topics.samplers.messages:TicdcSampler"
     positions = ""
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {

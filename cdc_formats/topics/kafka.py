@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cdc_formats.errors import ArgumentError, SampleError
+from cdc_formats.errors import ArgumentError, SampleError, printable
 from cdc_formats.format import Format
-from cdc_formats.printable import printable
-from cdc_formats.topics.profile.progress import tracked
+from cdc_formats.topics.profile.terminal import tracked
 
 from .encodings import SampledRecord
 from .inference import InferredSchema, infer_schema

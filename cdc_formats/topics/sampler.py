@@ -26,13 +26,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.events import Headers
 from cdc_formats.format import Format
 from cdc_formats.registry import load_class
+from cdc_formats.topics.encodings import Declaration, DeclaredColumn, Evidence, Question
+from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.schema import Column
 
-from .declarations import Declaration, DeclaredColumn, Evidence, Question
 from .encodings import InspectedRecord
 
 if TYPE_CHECKING:

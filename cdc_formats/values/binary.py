@@ -7,9 +7,10 @@ import binascii
 from functools import partial
 from typing import Any
 
+from cdc_formats.values.handling import ValueType
+
 from .handling import Converter, Handling, refuse
 from .schema import SqlType
-from .value_type import ValueType
 
 UNDECLARED_BINARY = (
     "the schema declares text: set binary_handling_mode to the connector's binary.handling.mode, "

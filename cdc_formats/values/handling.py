@@ -1,4 +1,7 @@
-"""Value encodings that producers configure, and the error for a value that a column cannot hold."""
+"""Value encodings that producers configure, and the error for a value that a column cannot hold.
+
+`ValueType`: the declaration of one SQL type in its family's module.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from .masks import NO_MASKS, Masks
-from .schema import SqlType
+from cdc_formats.values.masks import NO_MASKS, Masks
+from cdc_formats.values.schema import SqlType
 
 Converter = Callable[[Any], Any]
 
@@ -135,3 +138,40 @@ def _shown(value: Any) -> str:
         return "of more than 40 digits"
     text = ascii(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:60] + "..."
+
+
+# --------------------------------------------------------------------------------------------------
+# `ValueType`: the declaration of one SQL type in its family's module
+
+
+def same(value: Any) -> Any:
+    """Return the value itself: the converter of values that need none."""
+    return value
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """How values of one SQL type are held, read and written.
+
+    ARRAY, MAP and STRUCT depend on the types of their parts, so they have none: see `nested`.
+
+    Parameters
+    ----------
+    canonical : callable
+        Returns the msgspec type of the canonical values, with their range.
+    converter : callable
+        Returns the function from a message's value (never None) to the canonical value.
+    writer : callable
+        Returns the inverse function, or None if the canonical value is also the JSON value. The
+        third argument is the `iso` of `types.writer`.
+    to_python : callable
+        Returns the Python value of a canonical value.
+    to_text : callable
+        Returns the text of a canonical value, for people.
+    """
+
+    canonical: Callable[[SqlType], Any]
+    converter: Callable[[SqlType, Handling], Converter]
+    writer: Callable[[SqlType, Handling, bool], Converter | None]
+    to_python: Converter = same
+    to_text: Callable[[Any], str] = str

@@ -10,7 +10,7 @@ precision), and ``BIGINT UNSIGNED``-sized numbers as ``DECIMAL(20,0)``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cdc_formats.errors import SchemaError
@@ -118,6 +118,29 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),"
     r":]))"
 )
+ARROW_TYPES: Mapping[str, tuple[str, ...]] = {
+    "BOOLEAN": ("bool_",),
+    "TINYINT": ("int8",),
+    "SMALLINT": ("int16",),
+    "INT": ("int32",),
+    "BIGINT": ("int64",),
+    "FLOAT": ("float32",),
+    "DOUBLE": ("float64",),
+    "STRING": ("string",),
+    "CHAR": ("string",),
+    "VARCHAR": ("string",),
+    # Python cannot build a VARIANT: Spark parses the text after the last pass.
+    "VARIANT": ("string",),
+    "BINARY": ("binary",),
+    "DATE": ("date32",),
+    # Spark 4.0 has no TIME: the text is exact, sorts like the time, and can be cast.
+    "TIME": ("string",),
+    "TIMESTAMP": ("timestamp", "us", "UTC"),
+    "TIMESTAMP_NTZ": ("timestamp", "us"),
+    "INTERVAL DAY TO SECOND": ("duration", "us"),
+}
+"""The Arrow type of a column: pyarrow's function and its arguments. A DECIMAL's has its digits, and
+a nested type's has its fields."""
 
 
 def quote(name: str) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdc_formats.decoding.json_reader import json_text, raw_json, require_variant
 from cdc_formats.errors import MalformedMessageError
+from cdc_formats.values.handling import ValueType
+from cdc_formats.values.json_reader import json_text, raw_json, require_variant
 
 from .handling import Converter, Handling, refuse
 from .schema import SqlType
-from .value_type import ValueType
 
 
 def _converter(sql_type: SqlType, handling: Handling) -> Converter:

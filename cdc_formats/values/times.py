@@ -5,23 +5,23 @@ In a message they are text, epoch numbers in a declared unit, or objects of thei
 The canonical values are integers: a DATE's days since 1970-01-01, a TIME's microseconds since
 midnight, microseconds since 1970-01-01 00:00:00 (of a TIMESTAMP in UTC, of a TIMESTAMP_NTZ without
 a zone), and a duration's microseconds. `Handling` describes the producer's units and zone.
+
+Avro's logical types of times: the column's type of each, and its unit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from cdc_formats.errors import FormatOptionError
-
-from .handling import ConversionError, Converter, Handling, refuse
-from .schema import SqlType
-from .value_type import ValueType
+from cdc_formats.values.handling import ConversionError, Converter, Handling, ValueType, refuse
+from cdc_formats.values.schema import SqlType
 
 DAY_MICROS = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)
@@ -576,3 +576,19 @@ UNAMBIGUOUS_TEXT = ("DATE", "TIMESTAMP_NTZ")
 """The types whose text has a single meaning, independent of the producer's configuration."""
 GUESSED_FROM_TEXT = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 """The types that inference tries for text, in this order."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Avro's logical types of times: the column's type of each, and its unit
+
+LOGICAL_TIMES: Mapping[str, tuple[SqlType, Literal["ms", "us", "ns"]]] = {
+    "time-millis": (SqlType("TIME", 3), "ms"),
+    "time-micros": (SqlType("TIME", 6), "us"),
+    "timestamp-millis": (SqlType("TIMESTAMP", 3), "ms"),
+    "timestamp-micros": (SqlType("TIMESTAMP", 6), "us"),
+    "timestamp-nanos": (SqlType("TIMESTAMP", 9), "ns"),
+    "local-timestamp-millis": (SqlType("TIMESTAMP_NTZ", 3), "ms"),
+    "local-timestamp-micros": (SqlType("TIMESTAMP_NTZ", 6), "us"),
+    "local-timestamp-nanos": (SqlType("TIMESTAMP_NTZ", 9), "ns"),
+}
+"""A ``timestamp-*`` is an instant, and a ``local-timestamp-*`` has no zone."""

@@ -13,33 +13,13 @@ import pyarrow.compute as pc
 from cdc_formats.values.equality import equal, sorted_entries, unifier
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.nested import NESTED_TYPES
-from cdc_formats.values.schema import Column, SqlType, backquoted
+from cdc_formats.values.schema import ARROW_TYPES, Column, SqlType, backquoted
 from cdc_formats.values.times import time_text
 from cdc_formats.values.types import converter
 
 from .packing import pack, unpack
 
-_TYPES = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "STRING": pa.string(),
-    "CHAR": pa.string(),
-    "VARCHAR": pa.string(),
-    # Python cannot build a VARIANT: Spark parses the text after the last pass (`spark_types`).
-    "VARIANT": pa.string(),
-    "BINARY": pa.binary(),
-    "DATE": pa.date32(),
-    # Spark 4.0 has no TIME: the text is exact, sorts like the time, and can be cast.
-    "TIME": pa.string(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "TIMESTAMP_NTZ": pa.timestamp("us"),
-    "INTERVAL DAY TO SECOND": pa.duration("us"),
-}
+_TYPES = {name: getattr(pa, of)(*arguments) for name, (of, *arguments) in ARROW_TYPES.items()}
 """The Arrow types of a DataFrame's columns. A DECIMAL's has parameters, and a nested type's has
 parts: see `arrow_type`."""
 _STORED_AS = {

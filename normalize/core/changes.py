@@ -28,9 +28,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cdc_formats.decoding.images import ABSENT, absent_as_null
-from cdc_formats.events import KeyedChange
-from cdc_formats.position import Position
+from cdc_formats.events import KeyedChange, Position
+from cdc_formats.values.images import ABSENT, absent_as_null
 from cdc_formats.values.schema import Column
 
 from .arrow import stored_type, to_stored

@@ -81,7 +81,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
 
-from cdc_formats.position import Position
+from cdc_formats.events import Position
 
 Code = TypeVar("Code", bound=Hashable)
 Place = tuple[int, int]

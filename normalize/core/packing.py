@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
-from cdc_formats.decoding.images import ABSENT
+from cdc_formats.values.images import ABSENT
 
 _ABSENT_CODE = 1
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Iterable
 
-from cdc_formats.position import Position
+from cdc_formats.events import Position
 
 from .order import is_ordered
 

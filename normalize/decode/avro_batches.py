@@ -4,10 +4,11 @@ polars reads Avro object container files. The messages become one such file in m
 the schema, and one block with all messages. fastavro (`AvroSchema.read`) remains the specification.
 A message is left to it unless this module proves that both read the same:
 
+- The bytes are one value of the schema, in Avro's shortest encoding (`MessageBytes`). So each index of a
+  union and each boolean is valid, which polars does not check, and no length makes it panic, of
+  which it prints a trace.
 - Each message is followed by a mark: random bytes and its number. If the marks of a message and of
   all messages before it are right, the reader read exactly the message's bytes.
-- The bytes are those that the values have in Avro's shortest encoding. So each index of a union and
-  each boolean is valid, which polars does not check.
 
 Schemas with an array, a map, an enum, a null outside of a union, or another union than null and one
 type are left to fastavro, too.
@@ -17,25 +18,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 from itertools import chain, count, repeat
-from tempfile import TemporaryFile
-from threading import Lock
 from typing import Any
 
 import fastavro
 import msgspec
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
 from polars.exceptions import PanicException, PolarsError
 
 from cdc_formats.avro.reader import AvroSchema, Type
-from cdc_formats.decoding.json_reader import BatchReader
-from cdc_formats.decoding.message_shape import fields_of
+from cdc_formats.values.json_reader import BatchReader, fields_of
 from normalize.core.fold_columns import Bools
 
 _Lists = Callable[[pl.Series], Iterable[Any]]
@@ -60,7 +55,7 @@ _TYPES: dict[type, str] = {
     msgspec.inspect.BoolType: "boolean",
 }
 _SIZES = {"float": 4, "double": 8}
-_VARINT_LIMITS = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
+_LONGEST_VARINT = 10
 
 
 class _UnreadableError(Exception):
@@ -125,6 +120,15 @@ class _Reader:
 
     def read(self, messages: Sequence[bytes]) -> tuple[list[Any], list[int]]:
         """Return the values of messages, and the indexes of those that must be read one by one."""
+        sound = MessageBytes(messages).check(self.top)
+        if not sound.all():
+            whole = np.flatnonzero(sound).tolist()
+            values, alone = self._read([messages[index] for index in whole])
+            doubtful = np.flatnonzero(~sound).tolist()
+            return values, sorted([*doubtful, *(whole[index] for index in alone)])
+        return self._read(messages)
+
+    def _read(self, messages: Sequence[bytes]) -> tuple[list[Any], list[int]]:
         values: list[Any] = []
         alone: list[int] = []
         parts = [(0, len(messages))]
@@ -160,14 +164,7 @@ class _Reader:
         if found_marks != marks:
             sound = next(index for index, mark in enumerate(found_marks) if mark != marks[index])
             done = sound + 1
-        column = table["message"].head(sound)
-        checked = _Bytes(messages[:sound]).check(
-            self.top, column.to_arrow(compat_level=pl.CompatLevel.oldest())
-        )
-        decoded = [
-            value if right else None
-            for value, right in zip(self.to_list(column), checked.tolist(), strict=True)
-        ]
+        decoded = self.to_list(table["message"].head(sound))
         values += [value for value in decoded if value is not None]
         alone += [start + index for index, value in enumerate(decoded) if value is None]
         alone += range(start + sound, start + done)
@@ -180,40 +177,9 @@ class _Reader:
             b"".join([self.header, _long(len(messages)), _long(len(block)), block, _SYNC])
         )
         try:
-            with _held_errors():
-                return pl.read_avro(file)
+            return pl.read_avro(file)
         except (PolarsError, OSError, PanicException):
             return None
-
-
-_one_at_a_time = Lock()
-
-
-@contextmanager
-def _held_errors() -> Iterator[None]:
-    """Hold back what the process writes to stderr, and write it at the end unless polars panics.
-
-    A panic is an exception here, but polars also writes its text and a trace of 200 lines for each
-    damaged message.
-    """
-    with _one_at_a_time, TemporaryFile() as held:
-        try:
-            error = os.dup(2)
-        except OSError:  # there is no standard error
-            yield
-            return
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except PanicException:
-            held.truncate(0)
-            raise
-        finally:
-            os.dup2(error, 2)
-            os.close(error)
-            held.seek(0)
-            if text := held.read():
-                os.write(2, text)
 
 
 def marks_of(count: int) -> list[bytes]:
@@ -307,51 +273,67 @@ def _value_type(avro: Any) -> Any:
 # proof
 
 
-class _Bytes:
-    """The bytes of messages, each compared with the encoding of the values read from it."""
+class MessageBytes:
+    """The bytes of messages, and how far each was compared with its schema."""
 
     def __init__(self, messages: Sequence[bytes]) -> None:
         self.bytes = np.frombuffer(b"".join([*messages, b"\0"]), np.uint8)
-        ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
-        self.ends = ends
-        self.at = np.append(0, ends[:-1]) if len(ends) else ends.copy()
+        self.ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
+        self.at = np.append(0, self.ends[:-1]) if len(messages) else self.ends.copy()
         self.right = np.ones(len(messages), bool)
 
-    def check(self, avro: Any, column: pa.Array) -> Bools:
-        """Return which messages have valid union indexes and booleans and the shortest encoding."""
-        self._skip(avro, column, np.ones(len(self.right), bool))
+    def check(self, avro: Any) -> Bools:
+        """Return which messages are values of a type, whole and in the shortest encoding."""
+        self._skip(avro, np.ones(len(self.right), bool))
         whole: Bools = self.right & (self.at == self.ends)
         return whole
 
-    def _skip(self, avro: Any, column: pa.Array, there: Bools) -> None:
+    def _skip(self, avro: Any, there: Bools) -> None:
         """Move behind a value of each message that has one."""
         if isinstance(avro, list):
-            valid, null_at = column.is_valid().to_numpy(zero_copy_only=False), avro.index("null")
-            self._expect(np.where(valid, 2 * (1 - null_at), 2 * null_at), there)
-            self._skip(_value_type(avro), column, there & valid)
+            branch = self._byte()
+            null = 2 * avro.index("null")
+            self._require((branch == 0) | (branch == 2), there)
+            self._move(1, there)
+            self._skip(_value_type(avro), there & (branch != null))
         elif isinstance(avro, dict) and avro["type"] == "record":
-            for index, field in enumerate(avro["fields"]):
-                self._skip(field["type"], column.field(index), there)
+            for field in avro["fields"]:
+                self._skip(field["type"], there)
         elif avro == "boolean":
-            self._expect(column.fill_null(False).to_numpy(zero_copy_only=False), there)
+            self._require(self._byte() <= 1, there)
+            self._move(1, there)
+        elif avro in ("long", "string", "bytes"):
+            number = self._varint(there)
+            if avro != "long":
+                self._require(number & 1 == 0, there)  # a negative length
+                self._move(number >> 1, there)
         else:
-            self.at += there * _sizes(avro, column)
+            self._move(_SIZES[avro] if isinstance(avro, str) else avro["size"], there)
 
-    def _expect(self, byte: Any, there: Bools) -> None:
-        self.right &= ~there | (self.bytes[np.minimum(self.at, len(self.bytes) - 1)] == byte)
-        self.at += there
+    def _byte(self) -> Any:
+        return self.bytes[np.minimum(self.at, len(self.bytes) - 1)]
 
+    def _require(self, true: Bools, there: Bools) -> None:
+        self.right &= ~there | true
 
-def _sizes(avro: Any, column: pa.Array) -> Any:
-    """Return the sizes of values in their shortest encoding."""
-    if avro == "long":
-        return _varint_sizes(column.fill_null(0).to_numpy())
-    if avro in ("string", "bytes"):
-        sizes = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-        return sizes + _varint_sizes(sizes)
-    return _SIZES[avro] if isinstance(avro, str) else avro["size"]
+    def _move(self, size: Any, there: Bools) -> None:
+        left = (self.ends - self.at).astype(np.uint64)
+        self._require(left >= size, there)
+        self.at += there * np.minimum(left, np.asarray(size, np.uint64)).astype(np.int64)
 
-
-def _varint_sizes(numbers: Any) -> Any:
-    zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    return np.searchsorted(_VARINT_LIMITS, zigzag, "right") + 1
+    def _varint(self, there: Bools) -> Any:
+        """Return the numbers at this point as they are encoded, and move behind them."""
+        number, more = np.zeros(len(there), np.uint64), there
+        for place in range(_LONGEST_VARINT):
+            byte = self._byte()
+            number |= np.where(more, (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place), 0)
+            self._move(1, more)
+            last = more & (byte < 0x80)
+            # The shortest encoding has no last byte without bits, and 64 bits at most.
+            self._require((byte > 0) | (place == 0), last)
+            if place == _LONGEST_VARINT - 1:
+                self._require(byte <= 1, more)
+            more = more & ~last
+            if not more.any():
+                break
+        return number

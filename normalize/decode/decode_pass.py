@@ -25,8 +25,7 @@ from msgspec.structs import replace
 
 from cdc_formats.decoding.one_record import decode_one, in_record
 from cdc_formats.errors import ArgumentError, DecodeError, MissingFieldError, TruncateError
-from cdc_formats.events import Change, ControlEvent, Headers, Ignored, KeyedChange
-from cdc_formats.position import Position
+from cdc_formats.events import Change, ControlEvent, Headers, Ignored, KeyedChange, Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.schema import quote
 from normalize.core.counts import DEAD_LETTERS, DECODE_COUNTS, WITHOUT_POSITION

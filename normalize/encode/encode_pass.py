@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.encoding.pairing import pair_updates
+from cdc_formats.encoding.envelope import pair_updates
 from cdc_formats.errors import ArgumentError, EncodeError
 from cdc_formats.events import KeyValue
 from cdc_formats.format import Encoder, Format

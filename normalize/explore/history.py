@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, functions as F
 
-from cdc_formats.errors import ArgumentError
-from cdc_formats.printable import printable
+from cdc_formats.errors import ArgumentError, printable
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import require_changelog

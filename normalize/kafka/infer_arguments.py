@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, printable
 from cdc_formats.format import Format
-from cdc_formats.printable import printable
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.topics.kafka import SAMPLE, key_values, sample_topic

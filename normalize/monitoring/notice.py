@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 from normalize.connect import is_connect
 
 if TYPE_CHECKING:

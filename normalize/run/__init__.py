@@ -4,7 +4,7 @@
 ``__main__.py`` as the application. `Job` describes the file.
 """
 
-from cdc_formats.dependencies import missing_dependency
+from cdc_formats.errors import missing_dependency
 
 try:
     from .check import check_job

@@ -21,13 +21,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.decoding.images import ABSENT as ABSENT_VALUE
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
 from cdc_formats.events import Headers, Ignored, KeyedChange
 from cdc_formats.format import Format
 from cdc_formats.topics.inference.reading import AnyColumns
 from cdc_formats.values.equality import row_unifier
+from cdc_formats.values.images import ABSENT as ABSENT_VALUE
 from cdc_formats.values.schema import Column, SqlType, backquoted, columns as to_columns
 from normalize.core.arrow import arrow_type, frame_type, of_stored, spark_type, to_arrow
 from normalize.core.changes import ChangeColumns, Partial, Shape

@@ -23,10 +23,10 @@ from cdc_formats.errors import (
     DecodeError,
     PartialImageError,
     SchemaError,
+    printable,
 )
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
-from cdc_formats.printable import printable
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, SqlType, quote

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cdc_formats.errors import InferenceError, SchemaError, TypeConversionError
+from cdc_formats.errors import InferenceError, SchemaError, TypeConversionError, printable
 from cdc_formats.format import Format
-from cdc_formats.printable import printable
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
 from normalize.arguments import names_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 from cdc_formats.values.schema import backquoted
 
 Kind = Literal["missing", "extra", "different", "duplicate"]

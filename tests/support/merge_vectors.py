@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from cdc_formats.position import Position
+from cdc_formats.events import Position
 from normalize.core.stored_position import stored_position
 from normalize.tables.partial_rows import ABSENT_COLUMN
 from normalize.tables.table_spec import TableSpec

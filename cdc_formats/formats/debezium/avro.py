@@ -68,7 +68,6 @@ from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, unframed
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.frames import SchemaId, id_of
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
@@ -83,6 +82,7 @@ from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, 
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.frames import SchemaId, id_of
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 

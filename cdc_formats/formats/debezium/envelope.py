@@ -15,17 +15,16 @@ from functools import partial
 from typing import Any, Literal
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_text, read_object, read_part
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position
 from cdc_formats.format import Format
 from cdc_formats.message_format import choice
-from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
+from cdc_formats.values.json_reader import json_text, read_object, read_part
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.types import converter
 

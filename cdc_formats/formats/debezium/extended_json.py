@@ -35,8 +35,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from cdc_formats.decoding.json_reader import json_text
 from cdc_formats.values.handling import Converter, Handling, refuse
+from cdc_formats.values.json_reader import json_text
 from cdc_formats.values.nested import NESTED_TYPES, nested_converter
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.text import TEXT_TYPES

@@ -60,22 +60,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.changelog_mode import ChangelogMode
-from cdc_formats.decoding.connect_schema import (
-    described,
-    schema_of,
-    struct_schema,
-    written_handling,
-)
 from cdc_formats.decoding.envelope import Envelope, image_shape
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object, read_part
-from cdc_formats.decoding.message_shape import fields_of
 from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import refuse_filters, writes_iso
-from cdc_formats.encoding.rows import RowWriter
+from cdc_formats.encoding.envelope import RowWriter, refuse_filters, writes_iso
 from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
@@ -86,12 +75,20 @@ from cdc_formats.errors import (
     TypeConversionError,
     UnknownOperationError,
 )
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Position, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, RowNames
-from cdc_formats.position import Position
-from cdc_formats.row_kind import RowKind
+from cdc_formats.row_kind import ChangelogMode, RowKind
+from cdc_formats.values.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import (
+    fields_of,
+    json_bytes,
+    json_reader,
+    read_object,
+    read_part,
+)
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import SCHEMAS_KEPT, is_complete
@@ -141,7 +138,7 @@ class DebeziumFlatJson(DebeziumJson):
     """
 
     identifier = "debezium-flat-json"
-    sampler = "cdc_formats.topics.samplers.debezium_flat:DebeziumFlatSampler"
+    sampler = "cdc_formats.topics.samplers.debezium:DebeziumFlatSampler"
     reads_key = True
     reads_tombstones = True
 

@@ -67,25 +67,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.decoding.connect_schema import (
-    described,
-    schema_of,
-    struct_schema,
-    written_handling,
-)
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
-from cdc_formats.events import Event, Ignored, KeyValue, Reader
+from cdc_formats.events import Event, Ignored, KeyValue, Position, Reader
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, choice
-from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.values.handling import DECIMAL_MODES, TIME_MODES, Handling
+from cdc_formats.values.json_reader import json_bytes, read_object
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (

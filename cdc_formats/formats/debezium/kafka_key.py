@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from cdc_formats.decoding.connect_schema import described
-from cdc_formats.decoding.json_reader import json_bytes, read_json, read_object
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import Event
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.connect_schema import described, is_wrapped
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.json_reader import json_bytes, read_json, read_object
 
 from .envelope import SCHEMAS_KEPT
 

@@ -52,11 +52,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_reader, read_json, read_object, read_part
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import (
     DecodeError,
     MissingBeforeImageError,
@@ -68,7 +65,10 @@ from cdc_formats.errors import (
 from cdc_formats.events import Event, Ignored, Reader
 from cdc_formats.message_format import MetadataColumn, RowNames, choice
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import json_reader, read_json, read_object, read_part
 from cdc_formats.values.schema import Column
 
 from .envelope import DebeziumEnvelope, WrappedReader, without_op
@@ -100,7 +100,7 @@ class DebeziumMongodbJson(DebeziumEnvelope):
 
     identifier = "debezium-mongodb-json"
     reads_key = True
-    sampler = "cdc_formats.topics.samplers.debezium_mongodb:DebeziumMongodbSampler"
+    sampler = "cdc_formats.topics.samplers.debezium:DebeziumMongodbSampler"
     whole_rows = "set the connector's capture.mode=change_streams_update_full_with_pre_image"
 
     schema_include: Literal["auto"] | bool = choice("auto", True, False)

@@ -77,9 +77,9 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.decoding.json_reader import json_reader
 from cdc_formats.errors import MalformedMessageError, MissingFieldError, TypeConversionError
-from cdc_formats.position import Position, digits, file_number, malformed, within
+from cdc_formats.events import Position, digits, file_number, malformed, within
+from cdc_formats.values.json_reader import json_reader
 
 _STREAMED = (None, False, "false", "incremental")
 """The values of ``source.snapshot`` for changes from the log or at the stream's position."""

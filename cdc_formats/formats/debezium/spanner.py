@@ -21,13 +21,13 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import member
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.events import Event
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import read_object
 
 CONNECTOR = "spanner"
 _CHANGED_COLUMNS = "OLD_AND_NEW_VALUES"

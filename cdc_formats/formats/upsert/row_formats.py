@@ -25,11 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import BatchReader, json_bytes, json_reader, read_object
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.wrappers import is_wrapped, key_fields
-from cdc_formats.encoding.rows import RowWriter
+from cdc_formats.encoding.envelope import RowWriter
 from cdc_formats.errors import (
     DecodeError,
     EncodeError,
@@ -40,7 +37,10 @@ from cdc_formats.errors import (
     SchemaError,
 )
 from cdc_formats.events import Headers
+from cdc_formats.values.connect_schema import is_wrapped, key_fields
 from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import BatchReader, json_bytes, json_reader, read_object
 from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.types import writer
 
@@ -48,7 +48,7 @@ from .options import ROW_FORMAT_NAMES, UpsertOptions
 
 if TYPE_CHECKING:
     from cdc_formats.avro.reader import AvroSchema
-    from cdc_formats.decoding.frames import SchemaId
+    from cdc_formats.values.frames import SchemaId
 
 
 Row = tuple[Any, ...]

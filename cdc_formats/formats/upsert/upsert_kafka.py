@@ -62,19 +62,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
-from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, SchemaError
 from cdc_formats.events import Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.row_kind import RowKind
+from cdc_formats.row_kind import ChangelogMode, RowKind
+from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.equality import picker
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import read_object
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .options import UpsertOptions

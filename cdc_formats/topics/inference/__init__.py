@@ -3,8 +3,9 @@
 The source is a sample of the table's topic or a schema registry.
 """
 
+from cdc_formats.topics.inference.infer import infer_subject
+
 from .infer import InferredSchema, infer_schema
 from .sample import ColumnEvidence
-from .subject import infer_subject
 
 __all__ = ["ColumnEvidence", "InferredSchema", "infer_schema", "infer_subject"]

@@ -32,23 +32,29 @@ MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIM
 Avro schemas are converted to Connect schemas first (``connect.name``, ``connect.parameters``,
 ``connect.type``); without a Connect name, Avro's logical types apply: ``timestamp-*`` is an instant
 and ``local-timestamp-*`` is not.
+
+Columns of JSON Schemas: those of Kafka Connect's JsonSchemaConverter, and others.
+
+The schemas of the converter have ``connect.type``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
-from cdc_formats.avro.logical_types import LOGICAL_TIMES
-from cdc_formats.decoding.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.errors import SchemaError
-from cdc_formats.topics.declarations import DeclaredColumn
+from cdc_formats.topics.encodings import DeclaredColumn
+from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.values.lattice import MOST_DIGITS
+from cdc_formats.values.mysql import UNSIGNED_BIGINT, mysql_type
 from cdc_formats.values.schema import Column, SqlType
-from cdc_formats.values.times import STRUCTURED
+from cdc_formats.values.times import LOGICAL_TIMES, STRUCTURED
 
-UNSIGNED_BIGINT = SqlType("DECIMAL", 20, 0)
+if TYPE_CHECKING:
+    from cdc_formats.avro.reader import AvroSchema
+
 STRING = SqlType("STRING")
 MYSQL_CONNECTORS = ("mysql", "mariadb")
 
@@ -224,23 +230,18 @@ _AVRO_PLAIN = {
     "double": "double",
     "boolean": "boolean",
     "string": "string",
+    "enum": "string",
 }
-_AVRO_BYTES = ("bytes", "fixed")
 
 
-def avro_columns(
-    schema: Any, connector: str = "", *, names: Mapping[str, Any] | None = None
-) -> list[DeclaredColumn]:
+def avro_columns(schema: AvroSchema, connector: str = "") -> list[DeclaredColumn]:
     """Return the columns of an Avro schema: those of a record, or of the rows in an envelope.
 
     Parameters
     ----------
-    schema : dict or list
-        An Avro schema, parsed from its JSON.
+    schema : AvroSchema
     connector : str
         ``source.connector`` of the messages; by default taken from the envelope's namespace.
-    names : mapping or None
-        Schemas, by full name, of types that the schema uses but does not define.
 
     Raises
     ------
@@ -249,108 +250,53 @@ def avro_columns(
 
     Examples
     --------
+    >>> from cdc_formats.avro.reader import AvroSchema
     >>> price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
     >>> fields = [{"name": "id", "type": "long"}, {"name": "price", "type": ["null", price]}]
-    >>> [str(each.column) for each in avro_columns({"type": "record", "name": "Value", "fields": fields})]
+    >>> schema = AvroSchema({"type": "record", "name": "Value", "fields": fields})
+    >>> [str(each.column) for each in avro_columns(schema)]
     ['id BIGINT NOT NULL', 'price DECIMAL(10,2)']
     """
-    connect = connect_schema_of(schema, names=names)
+    connect = _connect_schema(schema, schema.top, {})
     source = next((field for field in _fields(connect) if field.get("field") == "source"), {})
     match = re.search(r"io\.debezium\.connector\.(\w+)", str(source.get("name") or ""))
     return connect_columns(row_schema(connect), connector or (match[1] if match else ""))
 
 
-def connect_schema_of(schema: Any, *, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return an Avro schema as a Connect schema; for `names` see `avro_columns`.
-
-    Raises
-    ------
-    SchemaError
-        When the Avro schema has no Connect equivalent.
-    """
-    return _Avro(names or {}).read(schema, "")
+def field_names(schema: AvroSchema) -> tuple[str, ...]:
+    """Return the field names of a record's Avro schema; empty for another type."""
+    return tuple(schema.fields(schema.top)) if schema.top["type"] == "record" else ()
 
 
-def field_names(schema: Any, *, names: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the field names of a record's Avro schema, else nothing; see `connect_schema_of`."""
-    return tuple(
-        field["field"] for field in connect_schema_of(schema, names=names).get("fields", ())
-    )
-
-
-class _Avro:
-    """The reader of one Avro schema.
-
-    `named` are types that other schemas define. `defined` are those defined so far in this one.
-    """
-
-    def __init__(self, named: Mapping[str, Any]) -> None:
-        self.named = named
-        self.defined: dict[str, dict[str, Any]] = {}
-
-    def read(self, schema: Any, space: str) -> dict[str, Any]:
-        """Return a Connect schema; `space` is the enclosing namespace."""
-        if isinstance(schema, str):
-            return self._by_name(schema, space)
-        if isinstance(schema, list):
-            return self._union(schema, space)
-        if not isinstance(schema, Mapping):
-            raise SchemaError("an Avro schema must be a name, an object or a union")
-        kind = schema.get("type")
-        if kind == "union":  # fastavro writes a top-level union this way
-            return self._union(schema.get("branches", ()), space)
-        if not isinstance(kind, str):
-            return self.read(kind, space)
-        made = {"optional": False, **_connect_names(schema)}
-        if kind in ("record", "enum", "fixed"):
-            space = _namespace(schema, space)
-            self.defined[_full_name(str(schema.get("name")), space)] = made
-        made.update(self._parts(kind, schema, space))
-        return made
-
-    def _parts(self, kind: str, schema: Mapping[str, Any], space: str) -> dict[str, Any]:
-        if kind == "record":
-            fields = [
-                {**self.read(field.get("type"), space), "field": field.get("name")}
-                for field in schema.get("fields", ())
-            ]
-            return {"type": "struct", "fields": fields}
-        if kind == "array":
-            return _array_or_map(self.read(schema.get("items"), space))
-        if kind == "map":
-            return {
-                "type": "map",
-                "keys": {"type": "string"},
-                "values": self.read(schema.get("values"), space),
-            }
-        if kind == "enum":
-            return {"type": "string"}
-        if kind in _AVRO_BYTES or kind in _AVRO_PLAIN:
-            return {"type": schema.get("connect.type") or _AVRO_PLAIN.get(kind, "bytes")}
-        return self._by_name(kind, space)
-
-    def _union(self, branches: Sequence[Any], space: str) -> dict[str, Any]:
-        types = [branch for branch in branches if branch not in ("null", {"type": "null"})]
+def _connect_schema(
+    schema: AvroSchema, avro: Mapping[str, Any], records: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return an Avro type as a Connect schema; `records` has those of the records so far."""
+    kind = avro["type"]
+    if kind == "union":
+        types = schema.not_null(avro)
         if len(types) != 1:
             raise SchemaError(
                 f"an Avro union of {len(types)} types has no column type: declare the schema"
             )
-        return {**self.read(types[0], space), "optional": len(branches) > 1}
-
-    def _by_name(self, name: str, space: str) -> dict[str, Any]:
-        if name in _AVRO_PLAIN or name in _AVRO_BYTES:
-            return {"type": _AVRO_PLAIN.get(name, "bytes"), "optional": False}
-        full = _full_name(name, space)
-        if full not in self.defined and full in self.named:
-            return self.read(self.named[full], "")
-        connect = self.defined.get(full)
-        if connect is None:
-            raise SchemaError(f"the Avro schema uses a type {name!r} that it does not define")
-        if "type" not in connect:
-            raise SchemaError(
-                f"the Avro type {name!r} contains itself, which no column type supports"
-            )
-        return dict(connect)
+        optional = len(avro["branches"]) > 1
+        return {**_connect_schema(schema, types[0], records), "optional": optional}
+    if kind == "record" and avro["name"] in records:
+        return records[avro["name"]]
+    made = {"optional": False, **_connect_names(avro)}
+    if kind == "record":
+        fields = [
+            {**_connect_schema(schema, of, records), "field": name}
+            for name, of in schema.fields(avro).items()
+        ]
+        made = records[avro["name"]] = {**made, "type": "struct", "fields": fields}
+        return made
+    if kind in ("array", "map"):
+        inner = schema.resolve(avro["items" if kind == "array" else "values"])
+        of = _connect_schema(schema, inner, records)
+        map_of = {"type": "map", "keys": {"type": "string"}, "values": of}
+        return {**made, **(_array_or_map(of) if kind == "array" else map_of)}
+    return {**made, "type": avro.get("connect.type") or _AVRO_PLAIN.get(kind, "bytes")}
 
 
 def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:
@@ -359,15 +305,6 @@ def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:
     if str(items.get("name", "")).endswith("MapEntry") and set(fields) == {"key", "value"}:
         return {"type": "map", "keys": fields["key"], "values": fields["value"]}
     return {"type": "array", "items": items}
-
-
-def _namespace(schema: Mapping[str, Any], space: str) -> str:
-    name = str(schema.get("name"))
-    return name.rpartition(".")[0] if "." in name else str(schema.get("namespace") or space)
-
-
-def _full_name(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"
 
 
 def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -384,7 +321,7 @@ def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
     elif name is None and isinstance(logical, str) and _AVRO + logical in _TIMES:
         name = _AVRO + logical
     if name is None and schema.get("type") == "record":
-        name = _full_name(str(schema.get("name")), _namespace(schema, ""))
+        name = schema["name"]
     return {
         **({"name": name} if name else {}),
         **({"parameters": parameters} if parameters else {}),
@@ -395,17 +332,6 @@ def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
 # MySQL
 
 _MYSQL_TYPE = re.compile(r"([a-z]+[0-9]?(?: precision)?)\s*(?:\((.*)\))?([a-z ]*)", re.DOTALL)
-_SIGNED = {
-    "tinyint": "TINYINT",
-    "smallint": "SMALLINT",
-    "mediumint": "INT",
-    "int": "INT",
-    "integer": "INT",
-    "bigint": "BIGINT",
-    "year": "INT",
-    "bool": "TINYINT",
-    "boolean": "TINYINT",
-}
 # Canal writes the names of the statement that created the column, with MySQL's synonyms.
 _SYNONYMS = {
     "int1": "tinyint",
@@ -416,6 +342,11 @@ _SYNONYMS = {
     "int8": "bigint",
     "float4": "float",
     "float8": "double",
+    "integer": "int",
+    "bool": "tinyint",
+    "boolean": "tinyint",
+    "double precision": "double",
+    "real": "double",
 }
 _GEOMETRIES = (
     "geometry",
@@ -428,31 +359,16 @@ _GEOMETRIES = (
     "geometrycollection",
     "geomcollection",
 )
-_UNSIGNED = {
-    "tinyint": "SMALLINT",
-    "smallint": "INT",
-    "mediumint": "INT",
-    "int": "BIGINT",
-    "integer": "BIGINT",
-    "bigint": "",
-}
 _MYSQL_OTHER = {
-    "float": SqlType("FLOAT"),
-    "double": SqlType("DOUBLE"),
-    "double precision": SqlType("DOUBLE"),
-    "real": SqlType("DOUBLE"),
-    "date": SqlType("DATE"),
-    "time": SqlType("INTERVAL DAY TO SECOND"),
-    "json": STRING,
     "bit": UNSIGNED_BIGINT,
     "set": SqlType("BIGINT"),
     "enum": SqlType("INT"),
-    **{f"{size}text": STRING for size in ("", "tiny", "medium", "long")},
-    **{f"{size}blob": SqlType("BINARY") for size in ("", "tiny", "medium", "long")},
-    **{name: STRING for name in ("char", "varchar", "character", "nchar", "nvarchar")},
-    **{name: SqlType("BINARY") for name in ("binary", "varbinary", "vector", *_GEOMETRIES)},
+    **{name: STRING for name in ("character", "nchar", "nvarchar")},
+    **{name: SqlType("BINARY") for name in ("vector", *_GEOMETRIES)},
     "serial": UNSIGNED_BIGINT,  # BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
 }
+"""The types of which Canal writes the values in its own way, and those without a row type in
+`values.mysql`: bits and labels are numbers."""
 _NO_PRECISION = (
     "the type has no precision: declare the source's DECIMAL(p,s), because a value with more "
     "digits than this type is an error"
@@ -460,7 +376,7 @@ _NO_PRECISION = (
 _LABELLED = ("enum", "set")
 
 
-def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
+def canal_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
     """Return the type for a MySQL type name (None: unknown) and a note; DECIMAL may lack precision.
 
     Parameters
@@ -472,15 +388,13 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
 
     Examples
     --------
-    >>> str(mysql_type("BIGINT(20) UNSIGNED", zoned=False)[0])
+    >>> str(canal_type("BIGINT(20) UNSIGNED", zoned=False)[0])
     'DECIMAL(20,0)'
     """
     match = _MYSQL_TYPE.fullmatch(text.strip().lower())
     if match is None:
         return None, ""
     kind, size, rest = _SYNONYMS.get(match[1], match[1]), match[2] or "", match[3]
-    if kind in _SIGNED:
-        return _mysql_integer(kind, unsigned="unsigned" in rest or "zerofill" in rest), ""
     if kind in ("decimal", "numeric", "dec", "fixed"):
         precision, _, scale = size.partition(",")
         return (
@@ -497,13 +411,9 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
         if kind in _LABELLED
         else ""
     )
-    return _MYSQL_OTHER.get(kind), note
-
-
-def _mysql_integer(kind: str, *, unsigned: bool) -> SqlType:
-    if unsigned and _UNSIGNED.get(kind) == "":
-        return UNSIGNED_BIGINT
-    return SqlType((unsigned and _UNSIGNED.get(kind)) or _SIGNED[kind])
+    unsigned = "unsigned" in rest or "zerofill" in rest
+    bits = int(size) if size.isdigit() else None
+    return mysql_type(kind, bits, unsigned=unsigned) or _MYSQL_OTHER.get(kind), note
 
 
 def _mysql_timestamp(digits: int, *, instant: bool, zoned: bool) -> tuple[SqlType, str]:
@@ -549,3 +459,143 @@ def jdbc_type(number: int) -> SqlType | None:
     2004 (BLOB) is unknown because it is MySQL's JSON too.
     """
     return SqlType(_JDBC[number]) if number in _JDBC else None
+
+
+# --------------------------------------------------------------------------------------------------
+# Columns of JSON Schemas: those of Kafka Connect's JsonSchemaConverter, and others
+
+_FLOATS = {"float32": "float", "float64": "double"}
+_JSON_PLAIN = {"integer": "int64", "boolean": "boolean", "string": "string"}
+_INEXACT = "not exact in the JSON Schema"
+_MOST_DEEP = 100
+
+
+def json_schema_columns(schema: Any, connector: str = "") -> list[DeclaredColumn]:
+    """Return the columns of the rows of a JSON Schema, of an envelope or of the rows themselves.
+
+    The type of a column is empty, and inferred from values, if the schema does not say it exactly:
+    ``number``, text with a ``format``, and several types.
+
+    Parameters
+    ----------
+    schema : Any
+        The parsed JSON Schema.
+    connector : str
+        As of `source_types.connect_columns`.
+
+    Raises
+    ------
+    SchemaError
+        When it does not describe an object with properties.
+
+    Examples
+    --------
+    >>> schema = {"type": "object", "properties": {"id": {"type": "integer", "connect.type": "int32"}, "price": {"type": "number"}}}
+    >>> [str(each.column) for each in json_schema_columns(schema)]
+    ['id INT NOT NULL', 'price ']
+    """
+    read = _Reader(schema).read(schema, 0)
+    row = row_schema(read) if read["type"] == "struct" else {}
+    if row.get("type") != "struct":
+        raise SchemaError("the JSON Schema does not describe an object with properties")
+    return [_column(field, connector) for field in row["fields"]]
+
+
+def _column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
+    try:
+        return connect_columns({"type": "struct", "fields": [field]}, connector)[0]
+    except SchemaError:
+        return DeclaredColumn(
+            Column(str(field["field"]), SqlType(""), field.get("optional") is not False), _INEXACT
+        )
+
+
+class _Reader:
+    """Reads a JSON Schema as the schema that Kafka Connect's JsonConverter writes."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+
+    def read(self, schema: Any, depth: int) -> dict[str, Any]:
+        schema, optional = self._one(schema, depth)
+        types = schema.get("type")
+        kinds = [each for each in (types if isinstance(types, list) else [types]) if each != "null"]
+        optional |= isinstance(types, list) and "null" in types
+        kind = schema.get("connect.type") or (kinds[0] if len(kinds) == 1 else None)
+        # The name of an object is not one of a type that Connect knows.
+        about = (
+            {"name": schema.get("title"), "parameters": schema.get("connect.parameters")}
+            if "connect.type" in schema
+            else {}
+        )
+        return {"optional": optional, **about, **self._parts(str(kind), schema, depth)}
+
+    def _one(self, schema: Any, depth: int) -> tuple[Mapping[str, Any], bool]:
+        """Return a schema without references and without null, and whether it accepts null."""
+        if depth > _MOST_DEEP or not isinstance(schema, Mapping):
+            raise SchemaError("the JSON Schema is nested too deeply, or not an object")
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._one(self._at(reference), depth + 1)
+        branches = next(
+            (schema[each] for each in ("oneOf", "anyOf") if isinstance(schema.get(each), list)),
+            None,
+        )
+        if branches is None:
+            return schema, False
+        not_null = [each for each in branches if each != {"type": "null"}]
+        if len(not_null) != 1:
+            return {}, len(not_null) < len(branches)
+        one, optional = self._one(not_null[0], depth + 1)
+        return one, optional or len(not_null) < len(branches)
+
+    def _at(self, reference: str) -> Any:
+        if not reference.startswith("#"):
+            raise SchemaError(f"the JSON Schema refers to {reference[:40]!r}, which is not in it")
+        place = self.root
+        for name in filter(None, reference[1:].split("/")):
+            place = (
+                place.get(name.replace("~1", "/").replace("~0", "~"))
+                if isinstance(place, Mapping)
+                else None
+            )
+        return place
+
+    def _parts(self, kind: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        properties, items, more = (
+            schema.get(name) for name in ("properties", "items", "additionalProperties")
+        )
+        if kind == "array":
+            return {"type": "array", "items": self.read(items, depth + 1)}
+        if kind in ("object", "map") and isinstance(more, Mapping):
+            return {"type": "map", "keys": {"type": "string"}, "values": self.read(more, depth + 1)}
+        if kind in ("object", "struct") and isinstance(properties, Mapping):
+            return {
+                "type": "struct",
+                "fields": self._fields(properties, schema.get("required") or (), depth),
+            }
+        if "connect.type" in schema:
+            return {"type": _FLOATS.get(kind, kind)}
+        return {"type": None if "format" in schema or "enum" in schema else _JSON_PLAIN.get(kind)}
+
+    def _fields(
+        self, properties: Mapping[str, Any], required: Collection[str], depth: int
+    ) -> list[dict[str, Any]]:
+        fields = [
+            self._field(name, each, name in required, depth) for name, each in properties.items()
+        ]
+        indexes = [
+            each["connect.index"]
+            for each in properties.values()
+            if isinstance(each, Mapping) and "connect.index" in each
+        ]
+        if len(indexes) < len(fields) or not all(type(index) is int for index in indexes):
+            return fields
+        return [fields[place] for place in sorted(range(len(fields)), key=indexes.__getitem__)]
+
+    def _field(self, name: str, schema: Any, required: bool, depth: int) -> dict[str, Any]:
+        read = self.read(schema, depth + 1)
+        # Connect's fields accept null if they are optional; others can be missing, too.
+        declared = isinstance(schema, Mapping) and (
+            "connect.index" in schema or "connect.type" in schema
+        )
+        return {**read, "field": name, "optional": read["optional"] or not (declared or required)}

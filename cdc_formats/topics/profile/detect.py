@@ -21,8 +21,7 @@ from itertools import chain
 from typing import Any
 
 from cdc_formats.decoding.one_record import in_record
-from cdc_formats.decoding.other_messages import other_message
-from cdc_formats.decoding.protobuf import OF_REGISTRY as PROTOBUF, SENTENCE
+from cdc_formats.decoding.other_messages import OF_REGISTRY as PROTOBUF, SENTENCE, other_message
 from cdc_formats.errors import FormatOptionError, MissingDependencyError, SchemaRegistryError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format, nearest_options, option_name

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta, timezone
 from statistics import median_low
 
 from cdc_formats.errors import DecodeError
-from cdc_formats.events import Event
+from cdc_formats.events import Event, Position
 from cdc_formats.format import Format
-from cdc_formats.position import Position
 from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 from cdc_formats.topics.inference.reading import Reading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 
 from .report import Grid, Report, Section
 

@@ -1,27 +1,53 @@
-"""Profiles the records of a sample: `profile_records`."""
+"""Profiles the records of a sample: `profile_records`.
+
+The ``from_kafka_changelog`` call for a table; unknown facts become comments, never guesses.
+
+Encodings set by the producer's configuration: schema blocks, decimals, times, nulls, images.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
+from textwrap import wrap
 from typing import Any
 
 from cdc_formats.decoding.one_record import in_record
-from cdc_formats.errors import ChangelogError
+from cdc_formats.errors import ChangelogError, printable
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.registry import format_class
-from cdc_formats.topics.encodings import NULL, InspectedRecord, SampledRecord, inspect_all
+from cdc_formats.row_kind import ChangelogMode, RowKind
+from cdc_formats.topics.encodings import (
+    JSON_BLOCK,
+    NULL,
+    InspectedRecord,
+    SampledRecord,
+    inspect_all,
+)
+from cdc_formats.topics.inference import InferredSchema
+from cdc_formats.topics.inference.observed import unavailable_forms
 from cdc_formats.topics.inference.reading import AnyColumns, Reading, named_format
-from cdc_formats.topics.sampler import sampler_class
-
-from .call import call_text, topic_notes
-from .detect import Candidate, candidate, candidates, choose
-from .facts import headers, keys, partitions, positions, repeated, sizes, time_range
-from .handling import handling
-from .tables import tables
-from .topic_profile import CorruptRecord, TopicProfile
+from cdc_formats.topics.inference.sample import ColumnEvidence
+from cdc_formats.topics.profile.detect import Candidate, candidate, candidates, choose
+from cdc_formats.topics.profile.facts import (
+    Positions,
+    headers,
+    keys,
+    partitions,
+    positions,
+    repeated,
+    sizes,
+    time_range,
+)
+from cdc_formats.topics.profile.report import shortened
+from cdc_formats.topics.profile.tables import TableProfile, tables
+from cdc_formats.topics.profile.topic_profile import CorruptRecord, TopicProfile
+from cdc_formats.topics.sampler import Sampler, sampler_class, sampler_of
+from cdc_formats.values import times
 
 _MOST_ERRORS = 5
 _MOST_STATEMENTS = 3
@@ -178,3 +204,285 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
             seen.add(text)
             shown[each.ignored] += 1
             yield text
+
+
+# --------------------------------------------------------------------------------------------------
+# The ``from_kafka_changelog`` call for a table; unknown facts become comments, never guesse
+
+_SERVERS = "localhost:9092"
+_SECRET = "..."
+_COMMENT = 74  # with its indentation, it fits a terminal of 80 columns
+
+
+def call_text(
+    topic: str,
+    servers: str,
+    connection: Sequence[str],
+    format: Format,
+    table: TableProfile,
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the call that reads a table, as Python text that expects a session named ``spark``.
+
+    Parameters
+    ----------
+    topic, servers : str
+    connection : sequence of str
+        The names of the Kafka client's options; their values are not shown.
+    format : Format
+    table : TableProfile
+        A table with a schema.
+    notes : sequence of str
+        Notes on the topic; those on the table are added.
+    """
+    comments = [*notes, *_table_notes(format, table)]
+    if connection:
+        comments.append(
+            "options: add Spark's kafka.* options that match the sample's client: "
+            f"{', '.join(sorted(connection))}"
+        )
+    if _SECRET in table.options.values():
+        comments.append('format_options: replace "..." with the secret')
+    return "\n".join(
+        [
+            "from normalize import from_kafka_changelog",
+            "",
+            *(
+                f"# {line}"
+                for note in comments
+                for line in wrap(printable(note), _COMMENT, break_on_hyphens=False)
+            ),
+            "changes = from_kafka_changelog(",
+            *(
+                f"    {line}"
+                for line in _arguments(topic, servers or _SERVERS, format.identifier, table)
+            ),
+            ")",
+        ]
+    )
+
+
+def _arguments(topic: str, servers: str, identifier: str, table: TableProfile) -> Iterator[str]:
+    yield "spark,"
+    yield f"{literal(topic)},"
+    yield f"format={literal(identifier)},"
+    if table.options:
+        yield f"format_options={_mapping(table.options)},"
+    yield from _schema(table)
+    if table.primary_key:
+        yield f"primary_key=[{', '.join(map(literal, table.primary_key))}],"
+    else:
+        yield "normalize=False,"
+    yield f"options={_mapping({'kafka.bootstrap.servers': servers})},"
+
+
+def _schema(table: TableProfile) -> Iterator[str]:
+    columns = [str(column) for column in table.schema.columns] if table.schema else []
+    yield "schema=("
+    for number, column in enumerate(columns, 1):
+        yield f"    {literal(column + (', ' if number < len(columns) else ''))}"
+    yield "),"
+
+
+def literal(value: Any) -> str:
+    """Return a value as Python text: one line, control characters escaped.
+
+    Examples
+    --------
+    >>> print(literal("a 'b'"), literal('say "hi"'), literal(True))
+    "a 'b'" 'say "hi"' True
+    """
+    if not isinstance(value, str):
+        return printable(repr(value))
+    text = repr(value)
+    return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text and "\\'" not in text else text
+
+
+def _mapping(values: Mapping[str, Any]) -> str:
+    return (
+        "{"
+        + ", ".join(f"{literal(name)}: {literal(value)}" for name, value in values.items())
+        + "}"
+    )
+
+
+def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
+    if not table.primary_key:
+        yield _without_key(format)
+        has_updates = format.reads_key and format.changelog_mode.contains(RowKind.UPDATE_BEFORE)
+        if has_updates and table.before.updates > table.before.updates_with:
+            yield (
+                "an update of a table without a key does not identify the replaced row and is an "
+                "error: see mode"
+            )
+    if table.schema is None:
+        return
+    yield from (f"{', '.join(names)}: {note}" for note, names in table.schema.noted_columns.items())
+    guessed = [each.column.name for each in table.schema.evidence if not each.source_type]
+    if guessed:
+        yield (
+            "types guessed from the sample's values; other values may not fit: "
+            f"{', '.join(guessed)}"
+        )
+    yield from table.schema.notes
+
+
+def _without_key(format: Format) -> str:
+    if format.changelog_mode == ChangelogMode.all():
+        return (
+            "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove "
+            "duplicates"
+        )
+    return f"no primary key is known, and {format.identifier} needs one: pass primary_key=[...]"
+
+
+def topic_notes(ignored: Mapping[str, int], corrupt: int, positions: Positions) -> Iterator[str]:
+    """Return notes on decisions that a reader of the topic has to make.
+
+    Parameters
+    ----------
+    ignored : mapping
+        The number of records without rows, by reason.
+    corrupt : int
+        The number of unreadable records.
+    positions : Positions
+    """
+    if corrupt:
+        yield (
+            f"{corrupt} records of the sample cannot be read and would fail the query: see "
+            "mode='PERMISSIVE' and mode=DeadLetter(...)"
+        )
+    if truncated := ignored.get(Ignored.TRUNCATE.value):
+        yield (
+            f"{truncated} records of the sample truncate the table, which fails the query: see "
+            "on_truncate and control_events"
+        )
+    if positions.placed and not positions.unplaced and positions.redelivered:
+        drops = "normalize=ChangelogNormalize(order='source') drops them (it requires primary_key)"
+        yield f"{positions.redelivered} events of the sample are redeliveries: {drops}"
+
+
+# --------------------------------------------------------------------------------------------------
+# Encodings set by the producer's configuration: schema blocks, decimals, times, nulls, imag
+
+_NOT_IN_MESSAGES = (
+    "decimal_handling_mode",
+    "time_precision_mode",
+    "bigint_unsigned_handling_mode",
+    "time_zone",
+)
+
+
+def handling(
+    readings: Sequence[Reading], profiles: Sequence[TableProfile], format: Format
+) -> tuple[tuple[str, str], ...]:
+    """Return the encodings set by the producer's configuration, as pairs of name and evidence."""
+    schemas = [each.schema for each in profiles if each.schema]
+    evidence = [each for schema in schemas for each in schema.evidence]
+    made: list[tuple[str, Callable[[], str]]] = [
+        ("schema blocks", lambda: _blocks(readings)),
+        ("decimals", lambda: _typed(evidence, schemas, ("DECIMAL",))),
+        ("times", lambda: _typed(evidence, schemas, tuple(times.TYPES))),
+        ("not in the messages", lambda: _not_in_messages(evidence)),
+        ("nulls", lambda: _nulls(evidence)),
+        ("unavailable values", lambda: _placeholders(readings, sampler_of(format))),
+        ("before-images", lambda: _images(profiles)),
+    ]
+    return tuple((name, text) for name, describe in made if (text := describe()))
+
+
+def _blocks(readings: Sequence[Reading]) -> str:
+    values = [
+        each.inspected.value.encoding for each in readings if each.inspected.value.encoding != NULL
+    ]
+    return (
+        f"{values.count(JSON_BLOCK)} of {len(values)} values have one"
+        if JSON_BLOCK in values
+        else ""
+    )
+
+
+def _typed(
+    evidence: Sequence[ColumnEvidence], schemas: Sequence[InferredSchema], names: Sequence[str]
+) -> str:
+    """Return the evidence for columns of the named types."""
+    counts: Counter[str] = Counter()
+    for each in evidence:
+        if each.column.type.name in names:
+            counts[f"by {each.certainty}" if each.source_type else "guessed from values"] += 1
+    detected = {
+        f"{name}={schema.format_options[name]!r} ({why})"
+        for schema in schemas
+        for name, why in schema.option_reasons.items()
+    }
+    mode = "decimal_handling_mode" if "DECIMAL" in names else "time_precision_mode"
+    modes = [text for text in sorted(detected) if text.startswith(mode)]
+    return "; ".join(
+        [*(f"{count} column{'s' * (count != 1)} {how}" for how, count in counts.items()), *modes]
+    )
+
+
+def _not_in_messages(evidence: Sequence[ColumnEvidence]) -> str:
+    """Return the options that require knowledge of the producer, and columns that may need them."""
+    columns: dict[str, list[str]] = {}
+    for each in evidence:
+        for option in (
+            option for option in _NOT_IN_MESSAGES if any(option in note for note in each.notes)
+        ):
+            columns.setdefault(option, []).append(each.column.name)
+    return "; ".join(
+        f"{option} (perhaps for {shortened(names)})" for option, names in columns.items()
+    )
+
+
+def _nulls(evidence: Sequence[ColumnEvidence]) -> str:
+    some = [(each.column.name, each.seen["null"]) for each in evidence if each.seen.get("null")]
+    return f"in {len(some)} of {len(evidence)} columns: {_counted(some)}" if some else ""
+
+
+def _counted(counts: Sequence[tuple[str, int]]) -> str:
+    return shortened([f"{name} ({count})" for name, count in counts])
+
+
+def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
+    placeholder = sampler.format.handling.placeholder
+    if placeholder is None:
+        return ""
+    forms = unavailable_forms(placeholder)
+    events = [
+        event
+        for each in readings
+        for event in each.events
+        if not sampler.is_complete(event.message)
+    ]
+    images = [event.after for event in events if isinstance(event.after, Mapping)]
+    names = Counter(
+        str(name)
+        for name, value in chain.from_iterable(map(Mapping.items, images))
+        if value in forms
+    )
+    return (
+        f"{names.total()}, written as {placeholder!r}: {_counted(names.most_common())}"
+        if names
+        else ""
+    )
+
+
+def _images(profiles: Sequence[TableProfile]) -> str:
+    images = [each.before for each in profiles]
+    updates, with_image, deletes, whole = (
+        sum(map(attrgetter(name), images))
+        for name in ("updates", "updates_with", "deletes", "deletes_whole")
+    )
+    sentences = []
+    if updates:
+        part = " (the columns that changed)" if any(each.changed_only for each in images) else ""
+        sentences.append(f"{with_image} of {updates} updates have one{part}")
+    if deletes:
+        fakes = (
+            " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)"
+            if updates and whole and not with_image
+            else ""
+        )
+        sentences.append(f"{whole} of {deletes} deletes have values outside the key{fakes}")
+    return "; ".join(sentences)

@@ -14,11 +14,10 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.errors import ChangelogError
 from cdc_formats.events import Event, Ignored
 from cdc_formats.format import Format
-from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.row_kind import SHORT_STRINGS, ChangelogMode, RowKind
 from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.infer import case_note, infer_readings

@@ -1,33 +1,123 @@
-"""Debezium's samples: columns and connector options from schema blocks, and notes on guesses."""
+"""Debezium's samples: columns and connector options from schema blocks, and notes on guesses.
+
+Also of rows without the envelope, of MongoDB's documents (Extended JSON as plain values), and the
+columns of schemas in a registry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, ClassVar
 
-from cdc_formats.decoding.connect_schema import CONNECT, DEBEZIUM_TIME
-from cdc_formats.decoding.metadata import member
-from cdc_formats.decoding.wrappers import message_fields
-from cdc_formats.errors import MalformedMessageError, SchemaError
+from cdc_formats.avro.schema_registry import Registry, unframed
+from cdc_formats.decoding.metadata import member, text
+from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
-from cdc_formats.formats.debezium.envelope import is_complete_source
+from cdc_formats.formats.debezium.envelope import is_complete, is_complete_source
+from cdc_formats.formats.debezium.flat import DebeziumFlatJson, connector_of, either
 from cdc_formats.formats.debezium.json import DebeziumJson
-from cdc_formats.topics.encodings import JSON_BLOCK
+from cdc_formats.topics.encodings import (
+    EMPTY,
+    JSON_BLOCK,
+    JSON_NULL,
+    JSON_PAYLOAD,
+    NULL,
+    DeclaredColumn,
+)
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
-from cdc_formats.topics.inference.source_types import MYSQL_CONNECTORS, connect_columns, row_schema
+from cdc_formats.topics.inference.source_types import (
+    MYSQL_CONNECTORS,
+    avro_columns,
+    connect_columns,
+    json_schema_columns,
+    row_schema,
+)
 from cdc_formats.topics.sampler import (
     Declaration,
-    DeclaredColumn,
     Evidence,
     InspectedRecord,
     Question,
     SampleCounts,
     Sampler,
 )
+from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME, key_fields, message_fields
+from cdc_formats.values.frames import SchemaId
+from cdc_formats.values.json_reader import read_json
+from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column
 
-if TYPE_CHECKING:
-    from cdc_formats.avro.schema_registry import Registry
+REGISTRY_SCHEMA = "schema registry"
+"""The source of columns that a registry's schema declares."""
+
+
+def record_columns(
+    registry: Registry, part: str, data: bytes, headers: Headers = ()
+) -> tuple[DeclaredColumn, ...]:
+    """Return the columns of the schema of a key or value.
+
+    Parameters
+    ----------
+    registry : Registry
+    part : {"key", "value"}
+    data : bytes
+    headers : sequence of (str, bytes or None)
+
+    Raises
+    ------
+    WriterSchemaError
+        When the schema does not describe a table.
+    """
+    return _columns(registry, unframed(part, data, headers)[0])
+
+
+def json_columns(
+    registry: Registry, value: bytes, headers: Headers = (), connector: str = ""
+) -> tuple[DeclaredColumn, ...]:
+    """Return the columns of a value's JSON Schema; none if it has no schema in the registry.
+
+    Parameters
+    ----------
+    registry : Registry
+    value : bytes
+    headers : sequence of (str, bytes or None)
+    connector : str
+        As of `json_schema.json_schema_columns`.
+
+    Raises
+    ------
+    WriterSchemaError
+        When the schema does not describe a table.
+    """
+    try:
+        name = unframed("value", value, headers)[0]
+    except MalformedMessageError:
+        return ()
+    return _of_json_schema(registry, name, connector)
+
+
+@lru_cache(maxsize=1000)
+def _of_json_schema(
+    registry: Registry, name: SchemaId, connector: str
+) -> tuple[DeclaredColumn, ...]:
+    schema = registry.client.json_schema(name)
+    try:
+        return () if schema is None else tuple(json_schema_columns(schema, connector))
+    except SchemaError as error:
+        raise WriterSchemaError(f"schema {name}: {error.args[0]}") from None
+
+
+@lru_cache(maxsize=1000)
+def _columns(registry: Registry, name: SchemaId) -> tuple[DeclaredColumn, ...]:
+    schema = registry.client.schema(name)
+    try:
+        return tuple(avro_columns(schema))
+    except SchemaError as error:
+        raise WriterSchemaError(f"schema {name}: {error.args[0]}") from None
+
 
 SCHEMA_BLOCK = "schema block"
 """The source of columns that a schema block declares."""
@@ -114,7 +204,7 @@ class DebeziumSampler(EnvelopeSampler):
         """
         if self.registry is None:
             return Declaration(primary_key=primary_key)
-        from .registry_schema import REGISTRY_SCHEMA, json_columns
+        pass
 
         columns = json_columns(self.registry, bytes(value), headers, connector)
         return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
@@ -255,3 +345,167 @@ def guess_notes(
             yield _UNSIGNED_BASE64_NOTE
     if column.type.name == "BIGINT":
         yield _EPOCH_NOTE
+
+
+# --------------------------------------------------------------------------------------------------
+# Samples of Debezium's rows without the envelope
+
+
+class DebeziumFlatSampler(DebeziumSampler):
+    """The hooks of ``debezium-flat-json``."""
+
+    format: DebeziumFlatJson
+    marks = ("__deleted", "__op", "__table", "__db", "__source_ts_ms")
+    operation_path = ("__op",)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return a schema block's columns without added fields, and the Kafka key's primary key."""
+        declaration = super().declaration(key, value, headers)
+        return declaration._replace(
+            columns=[
+                each for each in declaration.columns if not self.format.is_added(each.column.name)
+            ]
+        )
+
+    def _connector_in(self, payload: Any) -> Any:
+        prefix = self.format.add_fields_prefix
+        return either(
+            member(payload, f"{prefix}source_connector"), member(payload, f"{prefix}connector")
+        )
+
+    def connector(self, message: Any) -> str | None:
+        """Return the added field ``connector``."""
+        return text(connector_of(message.added)[0])
+
+    def is_complete(self, message: Any) -> bool:
+        """Whether the added fields name a connector that never writes the placeholder."""
+        return is_complete(*connector_of(message.added))
+
+    def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
+        """Return the connector's options that the schema blocks show, and `keyless`."""
+        keyless = (
+            {}
+            if sample.with_key or self.format.keyless
+            else {"keyless": (True, "no record has a Kafka key")}
+        )
+        return {**keyless, **super().inferred_options(sample)}
+
+    @classmethod
+    def detected_options(
+        cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return `keyless` if no record has a key."""
+        return (
+            {}
+            if any(each.key.encoding not in (NULL, EMPTY) for each in records)
+            else {"keyless": True}
+        )
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has a schema block or added fields, or is JSON's null.
+
+        A plain object without a key has none of these.
+        """
+        value = record.value
+        distinctive = value.encoding in (JSON_BLOCK, JSON_PAYLOAD, JSON_NULL) or any(
+            name in value.fields for name in self.marks
+        )
+        remarks = super().evidence(record).remarks
+        if value.encoding == JSON_NULL:
+            remarks = ("{} are JSON's null, which this format writes for a delete",)
+        if record.key.encoding != NULL or distinctive:
+            return Evidence(distinctive, remarks)
+        return Evidence(
+            False,
+            remarks,
+            DecodeError(
+                "the Kafka key is null, and the value has none of Debezium's fields", field="key"
+            ),
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# Samples of Debezium's messages of MongoDB, and Extended JSON as plain values
+
+
+class DebeziumMongodbSampler(EnvelopeSampler):
+    """The hooks of ``debezium-mongodb-json``."""
+
+    marks = ("op", "source", "after", "updateDescription")
+    not_asked = (DIGITS, BASE64)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return ``_id``, the primary key of every collection."""
+        return Declaration(primary_key=("_id",), key_source="of every collection")
+
+    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
+        """Return ``_id``, which is Extended JSON as text in the Kafka key."""
+        fields = key_fields(key)
+        if "id" not in fields:
+            return {}
+        document = str(fields["id"])
+        try:
+            return {"_id": read_json(document.encode())}
+        except MalformedMessageError:
+            return {"_id": document}
+
+    def plain_value(self, value: Any) -> Any:
+        """Return a value of Extended JSON as JSON writes it."""
+        return _of_document(value)
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has a document as text, or an update's description."""
+        fields = record.value.fields
+        return (
+            super()
+            .evidence(record)
+            ._replace(
+                distinctive=isinstance(fields.get("after"), str) or "updateDescription" in fields
+            )
+        )
+
+
+def _of_document(value: Any) -> Any:
+    """Return a MongoDB Extended JSON value as a Python value of its kind; the value may differ."""
+    if isinstance(value, list):
+        return [_of_document(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    if not isinstance(value, dict):
+        return value
+    marks = {name: part for name, part in value.items() if name.startswith("$")}
+    if not marks:
+        return {name: _of_document(part) for name, part in value.items()}
+    name, part = next(iter(marks.items()))
+    return _BSON[name](part) if name in _BSON else str(value)
+
+
+def _of_number(text: Any) -> Any:
+    if not isinstance(text, str) or not re.fullmatch(
+        r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", text
+    ):
+        return str(text)  # NaN and Infinity too
+    number = Decimal(text)
+    # Without an exponent, because an exponent marks a double.
+    return Decimal(f"{number:f}") if number.adjusted() < MOST_DIGITS else float(number)
+
+
+def _of_integer(text: Any) -> Any:
+    return (
+        int(text) if isinstance(text, str) and re.fullmatch("[+-]?[0-9]{1,19}", text) else str(text)
+    )
+
+
+_AN_INSTANT = datetime(2000, 1, 1)
+_BSON: Mapping[str, Callable[[Any], Any]] = {
+    "$oid": str,
+    "$numberInt": _of_integer,
+    "$numberLong": _of_integer,
+    "$numberDouble": lambda _: 0.0,
+    "$numberDecimal": _of_number,
+    "$date": lambda _: _AN_INSTANT,
+    "$timestamp": lambda _: _AN_INSTANT,
+    "$binary": lambda _: b"",
+    "$uuid": lambda _: b"",
+    "$undefined": lambda _: None,
+}

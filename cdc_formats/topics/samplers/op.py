@@ -11,7 +11,7 @@ from cdc_formats.decoding.other_messages import other_message
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers
 from cdc_formats.formats.op import OpJson
-from cdc_formats.topics.declarations import Declaration, Evidence
+from cdc_formats.topics.encodings import Declaration, Evidence
 from cdc_formats.topics.sampler import InspectedRecord, Sampler
 
 _Path = tuple[str, ...]

@@ -63,13 +63,13 @@ class UpsertKafkaSampler(Sampler):
         """Return registry schemas' columns of value and key, and the Kafka key's primary key."""
         format, primary_key = self.format, tuple(self.key_columns(key, headers))
         if format.value_format == "json" and getattr(format, _URL):
-            from .registry_schema import REGISTRY_SCHEMA, json_columns
+            from cdc_formats.topics.samplers.debezium import REGISTRY_SCHEMA, json_columns
 
             declared = json_columns(format.registry, bytes(value), headers)
             return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         if format.value_format != "avro-confluent":
             return Declaration(primary_key=primary_key)
-        from .registry_schema import REGISTRY_SCHEMA, record_columns
+        from cdc_formats.topics.samplers.debezium import REGISTRY_SCHEMA, record_columns
 
         columns = record_columns(format.registry, "value", value, headers)
         names = {each.column.name for each in columns}
@@ -81,7 +81,7 @@ class UpsertKafkaSampler(Sampler):
         """Return the columns of an Avro key, with the prefix of the row's columns."""
         if not key or self.format.key_format != "avro-confluent":
             return []
-        from .registry_schema import record_columns
+        from cdc_formats.topics.samplers.debezium import record_columns
 
         prefix = self.format.key_fields_prefix
         return [

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import row_unifier
+from cdc_formats.values.images import ABSENT
 from cdc_formats.values.schema import Column
 from normalize.core.arrow import to_stored
 from normalize.core.fold_columns import Bools, Ints

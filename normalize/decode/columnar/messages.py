@@ -13,14 +13,13 @@ import msgspec
 import pyarrow.compute as pc
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import BatchReader, batch_reader
-from cdc_formats.decoding.message_shape import fields_of
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Ignored
 from cdc_formats.row_kind import RowKind
+from cdc_formats.values.images import ABSENT
+from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
 from normalize.core.message_columns import MessageColumn
 from normalize.core.records import Records
 from normalize.decode.source import DecodePlan

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cdc_formats import ABSENT, Decoder, Ignored, to_python
-from cdc_formats.decoding.images import complete
 from cdc_formats.errors import DecodeError
 from cdc_formats.fold import FoldOptions, fold
+from cdc_formats.values.images import complete
 from tests.support.samples import recording
 
 Place = tuple[int, int]

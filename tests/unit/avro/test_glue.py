@@ -15,7 +15,6 @@ import pytest
 from cdc_formats import Change, RowKind, get_format
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.avro.writer import avro_bytes
-from cdc_formats.decoding.frames import GlueVersion
 from cdc_formats.errors import (
     FormatOptionError,
     MissingDependencyError,
@@ -25,6 +24,7 @@ from cdc_formats.errors import (
 from cdc_formats.events import KeyValue
 from cdc_formats.topics.inference import infer_schema, infer_subject
 from cdc_formats.topics.profile import profile_records
+from cdc_formats.values.frames import GlueVersion
 from tests.support.both_decoders import differences, odd_places, source_of
 from tests.support.samples import sample
 from tests.support.servers.local_glue import REGION, LocalGlue, environment

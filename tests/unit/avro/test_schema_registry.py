@@ -16,7 +16,6 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 from cdc_formats import Change, Decoder, RowKind, get_format
 from cdc_formats.avro.confluent_client import MOST_ANSWER_BYTES, configuration
 from cdc_formats.avro.schema_registry import Registry, framed, unframed
-from cdc_formats.decoding.frames import MOST_CONTENT_BYTES, GlueVersion
 from cdc_formats.errors import (
     ArgumentError,
     FormatOptionError,
@@ -24,6 +23,7 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     WriterSchemaError,
 )
+from cdc_formats.values.frames import MOST_CONTENT_BYTES, GlueVersion
 from tests.support.servers.authorities import authority, signed
 from tests.support.servers.registry_front import RegistryFront
 

@@ -35,15 +35,14 @@ FORBIDDEN = {
 }
 EXTRAS = {
     "avro/reader.py": {"fastavro"},
-    "avro/registry_options.py": {"urllib"},
     "avro/confluent_client.py": {"confluent_kafka"},
     "avro/glue_client.py": {"boto3", "botocore"},
     "avro/registry_client.py": {"time"},
+    "avro/registry_options.py": {"urllib"},
     "avro/writer.py": {"fastavro"},
     "decoding/validation.py": {"jsonschema", "referencing"},
     "topics/client.py": {"confluent_kafka", "time"},
     "topics/kafka.py": {"time"},
-    "topics/profile/progress.py": {"rich"},
     "topics/profile/terminal.py": {"rich"},
     "topics/reader.py": {"confluent_kafka", "time"},
 }
@@ -158,7 +157,7 @@ REPOSITORY = PACKAGE.parent
 MAY_IMPORT = {
     "capture": "",
     "cdc_cli": "",
-    "cdc_formats": "decoding encoding topics topics.inference topics.profile values",
+    "cdc_formats": "decoding encoding topics topics.inference values",
     "cdc_formats.avro": "cdc_formats decoding values",
     "cdc_formats.decoding": "cdc_formats avro values",
     "cdc_formats.encoding": "cdc_formats decoding values",
@@ -172,7 +171,7 @@ MAY_IMPORT = {
         "cdc_formats avro decoding formats formats.debezium formats.upsert topics topics.inference "
         "values"
     ),
-    "cdc_formats.values": "cdc_formats decoding",
+    "cdc_formats.values": "cdc_formats",
     "normalize.aggregates": "analyzed_plan core dataframe",
     "normalize.analyzed_plan": "connect core",
     "normalize.api": (
@@ -209,14 +208,9 @@ MAY_IMPORT = {
 folder is a room of its own; the package itself exports names of all of them, and a folder within a
 room belongs to it. The room `cdc_formats` has the modules of the package that are in no folder."""
 LAYERS = (
-    ("errors", "dependencies", "printable", "row_kind", "changelog_mode"),
-    ("decoding.frames", "decoding.json_reader", "decoding.images", "decoding.wrappers"),
-    ("position", "values"),
+    ("errors", "row_kind", "values"),
     ("decoding", "avro", "events", "fold"),
-    ("message_format",),
-    ("decoder",),
-    ("format",),
-    ("registry", "encoding"),
+    ("message_format", "decoder", "format", "registry", "encoding"),
     ("formats",),
     ("topics",),
     ("testing",),

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.decoding.json_reader import (
+from cdc_formats.errors import MalformedMessageError
+from cdc_formats.values.json_reader import (
     MOST_DIGITS,
     batch_reader,
     json_bytes,
@@ -16,7 +17,6 @@ from cdc_formats.decoding.json_reader import (
     json_text,
     read_json,
 )
-from cdc_formats.errors import MalformedMessageError
 
 Narrow = msgspec.defstruct("Narrow", [("c0", str)])
 

@@ -13,7 +13,6 @@ import pytest
 
 from cdc_formats import Change, ControlEvent, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.avro.schema_registry import Registry, framed
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import (
     EncodeError,
     FormatOptionError,
@@ -27,6 +26,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.testing import check_record, damaged
 from cdc_formats.topics.inference import infer_schema
+from cdc_formats.values.images import ABSENT
 from tests.support.avro import message_of, record, registered
 from tests.support.both_decoders import differences, source_of
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import (
     FormatOptionError,
     MalformedMessageError,
@@ -21,6 +20,7 @@ from cdc_formats.formats.debezium.envelope import (
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER,
 )
+from cdc_formats.values.images import ABSENT
 from tests.support.json_bytes import json_bytes
 
 FLAT = get_format("debezium-flat-json")

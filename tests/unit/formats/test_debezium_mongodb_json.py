@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
@@ -18,6 +17,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.testing import check_record
+from cdc_formats.values.images import ABSENT
 
 MONGO = get_format("debezium-mongodb-json")
 COLUMNS = "_id STRING, name STRING, stock BIGINT"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, PartialImageError
 from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
+from cdc_formats.values.images import ABSENT
 from tests.support.samples import sample
 
 FIELD = {"before_image_field": "before-image"}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
-from cdc_formats.decoding.images import complete
 from cdc_formats.errors import (
     FormatOptionError,
     MissingBeforeImageError,
     PartialImageError,
 )
+from cdc_formats.values.images import complete
 from tests.support.examples import examples
 
 U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE

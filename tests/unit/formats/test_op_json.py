@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import Change, Ignored, KeyedChange, RowKind, get_format
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
@@ -20,10 +19,11 @@ from cdc_formats.errors import (
     TypeConversionError,
     UnknownOperationError,
 )
+from cdc_formats.events import Position
 from cdc_formats.format import Format
-from cdc_formats.position import Position
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
+from cdc_formats.values.images import ABSENT
 from normalize.decode.targets import Blocks, TypedRows
 from tests.support.both_decoders import Record, differences, odd_places, source_of
 from tests.support.json_bytes import json_bytes

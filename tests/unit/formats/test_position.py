@@ -16,11 +16,11 @@ from cdc_formats.errors import (
     MissingFieldError,
     TypeConversionError,
 )
+from cdc_formats.events import Position
 from cdc_formats.formats.debezium.position import position_of
 from cdc_formats.formats.maxwell import binlog_position
 from cdc_formats.formats.ogg import trail_position
 from cdc_formats.formats.ticdc import commit_position
-from cdc_formats.position import Position
 from cdc_formats.registry import BUILT_IN
 from tests.support.samples import recorded
 

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from capture.columns import ARROW_TYPES
 from cdc_formats import columns
 from cdc_formats.values.schema import TYPE_NAMES
 from normalize.core.arrow import arrow_type, frame_type, from_arrow, spark_ddl, to_arrow
@@ -30,11 +29,6 @@ def test_every_type_has_an_arrow_type_and_null(name):
     parts = {"ARRAY": "<INT>", "MAP": "<STRING, INT>", "STRUCT": "<a: INT>"}.get(name, "")
     (column,) = columns(f"c {name}{parts}")
     assert to_arrow(column.type, [None]).type == arrow_type(column.type)
-
-
-@pytest.mark.parametrize("name", ARROW_TYPES)
-def test_columns_of_a_capture_have_the_arrow_types_of_a_topic(name):
-    assert ARROW_TYPES[name] == arrow_type(columns(f"c {name}")[0].type)
 
 
 def test_time_is_text_since_spark_has_no_such_type():

@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.avro.logical_types import LOGICAL_TIMES
 from cdc_formats.avro.schema_registry import framed
 from cdc_formats.avro.writer import avro_bytes
-from cdc_formats.decoding.connect_schema import EPOCH_UNITS
 from cdc_formats.errors import SchemaRegistryError
+from cdc_formats.values.connect_schema import EPOCH_UNITS
+from cdc_formats.values.times import LOGICAL_TIMES
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.targets import Blocks, TypedRows
 from tests.support.avro import record, registered

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cdc_formats.position import Position
+from cdc_formats.events import Position
 from normalize.core.order import UNORDERED, Epoch, KeyOrder, first_deliveries, renumbered
 from tests.support.examples import examples
 from tests.support.strategies import fold_history

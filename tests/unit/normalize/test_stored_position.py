@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.position import Position
+from cdc_formats.events import Position
 from normalize.core.stored_position import (
     first_deliveries,
     is_redelivery,

@@ -20,8 +20,8 @@ from cdc_formats.errors import (
     FormatBugError,
     InferenceError,
     SchemaError,
+    printable,
 )
-from cdc_formats.printable import printable
 from cdc_formats.registry import BUILT_IN
 from cdc_formats.topics.inference import infer_schema
 from normalize.kafka.infer_arguments import arguments_text

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from rich.console import Console
 
-from cdc_formats.printable import printable
+from cdc_formats.errors import printable
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
-from cdc_formats.topics.profile.progress import tracked
+from cdc_formats.topics.profile.terminal import tracked
 from tests.support.databases import debezium
 from tests.support.examples import examples
 from tests.support.samples import call_of, recorded
@@ -228,7 +228,7 @@ def test_without_rich_a_profile_prints_and_only_the_bar_is_missing() -> None:
     script = (
         "import sys; sys.modules['rich'] = None\n"
         "from cdc_formats.topics.profile import profile_records\n"
-        "from cdc_formats.topics.profile.progress import tracked\n"
+        "from cdc_formats.topics.profile.terminal import tracked\n"
         "from cdc_formats.errors import MissingDependencyError\n"
         "print(profile_records([], topic='t'))\n"
         "try: list(tracked([1], 1, 't', progress=True))\n"

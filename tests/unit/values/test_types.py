@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Handling, columns, get_format
-from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.values.handling import ConversionError
+from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.nested import NESTED_TYPES
 from cdc_formats.values.numbers import decimal_text, shortest
 from cdc_formats.values.schema import TYPE_NAMES
