@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
+from .layout import NO_LAYOUT, Layout, Properties
 from .policy import DELETED_AT, soft_delete_column
 from .targets import TableTarget, TargetError, Writer
 from .writers.jdbc import JdbcTarget
@@ -43,7 +44,15 @@ class LakeDatabase:
     scd_type: Literal[1, 2] = 1
     max_tables: int = MAX_TABLES
     max_columns: int = MAX_COLUMNS
+    partition_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
+    cluster_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
+    properties: Properties = field(default_factory=dict, kw_only=True, hash=False)
     of: ClassVar[type[LakeTarget]]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the tables that are created."""
+        return Layout.of(self.partition_by, self.cluster_by, self.properties)
 
     @property
     def address(self) -> str:
@@ -59,6 +68,7 @@ class LakeDatabase:
         soft_delete_column(self.deletes, self.deleted_column)
         require_scd_type(self.scd_type, self.deletes)
         _require_limits(self.max_tables, self.max_columns)
+        self.layout.check(self.of.provider)
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.
@@ -94,6 +104,10 @@ class DeltaDatabase(LakeDatabase):
     max_tables, max_columns : int
         How many tables `sync_database` creates files for, and how many columns it gives a table
         whose columns are not declared: a producer names them. More are an error of the table.
+    partition_by, cluster_by : str or sequence of str
+        Same as in `TableOptions`, for the new tables that have all columns of them.
+    properties : mapping
+        Same as in `TableOptions`, for all new tables; those of a table take precedence.
     """
 
     writer: Writer | None = field(default=None, kw_only=True)
@@ -149,7 +163,7 @@ class IcebergDatabase(LakeDatabase):
         As ``catalog.namespace``.
     table : str
         The template of the tables' names, as of `DeltaDatabase`.
-    deletes, deleted_column, scd_type, max_tables, max_columns
+    deletes, deleted_column, scd_type, max_tables, max_columns, partition_by, cluster_by, properties
         As of `DeltaDatabase`.
     """
 
@@ -184,6 +198,7 @@ class JdbcDatabase:
     max_columns: int = MAX_COLUMNS
     scd_type: ClassVar[Literal[1]] = 1
     """A database has no histories."""
+    layout: ClassVar[Layout] = NO_LAYOUT
     of: ClassVar[type[TableTarget]] = JdbcTarget
 
     @property
@@ -225,6 +240,7 @@ class OneTable:
     """`TableOptions` has others."""
     max_tables: ClassVar[int] = 1
     max_columns: ClassVar[int] = MAX_COLUMNS
+    layout: ClassVar[Layout] = NO_LAYOUT
 
     @property
     def address(self) -> str:

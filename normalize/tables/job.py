@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -70,6 +70,7 @@ from .facts import (
 from .history import ApplyVersions, version_fields
 from .interval import require_merged
 from .latest import stored
+from .layout import NO_LAYOUT, Layout
 from .merge import ADDS
 from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 from .policy import (
@@ -153,6 +154,7 @@ class Rules:
                 self.scd_type(table)
                 self.track_history(table)
                 self.position_column(table)
+                self.layout(table)
                 self.options(table).check_types(self.format)
             except (ArgumentError, SchemaError) as error:
                 name = argument.format(repr(table))
@@ -246,6 +248,24 @@ class Rules:
             if is_wrong:
                 raise ArgumentError(text)
         return name
+
+    def layout(self, table: str, columns: Collection[str] = ()) -> Layout:
+        """Return the layout of a table with these columns, if it is created.
+
+        Raises
+        ------
+        ArgumentError
+            When the target cannot have it.
+        """
+        of, layout = self.database.of, self.options(table).layout
+        if layout != NO_LAYOUT and not of.provider:
+            raise ArgumentError(
+                f"partition_by, cluster_by and properties are not supported for {of.__name__}: "
+                "remove them, or create the table before the query starts"
+            )
+        layout = layout.or_of(self.database.layout, columns)
+        layout.check(of.provider)
+        return layout
 
 
 @dataclass
@@ -748,6 +768,7 @@ class TableSync:
             return
         self._require_free_names(schema)
         self._require_tracked(schema)
+        self._require_layout(schema)
         self._require_condition(spark, schema)
         self._usable = schema.columns
 
@@ -782,6 +803,14 @@ class TableSync:
                 f"track_history has {unknown[0]!r}, which is not one of its columns: "
                 f"{', '.join(names)}"
             )
+
+    def _require_layout(self, schema: TableSchema) -> None:
+        rules, table = self.rules, self.table
+        shard = rules.options(table).shard_column
+        added = (rules.deleted_column(table), rules.position_column(table), shard)
+        names = [*(column.name for column in schema.columns), *filter(None, added)]
+        if schema.columns:
+            rules.layout(table, names).require_columns(names, rules.database.of.provider)
 
     def _require_condition(self, spark: SparkSession, schema: TableSchema) -> None:
         from pyspark.errors import AnalysisException, ParseException
@@ -1009,6 +1038,7 @@ class TableSync:
             deleted_column=deleted,
             partial_rows=partial_rows,
             position_column=position,
+            layout=self.rules.layout(self.table, [each.name for each in fields]),
         )
         repeat_conflicts(partial(self._commit, spark, changes, target, spec, schema))
 
@@ -1021,6 +1051,7 @@ class TableSync:
             create=True,
             on_new_column="add",
             versions=True,
+            layout=self.rules.layout(self.table, [each.name for each in fields]),
         )
         ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
 

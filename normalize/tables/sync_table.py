@@ -91,8 +91,9 @@ def sync_table(
     format_options : mapping or None
         Options of the format.
     table : TableOptions or None
-        Its ``where``, ``deletes``, ``deleted_column``, ``scd_type``, ``track_history`` and
-        ``position_column``, as in `sync_database`. Its other options are refused.
+        Its ``where``, ``deletes``, ``deleted_column``, ``scd_type``, ``track_history``,
+        ``position_column``, ``partition_by``, ``cluster_by`` and ``properties``, as in
+        `sync_database`. Its other options are refused.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of the source table fails the query. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
@@ -184,7 +185,17 @@ def sync_table(
 
 
 _OPTIONS = frozenset(
-    {"where", "deletes", "deleted_column", "scd_type", "track_history", "position_column"}
+    {
+        "where",
+        "deletes",
+        "deleted_column",
+        "scd_type",
+        "track_history",
+        "position_column",
+        "partition_by",
+        "cluster_by",
+        "properties",
+    }
 )
 
 

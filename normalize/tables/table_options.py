@@ -14,6 +14,8 @@ from cdc_formats.values.schema import Column, quote
 from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
+from .layout import Layout, Properties
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -72,6 +74,16 @@ class TableOptions:
         micro-batch. The position is that in the source's log. Formats without one (Canal, DMS,
         upsert-kafka) have the offset in the topic, which an event that the producer delivers again
         does not share.
+    partition_by : str or sequence of str
+        What a new Delta or Iceberg table is partitioned by: columns, ``year(x)``, ``month(x)``,
+        ``day(x)``, ``hour(x)``; of Iceberg also ``bucket(16, x)`` and ``truncate(4, x)``. In Delta,
+        ``day(x)`` is a generated column ``x_day``, and delta-rs does not write the table. None of
+        the layout's options changes a table that exists: a warning has the statement.
+    cluster_by : str or sequence of str
+        The columns by which rows are near each other: liquid clustering of Delta, which delta-rs
+        does not write; the sort order of Iceberg, which every write then pays for.
+    properties : mapping
+        Properties of a new table, such as ``{"delta.enableDeletionVectors": True}``.
     """
 
     name: str | None = None
@@ -88,8 +100,12 @@ class TableOptions:
     scd_type: Literal[1, 2] | None = None
     track_history: str | Sequence[str] = ()
     position_column: str | None = None
+    partition_by: str | Sequence[str] = ()
+    cluster_by: str | Sequence[str] = ()
+    properties: Properties = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        _ = self.layout  # raises for a transform that does not exist
         if self.columns and self.exclude_columns:
             raise ArgumentError("TableOptions has columns and exclude_columns: remove one of them")
         if self.schema is not None and self.types:
@@ -115,6 +131,11 @@ class TableOptions:
         lost = [name for name in names_of(names) if not self.writes(name)]
         if lost:
             raise ArgumentError(f"TableOptions leaves out {lost[0]!r}, which is {role}")
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the table that is created."""
+        return Layout.of(self.partition_by, self.cluster_by, self.properties)
 
     @property
     def declared(self) -> tuple[Column, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdc_formats.errors import SchemaError
 from normalize.monitoring.notice import Notice, log, shown_names
 
+from .layout import NO_LAYOUT, Layout
 from .merge import MergePlan, merge_plan
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class TableSpec:
         The column with the position of the last change (`core.stored_position`): a change whose
         position is not after it is not applied, and a delete of a key that the table lacks is
         stored as a deleted row. Only with a `deleted_column`.
+    layout : Layout
+        Of a table that is created.
     """
 
     fields: tuple[StructField, ...]
@@ -51,6 +54,7 @@ class TableSpec:
     versions: bool = False
     partial_rows: bool = False
     position_column: str | None = None
+    layout: Layout = NO_LAYOUT
 
     @property
     def names(self) -> list[str]:

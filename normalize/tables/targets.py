@@ -73,6 +73,8 @@ class TableTarget(ABC):
     """Whether the table can keep versions of rows (``scd_type=2``)."""
     positions: ClassVar[bool] = False
     """Whether `Sink.merge` compares positions (`TableSpec.position_column`)."""
+    provider: ClassVar[str] = ""
+    """The table format whose layout a new table can have (`TableSpec.layout`); empty: none."""
 
     @property
     def sql_name(self) -> str:

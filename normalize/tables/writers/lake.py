@@ -24,6 +24,7 @@ from normalize.arguments import check_choice
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
+from normalize.monitoring.notice import Notice, log
 from normalize.spark_versions import package
 from normalize.tables.arrow_rows import ArrowRows
 from normalize.tables.batches import (
@@ -38,6 +39,7 @@ from normalize.tables.batches import (
     running_batch,
     version_of,
 )
+from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, differences, sql_property
 from normalize.tables.merge import ADDS
 from normalize.tables.narrowing import require_no_narrowing
 from normalize.tables.partial_rows import BASE_COLUMN, is_absent
@@ -86,13 +88,13 @@ _REMOVED_FILE = re.compile(
 )
 """A file that the table had when the statement began: `VACUUM` or ``expire_snapshots`` removed it,
 and nothing was written."""
-_VARIANT_IN_ICEBERG = "'format-version' = '3'"
+_FORMAT, _VARIANT_FORMAT = "format-version", "3"
 _FEATURES = {
     "delta": {
         "timestamp_ntz": "'delta.feature.timestampNtz' = 'supported'",
         "variant": "'delta.feature.variantType' = 'supported'",
     },
-    "iceberg": {"variant": _VARIANT_IN_ICEBERG},
+    "iceberg": {"variant": sql_property(_FORMAT, _VARIANT_FORMAT)},
 }
 """The properties that a table requires for a column of a type, by provider."""
 _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
@@ -101,6 +103,7 @@ _STATE_TASKS = "spark.databricks.delta.snapshotPartitions"
 _MOST_STATE_TASKS = 50  # Delta's default
 _DELTA_WRITE = "spark.databricks.delta.write"
 _ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property"
+_MAPPING = "delta.columnMapping.mode"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
@@ -294,13 +297,18 @@ class LakeSink(Sink):
         if existing is None:
             if not spec.create:
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
-            _require_names(table, spec.fields, self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
-            return [create_statement(table, spec.fields, spec.deleted_column)]
+            mapping = self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none")
+            mapping = dict(spec.layout.properties).get(_MAPPING, mapping)
+            _require_names(table, spec.fields, mapping)
+            created = create_statement(table, spec.fields, spec.deleted_column, spec.layout)
+            return [created, *spec.layout.statements(table.provider, table.sql_name)]
         provider = provider_of(self.spark, table.sql_name)
         if provider != table.provider:
             raise TargetError(
                 f"{table} has the provider {provider}: name a table of {table.provider}"
             )
+        if spec.layout != NO_LAYOUT:
+            self._warn_of_layout(spec.layout)
         require_no_narrowing(
             table, spec, {field.name: field.dataType for field in existing.fields}, self.widen
         )
@@ -310,6 +318,23 @@ class LakeSink(Sink):
             return []
         _require_names(table, missing, self._column_mapping())
         return additions(missing)
+
+    def _warn_of_layout(self, layout: Layout) -> None:
+        """Warn of an existing table with another layout."""
+        table, spark = self.table, self.spark
+        name = table.sql_name
+        if table.provider == "delta":
+            (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
+            stored = StoredLayout(
+                detail["partitionColumns"], detail["clusteringColumns"], detail["properties"]
+            )
+        else:
+            properties = {row["key"]: row["value"] for row in _properties(spark, table).collect()}
+            order = properties.get("sort-order", "").replace(" ASC NULLS FIRST", "")
+            stored = StoredLayout(_fields_of(spark, name), order.split(", "), properties)
+        if statements := differences(layout, stored, table.provider, name):
+            text = f"{table} has another layout, and keeps it: {'; '.join(statements)}"
+            log([Notice((text,), text)])
 
     def _additions(self, missing: Sequence[StructField], deleted_column: str | None) -> list[str]:
         """Return the statements that add columns."""
@@ -326,7 +351,7 @@ class LakeSink(Sink):
         ]
         # Before the column, too: statements that were run in part are run again.
         properties += [
-            _property(DELETED_PROPERTY, field.name)
+            sql_property(DELETED_PROPERTY, field.name)
             for field in missing
             if field.name == deleted_column
         ]
@@ -604,7 +629,7 @@ class LakeSink(Sink):
     def _column_mapping(self) -> str:
         if self.table.provider != "delta":
             return "none"
-        return table_property(self.spark, self.table, "delta.columnMapping.mode") or "none"
+        return table_property(self.spark, self.table, _MAPPING) or "none"
 
 
 _recording: Counter[tuple[int, Batch]] = Counter()
@@ -694,10 +719,24 @@ def provider_of(spark: SparkSession, name: str) -> str:
 
 def table_property(spark: SparkSession, table: LakeTarget, name: str) -> str | None:
     """Return a property of a table, or None without it."""
-    properties = (
-        spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").where(f"key = '{name}'").collect()
-    )
+    properties = _properties(spark, table).where(f"key = '{name}'").collect()
     return str(properties[0]["value"]) if properties else None
+
+
+def _properties(spark: SparkSession, table: LakeTarget) -> DataFrame:
+    return spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}")
+
+
+def _fields_of(spark: SparkSession, name: str) -> list[str]:
+    """Return the partition fields of an Iceberg table, in its SQL."""
+    described = [tuple(row)[:2] for row in spark.sql(f"DESCRIBE TABLE {name}").collect()]
+    heads = [index for index, (each, _) in enumerate(described) if each.startswith("# Partition")]
+    after = described[heads[-1] + 1 :] if heads else []
+    return [
+        text if each.startswith("Part ") else backquoted(each)
+        for each, text in after
+        if each and not each.startswith("#")
+    ]
 
 
 def _conflict(error: Any, table: LakeTarget) -> str:
@@ -753,7 +792,10 @@ def _reason(error: Any) -> str:
 
 
 def create_statement(
-    table: LakeTarget, fields: Sequence[StructField], deleted_column: str | None = None
+    table: LakeTarget,
+    fields: Sequence[StructField],
+    deleted_column: str | None = None,
+    layout: Layout = NO_LAYOUT,
 ) -> str:
     """Return the statement that creates a table.
 
@@ -770,21 +812,22 @@ def create_statement(
     >>> print(create_statement(IcebergTarget("lake.db.orders"), fields))
     CREATE TABLE IF NOT EXISTS `lake`.`db`.`orders` (`id` int, `doc` variant) USING iceberg TBLPROPERTIES ('format-version' = '3')
     """
-    columns = ", ".join(column_definition(field, table) for field in fields)
-    created = f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"
-    properties = []
+    definitions = [
+        *(column_definition(field, table) for field in fields),
+        *layout.generated_columns(table.provider),
+    ]
+    created = (
+        f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({', '.join(definitions)}) USING "
+        f"{table.provider}{layout.clauses(table.provider)}"
+    )
+    properties = dict(layout.properties)
     # Delta adds the feature itself.
     if table.provider == "iceberg" and _kinds(fields) & _FEATURES["iceberg"].keys():
-        properties.append(_VARIANT_IN_ICEBERG)
+        properties = {_FORMAT: _VARIANT_FORMAT, **properties}
     if deleted_column is not None:
-        properties.append(_property(DELETED_PROPERTY, deleted_column))
-    return f"{created} TBLPROPERTIES ({', '.join(properties)})" if properties else created
-
-
-def _property(name: str, value: str) -> str:
-    """Return a property in SQL."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{name}' = '{escaped}'"
+        properties[DELETED_PROPERTY] = deleted_column
+    listed = ", ".join(sql_property(*each) for each in properties.items())
+    return f"{created} TBLPROPERTIES ({listed})" if listed else created
 
 
 def _kinds(fields: Iterable[StructField]) -> set[str]:

@@ -313,6 +313,16 @@ def test_options_without_effect(sync: BoundedSync) -> None:
             "scd_type=2 and deletes='soft' cannot be combined",
         ),
         ({"scd_type": 2}, soft, "scd_type=2 and deletes='soft' cannot be combined"),
+        (
+            {"properties": {"fillfactor": 70}},
+            JdbcDatabase("jdbc:postgresql://db/shop"),
+            "partition_by, cluster_by and properties are not supported for JdbcTarget",
+        ),
+        (
+            {"schema": "id INT", "primary_key": "id", "cluster_by": "at"},
+            sync.tables.database,
+            "cluster_by has 'at', which is not one of the columns: id",
+        ),
         # The columns are unknown.
         ({"where": "qty >"}, sync.tables.database, r"where is not a condition .*\[PARSE_SYNTAX"),
         (

@@ -1,0 +1,95 @@
+"""The layout of new tables: partitions, clusters and properties; an existing table is compared."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from normalize.tables.table_options import TableOptions
+from tests.support.databases import maxwell
+from tests.support.syncing import BoundedSync, NewBoundedSync
+
+SCHEMA: dict[str, Any] = {"schema": "id INT, at TIMESTAMP_NTZ, name STRING", "primary_key": "id"}
+PROPERTIES: dict[str, str | bool] = {"team": "it's shop", "checked": True}
+LAYOUTS = {
+    "delta": (["day(at)"], {"cluster_by": "id"}, "CLUSTER BY (`id`)"),
+    "iceberg": (
+        ["day(at)", "bucket(4, id)"],
+        {"partition_by": ["month(at)"], "cluster_by": "id"},
+        "WRITE LOCALLY ORDERED BY `id`",
+    ),
+}
+
+
+def statements(sync: BoundedSync, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Run the statements of the warnings, and return them."""
+    texts = [record.message for record in caplog.records if "another layout" in record.message]
+    caplog.clear()
+    found = [each for text in texts for each in text.partition("keeps it: ")[2].split("; ")]
+    for each in found:
+        sync.spark.sql(each)
+    return found
+
+
+def partitions(sync: BoundedSync, table: str) -> list[str]:
+    """The partition columns of a Delta table, or the fields of an Iceberg table."""
+    target = sync.tables.database.target(table)
+    if target.provider == "delta":
+        return list(
+            sync.spark.sql(f"DESCRIBE DETAIL {target.sql_name}").first()["partitionColumns"]
+        )  # type: ignore[index]
+    rows = sync.spark.sql(f"DESCRIBE TABLE {target.sql_name}").collect()
+    return [row["data_type"] for row in rows if row["col_name"].startswith("Part ")]
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_new_tables_have_the_layout_and_existing_ones_a_warning(
+    new_sync: NewBoundedSync, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync, (partition_by, other, expected) = new_sync(kind), LAYOUTS[kind]
+    database: Any = sync.tables.database
+    tables = {
+        "shop.orders": TableOptions(**SCHEMA),
+        "shop.notes": TableOptions(**SCHEMA, **other, scd_type=2),
+    }
+    options: dict[str, Any] = {
+        "target": replace(database, partition_by=partition_by, properties=PROPERTIES),
+        "tables": tables,
+    }
+    first = {"id": 1, "at": "2026-01-02 03:04:05", "name": "a"}
+    for table, row in (("orders", first), ("notes", first), ("items", {"id": 7})):
+        sync.produce(table, [maxwell(table, "insert", row)])
+    sync.run(**options)
+    of_kind = kind == "delta"
+    assert partitions(sync, "orders") == (["at_day"] if of_kind else ["days(at)", "bucket(4, id)"])
+    assert partitions(sync, "notes") == ([] if of_kind else ["months(at)"])
+    assert partitions(sync, "items") == []  # it has no such column
+    clusters = {
+        "delta": f"DESCRIBE DETAIL {database.target('notes').sql_name}",
+        "iceberg": f"SHOW TBLPROPERTIES {database.target('notes').sql_name}",
+    }
+    assert re.search(r"\['id'\]|id ASC", str(sync.spark.sql(clusters[kind]).collect()))
+    name = database.target("items").sql_name
+    found = {
+        row["key"]: row["value"] for row in sync.spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+    }
+    assert found.items() >= {"team": "it's shop", "checked": "true"}.items()
+    assert statements(sync, caplog) == []
+    # A row moves to another partition, and a table exists.
+    tables["shop.items"] = TableOptions(cluster_by="id", properties={"team": "me"})
+    moved = {**first, "at": "2026-02-02 03:04:05"}
+    sync.produce("orders", [maxwell("orders", "update", moved, {"at": first["at"]})])
+    sync.produce("items", [maxwell("items", "insert", {"id": 8})])
+    sync.run(**options)
+    assert [row["at"].month for row in sync.rows("orders")] == [2]
+    assert statements(sync, caplog) == [
+        f"ALTER TABLE {name} {expected}",
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('team' = 'me')",
+    ]
+    sync.produce("items", [maxwell("items", "insert", {"id": 9})])
+    sync.run(**options)
+    assert statements(sync, caplog) == []
+    assert [row["id"] for row in sync.rows("items")] == [7, 8, 9]

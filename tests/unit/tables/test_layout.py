@@ -1,0 +1,80 @@
+"""The layout's options: what is read, what each table format refuses, and `CREATE TABLE`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdc_formats.errors import ArgumentError
+from normalize import DeltaDatabase, DeltaTarget, IcebergTarget
+from normalize.tables.layout import Layout, StoredLayout, differences
+from normalize.tables.table_options import TableOptions
+from normalize.tables.writers.lake import create_statement
+
+
+def test_the_statements_of_a_new_table_quote_every_name() -> None:
+    from pyspark.sql.types import DateType, IntegerType, StructField
+
+    fields = [StructField("i`d", IntegerType()), StructField("at", DateType())]
+    of = Layout.of(["bucket(4, `i``d`)", "hours(at)"], ["i`d"], {"a'b": True, "n": 1})
+    table = IcebergTarget("lake.db.t")
+    assert create_statement(table, fields, None, of) == (
+        "CREATE TABLE IF NOT EXISTS `lake`.`db`.`t` (`i``d` int, `at` date) USING iceberg "
+        "PARTITIONED BY (bucket(4, `i``d`), hours(`at`)) TBLPROPERTIES ('a\\'b' = 'true', 'n' = '1')"
+    )
+    assert of.statements("iceberg", table.sql_name) == [
+        "ALTER TABLE `lake`.`db`.`t` WRITE LOCALLY ORDERED BY `i``d`"
+    ]
+    months = Layout.of("month(at)", (), {})
+    assert create_statement(DeltaTarget("/lake/t"), fields, None, months) == (
+        "CREATE TABLE IF NOT EXISTS `delta`.`/lake/t` (`i``d` int, `at` date, `at_month` STRING "
+        "GENERATED ALWAYS AS (DATE_FORMAT(`at`, 'yyyy-MM'))) USING delta PARTITIONED BY (`at_month`)"
+    )
+
+
+@pytest.mark.parametrize(
+    "partition_by", ["week(at)", "bucket(id)", "day(3, at)", "day(a.b)", "bucket(0, id)"]
+)
+def test_a_partition_that_no_table_has_is_refused(partition_by: str) -> None:
+    with pytest.raises(ArgumentError, match=r"partition_by has .*: write a column, year"):
+        TableOptions(partition_by=[partition_by])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"partition_by": "bucket(4, id)"},
+            r"which Delta does not have: write cluster_by=\['id'\]",
+        ),
+        ({"partition_by": "id", "cluster_by": "id"}, "cannot be combined for Delta"),
+    ],
+)
+def test_what_delta_refuses(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        DeltaDatabase("/lake", **options)
+
+
+def test_the_columns_of_a_layout() -> None:
+    of = Layout.of("day(at)", (), {})
+    of.require_columns(["AT"], "delta")
+    with pytest.raises(ArgumentError, match="partition_by has 'at', which is not one of the"):
+        of.require_columns(["id"], "delta")
+    with pytest.raises(ArgumentError, match="adds the column 'at_day', which the table has"):
+        of.require_columns(["at", "at_day"], "delta")
+
+
+def test_a_table_takes_precedence_over_its_database() -> None:
+    database = Layout.of("day(at)", "id", {"a": 1, "b": 1})
+    none, own = Layout.of((), (), {"b": 2}), Layout.of("id", (), {})
+    assert none.or_of(database, ["at"]) == Layout.of("day(at)", (), {"a": 1, "b": 2})
+    assert own.or_of(database, ["at", "id"]) == Layout.of("id", (), {"a": 1, "b": 1})
+
+
+def test_partitions_of_delta_have_no_statement_and_protocol_features_are_no_difference() -> None:
+    of = Layout.of("id", (), {"delta.feature.x": "supported", "a": "1"})
+    same = StoredLayout(["ID"], [], {"a": "1"})
+    assert differences(of, same, "delta", "t") == []
+    (text,) = differences(of, same._replace(partition_by=["at"]), "delta", "t")
+    assert text.startswith("no statement changes the partitions of a Delta table, which are (at)")
