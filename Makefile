@@ -26,8 +26,11 @@ BIN := $(VENV)/bin
 JAVA_GOALS := package stranger demo test coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
-# The demo needs 11 of the 140 packages that the tests need. It runs in their environment if there is one.
-DEMO := $(if $(wildcard $(VENV)/installed),$(VENV)/installed,$(VENV)/installed-demo)
+# The demo needs 11 of the 140 packages that the tests need. It runs in the active environment if this
+# has them, as after the README's installation, or else in that of the tests if there is one.
+IN_ACTIVE := $(if $(filter demo,$(MAKECMDGOALS)),$(if $(VIRTUAL_ENV),$(shell $(VIRTUAL_ENV)/bin/python -c 'import confluent_kafka, msgspec, pandas, pyarrow, pyspark; print("yes")' 2>/dev/null)))
+DEMO := $(if $(IN_ACTIVE),,$(if $(wildcard $(VENV)/installed),$(VENV)/installed,$(VENV)/installed-demo))
+DEMO_PYTHON := $(abspath $(if $(IN_ACTIVE),$(VIRTUAL_ENV)/bin,$(VENV)/bin)/python)
 
 # Spark's Python workers must use this environment's Python, and Spark must be the one inside this PySpark.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -43,7 +46,7 @@ help: ## list these commands
 	@echo "To use another PySpark than $(SPARK): make test SPARK=4.1"
 
 demo: $(DEMO) ## replay recorded topics through a real Kafka and compare the tables
-	$(BIN)/python -m demo
+	PYSPARK_PYTHON=$(DEMO_PYTHON) $(DEMO_PYTHON) -m demo
 
 check: $(VENV)/installed ## run lint, types, unit tests and doctests: no Java, no servers
 	$(MAKE) --jobs 3 lint types unit

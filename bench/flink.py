@@ -29,7 +29,7 @@ from normalize import local_kafka
 from .cpu import CpuWatch
 from .history import SCHEMA
 
-FLINK_VERSION = "2.2.0"
+FLINK_VERSION = "2.2.1"
 CONNECTOR_VERSION = "5.0.0-2.2"
 HEAP = "4g"
 

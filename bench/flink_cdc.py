@@ -20,7 +20,7 @@ from .capture_runs import Job, Run
 from .capture_source import Source
 from .flink import _OPENED, HEAP, OPTIONS, compiled
 
-FLINK_VERSION = "1.20.3"  # the latest version that the connector supports
+FLINK_VERSION = "1.20.5"  # the latest version that the connector supports
 CDC_VERSION = "3.5.0"
 DRIVER_VERSION = "8.0.33"
 _WHOLE = ("flink-clients", "flink-table-api-java-bridge")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.errors import ChangelogError, FormatOptionError, printable
 from cdc_formats.format import Format
 from cdc_formats.registry import format_class, get_format, list_formats
@@ -90,6 +91,8 @@ def describe(format: Format | type[Format]) -> dict[str, Any]:
     """Return a format's declarations, its options, and its module docstring's description."""
     cls = format if isinstance(format, type) else type(format)
     documented, groups = option_texts(cls), option_groups(cls)
+    if issubclass(cls, RegistryOptions):  # a format's own docstring only refers to it
+        documented |= option_texts(RegistryOptions)
     order = list(groups)
     options = [
         {

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,10 @@ def check_session(spark: SparkSession, *, keyed_stream: bool) -> None:
         Whether the query is a stream with a keyed stage, whose shuffle partitions are fixed by its
         first start.
     """
-    if is_connect(spark) or not (spark.sparkContext.master or "").startswith("local"):
+    if is_connect(spark):
+        return
+    check_files(spark.sparkContext.listFiles)
+    if not (spark.sparkContext.master or "").startswith("local"):
         return
     cores, partitions = (
         spark.sparkContext.defaultParallelism,
@@ -65,6 +69,20 @@ def check_session(spark: SparkSession, *, keyed_stream: bool) -> None:
                 "start Spark with normalize.local_session()"
             ),
             problem,
+        )
+
+
+def check_files(files: Iterable[str]) -> None:
+    """Log a warning of wheels among a session's files.
+
+    Spark's driver imports from them, and its workers do not.
+    """
+    wheels = [each.rpartition("/")[2] for each in files if each.endswith(".whl")]
+    if wheels:
+        _log.warning(
+            "%s is a wheel, from which Spark's workers cannot import: pass a .zip to --py-files, "
+            "as docs/versions.md shows, unless the workers have the package installed",
+            ", ".join(wheels),
         )
 
 

@@ -28,6 +28,7 @@ class RegistryOptions:
     basic_auth_user_info : str or None
         ``user:password``; also taken out of the URL.
     bearer_auth_token : str or None
+        A static token of OAuth 2.0.
     ssl_ca_location : str or None
         A PEM file or a folder of trusted certificates.
     ssl_certificate_location, ssl_key_location, ssl_key_password : str or None

@@ -53,7 +53,7 @@ from normalize.kafka.topics import UNKNOWN_IDS, TopicMonitor
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
-from normalize.session_check import load_kafka
+from normalize.session_check import check_files, load_kafka
 from normalize.spark_versions import check_kafka_source, check_version
 
 from .arrival import ChangeOrderError
@@ -328,6 +328,7 @@ class TopicReader:
         chosen, kafka = as_format(format, format_options), reader_options(topic, options)
         check_version(spark)
         check_kafka_source(spark)
+        check_files(spark.sparkContext.listFiles)
         if not isinstance(mode, DeadLetter):
             check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
             return cls(chosen, kafka, mode, None)

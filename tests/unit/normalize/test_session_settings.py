@@ -9,7 +9,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import local_session
-from normalize.session_check import worker_problem
+from normalize.session_check import check_files, worker_problem
 
 
 def test_an_unknown_package_is_refused() -> None:
@@ -27,6 +27,16 @@ def test_a_missing_package_of_spark_is_named_before_spark_starts(
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingDependencyError, match=f"requires {name} on Spark: pip install"):
         local_session()
+
+
+def test_a_wheel_among_the_files_of_a_session_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    check_files(["spark://driver:7077/files/package.zip", "file:/tmp/job.py"])
+    assert caplog.messages == []
+    check_files(["spark://driver:7077/files/package-0.2.0-py3-none-any.whl"])
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("package-0.2.0-py3-none-any.whl is a wheel, from which")
 
 
 def test_an_interpreter_for_workers_that_cannot_run_this_package_is_a_problem(
