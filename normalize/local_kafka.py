@@ -888,12 +888,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--fetch", action="store_true", help="fetch Kafka's jars, if the cache has none, and exit"
     )
+    parser.add_argument(
+        "--recording", help="a recorded topic to write again, such as one of demo/topics/records"
+    )
+    parser.add_argument("--topic", help="the topic for --recording (default: its own)")
     options = parser.parse_args(arguments)
     try:
         if options.fetch:
             broker_jars()
             return 0
         with LocalKafka(options.port, options.data_dir) as kafka:
+            if options.recording:
+                number = kafka.load_recording(options.recording, options.topic)
+                print(f"wrote {number:,} records of {options.recording}")
             print(
                 f"Kafka {KAFKA_VERSION} runs at {kafka.bootstrap_servers}; Ctrl-C stops it",
                 flush=True,

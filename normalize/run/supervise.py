@@ -54,7 +54,9 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
         job.check_topics()
     previous = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
-        _run(job, spark or _session(job), stop, report)
+        session = spark or _session(job)
+        signal.signal(signal.SIGINT, handle)  # a new SparkContext has one that only cancels jobs
+        _run(job, session, stop, report)
     except Exception as error:
         if not stop.is_set():
             raise

@@ -80,6 +80,27 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
 
 
+def test_ctrl_c_stops_a_job_whose_session_sets_its_own_handler(
+    spark: SparkSession, kafka: LocalKafka, tmp_path, monkeypatch
+) -> None:
+    def session(*_: object, **__: object) -> SparkSession:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as a SparkContext does
+        return spark
+
+    def stop_at_the_end(event: Event) -> None:
+        events.append(event.kind)
+        if event.kind == "caught up":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("normalize.session.local_session", session)
+    topic, events = new_topic(kafka, [maxwell("orders", "insert", {"id": 1})]), list[str]()
+    run_job(
+        read_job(job_file(kafka, tmp_path, topic, trigger={"processing_time": "1 second"})),
+        report=stop_at_the_end,
+    )
+    assert events[-1] == "stopped"
+
+
 class _without_kafka_at_the_first_restart(logging.Filter):  # noqa: N801 - a context
     """Connects a job to a port without a broker, from its first restart to its second one."""
 

@@ -10,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.errors import ArgumentError, DecodeError, InferenceError, SchemaError
+from cdc_formats.errors import (
+    ArgumentError,
+    DecodeError,
+    InferenceError,
+    SchemaError,
+    TypeConversionError,
+)
 from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.database_target import source_id, table_name
@@ -374,12 +380,22 @@ def test_a_question_in_types_is_an_error() -> None:
 
 
 def test_types_that_need_an_option_of_the_format_are_an_error() -> None:
-    options = TableOptions(types={"at": "TIMESTAMP"})
+    options = TableOptions(types={"at": "TIMESTAMP_NTZ"})
     format = get_format("debezium-json", time_precision_mode="adaptive_time_microseconds")
-    with pytest.raises(SchemaError, match=r"at TIMESTAMP: .* declare TIMESTAMP\(3\) or TIMESTAMP"):
+    with pytest.raises(
+        SchemaError, match=r"at TIMESTAMP_NTZ: .* declare TIMESTAMP_NTZ\(3\) or TIMESTAMP"
+    ):
         options.check_types(format)
     TableOptions(types={"at": "TIMESTAMP(6)"}).check_types(format)
-    TableOptions(types={"at": "TIMESTAMP"}).check_types(get_format("upsert-kafka"))
+    TableOptions(types={"at": "TIMESTAMP_NTZ"}).check_types(get_format("upsert-kafka"))
+    # Text with a zone, in each mode of Debezium.
+    TableOptions(types={"at": "TIMESTAMP"}).check_types(format)
+    decoder = format.decoder("id INT, at TIMESTAMP")
+    message = b'{"before": null, "after": {"id": 1, "at": %s}, "op": "c"}'
+    (change,) = decoder.decode(None, message % b'"2026-11-21T13:13:01.5Z"')
+    assert change.row[1] == 1_795_266_781_500_000  # 2026-11-21T13:13:01.5Z
+    with pytest.raises(TypeConversionError, match=r"declare TIMESTAMP\(3\) or TIMESTAMP"):
+        decoder.decode(None, message % b"1795266781500")
 
 
 def test_a_new_column_is_a_question_too() -> None:
