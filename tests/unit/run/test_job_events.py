@@ -94,7 +94,7 @@ def check(tmp_path: Path):
 def test_a_check_ends_at_the_first_part_that_cannot_work(check) -> None:
     with pytest.raises(KafkaUnavailableError):
         check()
-    at = {"shop.a": {"types": {"at": "TIMESTAMP"}}}
+    at = {"shop.a": {"types": {"at": "TIMESTAMP_NTZ"}}}
     options = {"time_precision_mode": "adaptive_time_microseconds"}
-    with pytest.raises(ArgumentError, match=r"tables\.shop\.a: debezium-json .* at TIMESTAMP"):
+    with pytest.raises(ArgumentError, match=r"tables\.shop\.a: debezium-json .* at TIMESTAMP_NTZ"):
         check(format="debezium-json", format_options=options, tables=at)
