@@ -262,8 +262,7 @@ class DebeziumFlatJson(DebeziumJson):
 
         MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server:
         commit_lsn, change_lsn, event_serial_no; Oracle: scn, commit_scn, ssn or txSeq; Db2:
-        connector, commit_lsn, change_lsn; Informix: these and version; Spanner: connector,
-        source.ts_ns, sequence, mod_number. All: source.ts_ms, snapshot.
+        connector, commit_lsn, change_lsn. All: source.ts_ms, snapshot.
 
         Raises
         ------
@@ -362,7 +361,7 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
     names = {field.name: field.encode_name for field in fields_of(Source)}
     # Without `source.` the time is the connector's.
     short = {
-        name: prefix + ("source_" if name in ("ts_ms", "ts_ns") else "") + added
+        name: prefix + ("source_" if name == "ts_ms" else "") + added
         for name, added in names.items()
     }
     long = {name: f"{prefix}source_{added}" for name, added in names.items()}

@@ -21,8 +21,6 @@ Oracle               ``name``, ``db``                   ``commit_scn``, of a    
                                                         snapshot ``scn``             | ``txSeq``, or else ``ssn``
 Db2                  ``name``, ``db``                   ``commit_lsn`` >> 16         the last 16 bits of ``commit_lsn``, then
                                                                                      2**48 - 1 - (``commit_lsn`` - ``change_lsn``)
-Informix             ``name``, ``db``                   ``commit_lsn``               ``change_lsn``
-Spanner              ``name``, ``db``                   ``ts_ns``                    ``sequence`` << 32 | ``mod_number``
 MongoDB              ``name``, ``rs``                   seconds of ``ts_ms``         ``ord``
 MongoDB, snapshot    ``name``, ``rs``, ``snapshot``     seconds of ``ts_ms``         ``ord``
 ===================  =================================  ===========================  ===========================================
@@ -55,13 +53,6 @@ Db2: an LSN has 10 or 16 bytes. One of more than 80 bits is an error, and so is 
 2**48 bytes in the log. Up to Debezium 3.6 ``ts_ms`` of a change on Linux, UNIX and Windows is the
 time of the connector's query, so that a redelivery has a later clock: it is applied again.
 
-Informix: up to Debezium 3.6 a transaction that overlaps an earlier commit repeats that commit's LSN
-in all its changes, so that two changes of one key have the same position. They are refused.
-
-Spanner: a row's transactions have commit timestamps that increase, and the sequence number orders a
-transaction's records. The partitions of a change stream interleave in a topic, so that the topic is
-ordered only for each key.
-
 Vitess: changes have no order. A ``vgtid`` names a transaction of each shard: it does not order the
 changes within a transaction, nor the transactions of two shards.
 
@@ -88,20 +79,18 @@ _KEEP = "keep the fields of `source` if a transform removes them, or use order='
 _LSN = re.compile(r"([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})")
 _DB2_LSN = re.compile(r"[0-9A-Fa-f]{8}:[0-9A-Fa-f]{8}:[0-9A-Fa-f]{4}(?:[0-9A-Fa-f]{12})?")
 BEFORE_3_7 = re.compile(r"[0-2]\..*|3\.[0-6]\..*|3\.7\.0\.Alpha[12]")
-"""The versions whose Informix connector repeats the LSN of an earlier commit, and whose connectors
-of MySQL and MariaDB never write the unavailable-value placeholder."""
+"""The versions whose connectors of MySQL and MariaDB never write the unavailable-value
+placeholder."""
 
 
 class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
     """The fields of Debezium's ``source`` for positions, for all connectors."""
 
-    version: str | None = None
     connector: str | None = None
     name: str | None = None
     db: str | None = None
     snapshot: str | bool | None = None
     ts_ms: int | None = None
-    ts_ns: int | None = None
     server_id: int | None = None
     gtid: str | None = None
     file: str | None = None
@@ -118,7 +107,6 @@ class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
     tx_seq: int | None = None
     ord: int | None = None
     rs: str | None = None
-    mod_number: int | None = None
 
 
 _read_source: Callable[[bytes], Source | None] = json_reader(Source | None)  # type: ignore[arg-type]
@@ -303,49 +291,6 @@ def db2(source: Source, path: str) -> Position | None:
     return Position(_history(source.name, source.db), commit >> 16, low, source.ts_ms)
 
 
-def informix(source: Source, path: str) -> Position | None:
-    """Return the position of an Informix change; None without ``commit_lsn``.
-
-    Raises
-    ------
-    MissingFieldError
-        When the connector's version is missing, or repeats the LSN of an earlier commit.
-    """
-    if source.commit_lsn is None:
-        return None
-    if source.version is None or BEFORE_3_7.fullmatch(source.version):
-        raise MissingFieldError(
-            "Informix's connector before Debezium 3.7 repeats the LSN of an earlier commit in the "
-            "changes of a transaction: use Debezium 3.7, or order='arrival'",
-            f"{path}version",
-        )
-    commit = digits(source.commit_lsn, 64, f"{path}commit_lsn")
-    change = digits(source.change_lsn or "0", 64, f"{path}change_lsn")
-    return Position(_history(source.name, source.db), commit, change, source.ts_ms)
-
-
-def spanner(source: Source, path: str) -> Position | None:
-    """Return the position of a Spanner change; None without ``sequence``.
-
-    Raises
-    ------
-    MissingFieldError
-        When ``ts_ns`` is missing, as in older versions.
-    """
-    if source.sequence is None:
-        return None
-    if source.ts_ns is None:
-        raise MissingFieldError(
-            "`ts_ns` is missing, and milliseconds do not order Spanner's transactions: use a newer "
-            "Debezium, or order='arrival'",
-            f"{path}ts_ns",
-        )
-    number = digits(source.sequence, 32, f"{path}sequence")
-    low = number << 32 | within(source.mod_number or 0, 32, f"{path}mod_number")
-    high = within(source.ts_ns, 64, f"{path}ts_ns")
-    return Position(_history(source.name, source.db), high, low, source.ts_ms)
-
-
 def mongodb(source: Source, path: str) -> Position | None:
     """Return the position of a MongoDB change; None without ``ord``."""
     if source.ord is None or source.ts_ms is None:
@@ -362,13 +307,11 @@ def mongodb(source: Source, path: str) -> Position | None:
 
 _CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
     "db2": db2,
-    "informix": informix,
     "mariadb": mysql,
     "mongodb": mongodb,
     "mysql": mysql,
     "oracle": oracle,
     "postgresql": postgresql,
-    "spanner": spanner,
     "sqlserver": sqlserver,
 }
 _UNORDERED = {
@@ -384,13 +327,7 @@ _CONNECTOR_FIELDS = {
     "postgresql": "lsn",
 }
 """The field of each connector's position, which also identifies an unnamed connector."""
-_POSITION_FIELDS = {
-    **_CONNECTOR_FIELDS,
-    "mariadb": "file",
-    "db2": "commit_lsn",
-    "informix": "commit_lsn",
-    "spanner": "sequence",
-}
+_POSITION_FIELDS = {**_CONNECTOR_FIELDS, "mariadb": "file", "db2": "commit_lsn"}
 """The field of each connector's position that a message without one lacks."""
 
 
