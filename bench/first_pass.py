@@ -18,7 +18,7 @@ from cdc_formats.events import KeyValue
 from cdc_formats.format import Format
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.source import DecodePlan, needed_columns
+from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.decode.targets import Blocks
 
 from .history import events
@@ -104,6 +104,6 @@ def _fastest(
 
 def _run(source: DecodePlan, batches: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
     for _ in decode_pass(
-        iter(batches), source=source, target=Blocks, report=lambda notices: None, columnar=columnar
+        iter(batches), plan=source, target=Blocks, report=lambda notices: None, columnar=columnar
     ):
         pass

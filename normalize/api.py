@@ -27,8 +27,8 @@ from normalize.dataframe import (
     with_text,
 )
 from normalize.decode.check import check_records
+from normalize.decode.plan import needed_columns
 from normalize.decode.record_input import RecordInput, input_of
-from normalize.decode.source import needed_columns
 from normalize.encode.encode_pass import encode_pass
 from normalize.encode.source_block import columns_of, source_block
 from normalize.kafka.dead_letter import DeadLetter

@@ -33,8 +33,8 @@ from normalize.dataframe import (
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import LastChanges, merged
 from normalize.decode.pack_pass import pack_pass
+from normalize.decode.plan import KAFKA_METADATA, RECORD_COLUMNS, DecodePlan
 from normalize.decode.record_input import RecordInput, records as records_of
-from normalize.decode.source import KAFKA_METADATA, RECORD_COLUMNS, DecodePlan
 from normalize.decode.targets import Blocks, SortedBlocks, TargetMaker, TypedRows
 from normalize.engines.bounded import normalize_bounded
 from normalize.engines.condition import filtered, require_condition
@@ -211,7 +211,7 @@ class Request:
         def decoded(target: TargetMaker, ddl: str) -> DataFrame:
             decode: Callable[..., Any] = partial(
                 decode_pass,
-                source=source,
+                plan=source,
                 target=target,
                 report=reporter(spark),
                 topics=self.topics,

@@ -25,7 +25,7 @@ from cdc_formats import get_format
 from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
 from cdc_formats.events import KeyValue
 from normalize.decode.columnar import ColumnarMaker, one_by_one
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.decode.targets import Blocks, TargetMaker, TypedRows
 from tests.support.both_decoders import (
     differences,

@@ -45,13 +45,13 @@ from cdc_formats.errors import (
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import backquoted
+from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.kafka.client_options import librdkafka_options
 from normalize.kafka.topics import selected_topics
 from normalize.monitoring.counts import COLUMN as COUNTS
 from normalize.monitoring.notice import Notice, log_check
 
 from .decode_pass import decode_pass
-from .source import DecodePlan, needed_columns
 from .targets import Blocks, Target, TypedRows
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ _TYPES = {
 
 
 def check_records(
-    source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool
+    plan: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool
 ) -> None:
     """Raise the error that a query would end with, as far as the topic shows it, and log warnings.
 
     Parameters
     ----------
-    source : DecodePlan
+    plan : DecodePlan
     options : mapping
         Options of Spark's Kafka source.
     keyed : bool
@@ -111,7 +111,7 @@ def check_records(
         When the records are in another format.
     """
     try:
-        _check(source, options, keyed=keyed, bounded=bounded)
+        _check(plan, options, keyed=keyed, bounded=bounded)
     except MissingDependencyError as error:
         _log.warning(_SKIPPED, error)
     except ChangelogError as error:
@@ -171,7 +171,7 @@ def check_readable(
     return ends
 
 
-def _check(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
+def _check(plan: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
     ends = _sampled(options)
     if ends is None:
         return
@@ -180,17 +180,17 @@ def _check(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bound
     records = [*ends.oldest, *ends.newest]
     if not records:
         return
-    source = replace(source, format=_impatient(source.format))
+    plan = replace(plan, format=_impatient(plan.format))
     target: type[Target] = Blocks if keyed else TypedRows
-    if source.mode != "FAILFAST" or source.dead_letters is not None:
-        _Check(replace(source, mode="DROPMALFORMED", dead_letters=None), target).run(records)
-    elif first := _error_in(source, target, records):
-        newest = first if bounded else _error_in(source, target, ends.newest)
-        _fail(source.format, records, first, newest)
-    _check_names(source, records)
+    if plan.mode != "FAILFAST" or plan.dead_letters is not None:
+        _Check(replace(plan, mode="DROPMALFORMED", dead_letters=None), target).run(records)
+    elif first := _error_in(plan, target, records):
+        newest = first if bounded else _error_in(plan, target, ends.newest)
+        _fail(plan.format, records, first, newest)
+    _check_names(plan, records)
 
 
-def _check_names(source: DecodePlan, records: Sequence[SampledRecord]) -> None:
+def _check_names(plan: DecodePlan, records: Sequence[SampledRecord]) -> None:
     """Raise an error for a column that no sampled declaration has.
 
     The error is raised if a declaration has a column with nearly this name.
@@ -200,7 +200,7 @@ def _check_names(source: DecodePlan, records: Sequence[SampledRecord]) -> None:
     """
     from cdc_formats.topics.sampler import sampler_of
 
-    decoder, sampler = source.decoder(), sampler_of(source.format)
+    decoder, sampler = plan.decoder(), sampler_of(plan.format)
     differences: list[tuple[NameDifference, str]] = []
     for record in records:
         try:
@@ -242,10 +242,10 @@ def _impatient(format: Format) -> Format:
 
 
 def _error_in(
-    source: DecodePlan, target: type[Target], records: Sequence[SampledRecord]
+    plan: DecodePlan, target: type[Target], records: Sequence[SampledRecord]
 ) -> ChangelogError | None:
     try:
-        _Check(source, target).run(records)
+        _Check(plan, target).run(records)
     except ChangelogError as error:
         return error
     return None
@@ -342,16 +342,16 @@ def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
 class _Check:
     """Decodes a sample as the query would."""
 
-    def __init__(self, source: DecodePlan, target: type[Target]) -> None:
-        self.source, self.target = source, target
+    def __init__(self, plan: DecodePlan, target: type[Target]) -> None:
+        self.plan, self.target = plan, target
         self.notices: list[Notice] = []
 
     def run(self, records: Sequence[SampledRecord]) -> None:
         """Decode, and log notices; raises the error of a bad record."""
         counts = Counter[str]()
-        batches = iter([_batch(self.source, records)])
+        batches = iter([_batch(self.plan, records)])
         for batch in decode_pass(
-            batches, source=self.source, target=self.target, report=self.notices.extend
+            batches, plan=self.plan, target=self.target, report=self.notices.extend
         ):
             for counted in filter(None, batch.column(COUNTS).to_pylist()):
                 counts.update(counted)
@@ -363,11 +363,11 @@ class _Check:
             self._explain(records, without_rows)
 
     def _explain(self, records: Sequence[SampledRecord], reasons: Mapping[str, int]) -> None:
-        other = _other_format(self.source.format, records)
+        other = _other_format(self.plan.format, records)
         if other or Ignored.OTHER_TABLE.value in reasons:
             counted = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
             advice = (
-                f"Format {self.source.format.identifier!r} may be wrong: {other}"
+                f"Format {self.plan.format.identifier!r} may be wrong: {other}"
                 if other
                 else "Check the format's table filters"
             )
@@ -376,10 +376,10 @@ class _Check:
             )
 
 
-def _batch(source: DecodePlan, records: Sequence[SampledRecord]) -> pa.RecordBatch:
+def _batch(plan: DecodePlan, records: Sequence[SampledRecord]) -> pa.RecordBatch:
     """Return records as Spark's Kafka source does."""
     ordered = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
-    columns = needed_columns(source)
+    columns = needed_columns(plan)
     rows = [_row(record) for record in ordered]
     return pa.RecordBatch.from_arrays(
         [pa.array([row[name] for row in rows], _TYPES[name]) for name in columns], names=columns

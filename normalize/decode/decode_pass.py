@@ -37,6 +37,7 @@ from normalize.core.output import (
     corrupt,
 )
 from normalize.core.records import KafkaRecord, Records, header_pairs
+from normalize.decode.plan import DecodePlan
 from normalize.kafka.dead_letter import send
 from normalize.kafka.topic_ids import TopicIds
 from normalize.kafka.topics import UNKNOWN_IDS
@@ -47,7 +48,6 @@ from normalize.worker import worker
 
 from .canonical import canonical_check
 from .columnar import ColumnarDecoder, ColumnarMaker
-from .source import DecodePlan
 from .targets import Target, TargetMaker, update_before_changer
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -61,7 +61,7 @@ _WITHOUT_VALUES = (Ignored.DDL, Ignored.TRANSACTION, Ignored.SNAPSHOT_MARK)
 def decode_pass(
     batches: Iterator[pa.RecordBatch],
     *,
-    source: DecodePlan,
+    plan: DecodePlan,
     target: TargetMaker,
     report: Report = log,
     columnar: ColumnarMaker = ColumnarDecoder.of,
@@ -73,7 +73,7 @@ def decode_pass(
     ----------
     batches : iterator of pyarrow.RecordBatch
         Kafka's records, with the columns of `needed_columns`.
-    source : DecodePlan
+    plan : DecodePlan
     target : callable
         Returns the task's `Target`; the result has its columns, and those of `counts`.
     report : callable
@@ -87,8 +87,8 @@ def decode_pass(
     with worker():
         if topics is not None:
             _compare(topics, report)
-        made = target(source.output, source.key_groups, source.shape)
-        yield from _Task(source, made, report, columnar(source, keyed=made.keyed)).run(batches)
+        made = target(plan.output, plan.key_groups, plan.shape)
+        yield from _Task(plan, made, report, columnar(plan, keyed=made.keyed)).run(batches)
 
 
 def _compare(topics: TopicIds, report: Report) -> None:
@@ -102,10 +102,10 @@ class _Task:
     """One task's records, in the order of their partition."""
 
     def __init__(
-        self, source: DecodePlan, target: Target, report: Report, columnar: ColumnarDecoder | None
+        self, plan: DecodePlan, target: Target, report: Report, columnar: ColumnarDecoder | None
     ) -> None:
-        self.source, self.target = source, target
-        self.decoder = decoder = source.decoder()
+        self.plan, self.target = plan, target
+        self.decoder = decoder = plan.decoder()
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
         self.columnar = columnar
@@ -113,33 +113,33 @@ class _Task:
         self.tables = list[SourceTable]()
         self.compared: tuple[str | None, int] = (None, 0)
         self.change = self._update_before_changer()
-        self.merge = _metadata_merger(source)
-        self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
+        self.merge = _metadata_merger(plan)
+        self.key_places = [list(plan.metadata).index(name) for name in plan.key_metadata]
         # Rows come from converters. Metadata comes from the format, which may be of another
         # package.
-        self.check = canonical_check(decoder.metadata_columns) if source.format_metadata else None
+        self.check = canonical_check(decoder.metadata_columns) if plan.format_metadata else None
         self.counts: Counter[str] = Counter()
         self.letters: list[Letter] = []
         self.held = self.held_bytes = 0
 
     def _update_before_changer(self) -> Callable[[Sequence[Change]], list[Change]] | None:
-        source = self.source
-        drop, ignore_deletes = source.drop_update_before, source.ignore_deletes
-        if self.target.keyed or not (drop or (ignore_deletes and source.unique_key)):
+        plan = self.plan
+        drop, ignore_deletes = plan.drop_update_before, plan.ignore_deletes
+        if self.target.keyed or not (drop or (ignore_deletes and plan.unique_key)):
             return None
         return update_before_changer(
-            source.result_columns,
-            source.unique_key,
+            plan.result_columns,
+            plan.unique_key,
             drop=drop,
             ignore_deletes=ignore_deletes,
         )
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at, stamp = ("", -1), 0
-        if self.source.row_order != "log":
-            batches = arranged(batches, self.source, sort=self.target.keyed)
+        if self.plan.row_order != "log":
+            batches = arranged(batches, self.plan, sort=self.target.keyed)
         for batch in batches:
-            for records, kafka in records_of(batch, self.source, at, stamp):
+            for records, kafka in records_of(batch, self.plan, at, stamp):
                 if self.target.by_partition and at != (records.topic, records.partition):
                     # A block has the changes of one partition, and is ordered by its first offset.
                     yield from self.flush()
@@ -179,7 +179,7 @@ class _Task:
         with_rows = np.zeros(len(records.values), bool)
         for part in decoded.parts:
             self.target.take_columns(records, part)
-            if self.source.positions:
+            if self.plan.positions:
                 positions = [position for _, position in part.changes.positions]
                 self.count_positions(records, zip(part.places.tolist(), positions, strict=True))
             with_rows[part.places] = True
@@ -205,7 +205,7 @@ class _Task:
 
         It handles bad and ignored records according to the mode.
         """
-        decoded, identifier = list[list[Any]](), self.source.format.identifier
+        decoded, identifier = list[list[Any]](), self.plan.format.identifier
 
         def decode(index: int, *arguments: Any) -> list[Any]:
             changes: Any = self.decode_record(*arguments)
@@ -223,7 +223,7 @@ class _Task:
                 changes = []
             decoded.append(changes)
         self.target.take(records, decoded)
-        if self.source.positions:
+        if self.plan.positions:
             each = ((place, change) for place, changes in enumerate(decoded) for change in changes)
             self.count_positions(records, ((place, change.position) for place, change in each))
         return decoded
@@ -239,7 +239,7 @@ class _Task:
 
     def check_tables(self, records: Records, index: int = 0) -> None:
         """Raise an error for a record of a second table, whose rows would be merged by key."""
-        if not self.source.identity.compared:
+        if not self.plan.identity.compared:
             return
         # The decoder's tables only grow: if nothing was added, they were compared before.
         compared = (records.topic, len(self.decoder.tables))
@@ -253,7 +253,7 @@ class _Task:
 
     def add_table(self, records: Records, index: int, names: tuple[Any, ...]) -> None:
         """Compare the table of a record with the one of all records before."""
-        identity = self.source.identity
+        identity = self.plan.identity
         named = {
             name: str(value)
             for name, value in zip(identity.columns, names, strict=False)
@@ -263,7 +263,7 @@ class _Task:
         self.tables = identity.merged(self.tables, [table])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
-        if not self.source.format.reads_headers:
+        if not self.plan.format.reads_headers:
             return [records.keys, records.values]
         return [
             records.keys,
@@ -278,7 +278,7 @@ class _Task:
         if self.check is not None:
             for change in changes:
                 self.check(change.metadata)
-        if self.source.ignore_deletes:
+        if self.plan.ignore_deletes:
             changes = [change for change in changes if not _is_delete(change)]
         if self.change is not None:
             changes = self.change(changes)
@@ -294,7 +294,7 @@ class _Task:
         """Return a change with the metadata columns of the primary key in its key."""
         values = tuple([change.metadata[place] for place in self.key_places])
         if None in values:
-            name = self.source.key_metadata[values.index(None)]
+            name = self.plan.key_metadata[values.index(None)]
             raise MissingFieldError(
                 f"metadata column {quote(name)} is part of the primary key and is null or missing",
                 "$",
@@ -302,11 +302,11 @@ class _Task:
         return replace(change, key=change.key + values)
 
     def ignore(self, records: Records, index: int, reason: Ignored) -> None:
-        if reason in self.source.control_events:
+        if reason in self.plan.control_events:
             record = records.record(index)
             # A tombstone did not reach the format.
             has_message = reason is not Ignored.TOMBSTONE
-            report_notices = self.source.format.control_event
+            report_notices = self.plan.format.control_event
             event = (
                 report_notices(record.key, record.value, reason, record.headers)
                 if has_message
@@ -315,7 +315,7 @@ class _Task:
             self.target.add_side_output(
                 records, index, control(*self.without_values(event, record))
             )
-        elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
+        elif reason is Ignored.TRUNCATE and self.plan.on_truncate == "fail":
             raise TruncateError(
                 f"the source table was truncated - in {records.record(index).where}. A changelog "
                 "has no row for that: start again from a snapshot, or set on_truncate='ignore' to "
@@ -327,32 +327,32 @@ class _Task:
         self, event: ControlEvent, record: KafkaRecord
     ) -> tuple[ControlEvent, KafkaRecord]:
         """Return a control event and its record without what may have values of masked columns."""
-        if not self.source.format.masks:
+        if not self.plan.format.masks:
             return event, record
         shown = event if event.type in _WITHOUT_VALUES else event._replace(statement=None)
         return shown, record.without_content()
 
     def bad(self, records: Records, index: int, error: DecodeError) -> None:
-        record, source = records.record(index), self.source
-        error = in_record(error, record, excerpt=source.format.error_excerpt)
-        if source.mode == "FAILFAST" and source.dead_letters is None:
+        record, plan = records.record(index), self.plan
+        error = in_record(error, record, excerpt=plan.format.error_excerpt)
+        if plan.mode == "FAILFAST" and plan.dead_letters is None:
             raise error from error.__cause__
-        if source.format.masks:
+        if plan.format.masks:
             record = record.without_content()
         self.counts[
             error.condition if error.condition in DECODE_COUNTS else DecodeError.condition
         ] += 1
-        if source.permissive:
+        if plan.permissive:
             self.target.add_side_output(records, index, corrupt(error, record))
             return
         self.watch.add_bad(error)
-        if source.dead_letters is not None:
+        if plan.dead_letters is not None:
             self.counts[DEAD_LETTERS] += 1
             self.letters.append(Letter(error, record))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        if self.source.dead_letters is not None:
-            send(self.source.dead_letters, self.letters)
+        if self.plan.dead_letters is not None:
+            send(self.plan.dead_letters, self.letters)
             self.letters.clear()
         for batch in self.target.flush():
             yield with_counts_column(batch, DECODE_COUNTS)
@@ -367,10 +367,10 @@ def _is_delete(change: Change | KeyedChange) -> bool:
 
 
 def records_of(
-    batch: pa.RecordBatch, source: DecodePlan, at: tuple[str, int] = ("", -1), stamp: int = 0
+    batch: pa.RecordBatch, plan: DecodePlan, at: tuple[str, int] = ("", -1), stamp: int = 0
 ) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
     """Yield a batch's parts, split where the partition changes (rare), with Kafka metadata."""
-    names = ["partition"] if source.topic is not None else ["partition", "topic"]
+    names = ["partition"] if plan.topic is not None else ["partition", "topic"]
     changed = np.zeros(max(batch.num_rows - 1, 0), bool)
     for column in map(batch.column, names):
         changed |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
@@ -378,16 +378,16 @@ def records_of(
         [0, *(np.flatnonzero(changed) + 1), batch.num_rows] if batch.num_rows else []
     ):
         part = batch.slice(start, end - start)
-        topic = part.column("topic")[0].as_py() if source.topic is None else source.topic
+        topic = part.column("topic")[0].as_py() if plan.topic is None else plan.topic
         place = (topic, part.column("partition")[0].as_py())
         yield (
-            _columns(part, source, place, stamp if place == at else 0),
-            _kafka(part, source, place),
+            _columns(part, plan, place, stamp if place == at else 0),
+            _kafka(part, plan, place),
         )
 
 
 def arranged(
-    batches: Iterator[pa.RecordBatch], source: DecodePlan, *, sort: bool
+    batches: Iterator[pa.RecordBatch], plan: DecodePlan, *, sort: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield non-Kafka batches with row numbers as offsets if they have none, or sorted by offset.
 
@@ -398,7 +398,7 @@ def arranged(
     """
     start = 0
     for batch in batches:
-        if source.row_order == "row":
+        if plan.row_order == "row":
             numbers = pa.array(np.arange(start, start + batch.num_rows))
             batch = pa.RecordBatch.from_arrays(
                 [*batch.columns, numbers], names=[*batch.schema.names, "offset"]
@@ -414,7 +414,7 @@ def arranged(
                     f"the column {shown} of a record is NULL: filter such records out, or drop the "
                     f"column {shown}"
                 )
-        if sort and source.row_order == "offset":
+        if sort and plan.row_order == "offset":
             batch = batch.take(
                 pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in order])
             )
@@ -422,20 +422,20 @@ def arranged(
 
 
 def _columns(
-    batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int], stamp: int
+    batch: pa.RecordBatch, plan: DecodePlan, place: tuple[str, int], stamp: int
 ) -> Records:
     keys = (
         batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
     )
     times = batch.column("stamp").to_numpy()
-    stamps = np.maximum(np.maximum.accumulate(times), stamp) if source.in_order else times
+    stamps = np.maximum(np.maximum.accumulate(times), stamp) if plan.in_order else times
     headers = batch.column("headers") if "headers" in batch.schema.names else None
     values, offsets = (
         batch.column("value").cast(pa.binary()).to_pylist(),
         batch.column("offset").to_numpy(),
     )
-    milliseconds = times // 1000 if source.row_order == "row" else times
-    known_times = milliseconds if "timestamp" in source.record_columns else None
+    milliseconds = times // 1000 if plan.row_order == "row" else times
+    known_times = milliseconds if "timestamp" in plan.record_columns else None
     return Records(
         *place,
         offsets,
@@ -444,7 +444,7 @@ def _columns(
         values,
         known_times,
         headers,
-        placed=source.row_order != "row",
+        placed=plan.row_order != "row",
     )
 
 
@@ -458,24 +458,23 @@ def header_lists(headers: pa.ListArray) -> list[Headers]:
 
 
 def _metadata_merger(
-    source: DecodePlan,
+    plan: DecodePlan,
 ) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
     """Return a function that orders format and Kafka metadata as asked; None without Kafka's."""
     places = [
-        (source.format_metadata + source.kafka_metadata).index(name)
-        for name in source.metadata.values()
+        (plan.format_metadata + plan.kafka_metadata).index(name) for name in plan.metadata.values()
     ]
     return (
         (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places]))
-        if source.kafka_metadata
+        if plan.kafka_metadata
         else None
     )
 
 
 def _kafka(
-    batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int]
+    batch: pa.RecordBatch, plan: DecodePlan, place: tuple[str, int]
 ) -> list[tuple[Any, ...]]:
-    columns = [_KAFKA_READERS[name](batch, place) for name in source.kafka_metadata]
+    columns = [_KAFKA_READERS[name](batch, place) for name in plan.kafka_metadata]
     return list(zip(*columns, strict=True)) if columns else []
 
 

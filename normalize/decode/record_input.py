@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize.core.row_order import RowOrder
 from normalize.dataframe import require_distinct
-
-from .source import KAFKA_COLUMNS, DecodePlan, needed_columns
+from normalize.decode.plan import KAFKA_COLUMNS, DecodePlan, needed_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
@@ -116,15 +115,15 @@ def _check_type(name: str, kind: DataType) -> None:
         )
 
 
-def records(df: DataFrame, source: DecodePlan) -> DataFrame:
-    """Return the columns that the first pass reads (`source.needed_columns`)."""
-    return df.select(*(_column(name, source).alias(name) for name in needed_columns(source)))
+def records(df: DataFrame, plan: DecodePlan) -> DataFrame:
+    """Return the columns that the first pass reads (`plan.needed_columns`)."""
+    return df.select(*(_column(name, plan).alias(name) for name in needed_columns(plan)))
 
 
-def _column(name: str, source: DecodePlan) -> SparkColumn:
+def _column(name: str, plan: DecodePlan) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    there = name in source.record_columns
+    there = name in plan.record_columns
     if name == "value":
         # As text, whose bytes nothing checks: Spark copies the bytes of a BINARY once more when it
         # writes them for Python.
@@ -132,11 +131,9 @@ def _column(name: str, source: DecodePlan) -> SparkColumn:
     if name == "key":
         return F.col(name).cast("binary")
     if name == "stamp":
-        if "timestamp" not in source.record_columns:
+        if "timestamp" not in plan.record_columns:
             return F.lit(0).cast("bigint")
-        return (
-            F.unix_micros("timestamp") if source.row_order == "row" else F.unix_millis("timestamp")
-        )
+        return F.unix_micros("timestamp") if plan.row_order == "row" else F.unix_millis("timestamp")
     if name == "timestamp":
         return F.unix_micros("timestamp")
     if name == "partition":

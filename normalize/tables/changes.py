@@ -48,7 +48,7 @@ from normalize.decode.last_changes import (
     merge_pass,
 )
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
-from normalize.decode.source import DecodePlan, needed_columns
+from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
@@ -659,7 +659,7 @@ def _decode(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the pass that decodes the records of a task."""
     target = _target(source, options, merged=merged)
-    return partial(decode_pass, source=source, target=target, report=_unreported)
+    return partial(decode_pass, plan=source, target=target, report=_unreported)
 
 
 def changes_on_spark(

@@ -38,7 +38,7 @@ from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND, Destination, Mode
 from normalize.decode.decode_pass import header_lists
 from normalize.decode.last_changes import partial_row
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish

@@ -18,7 +18,7 @@ from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass, records_of
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.decode.targets import Blocks, TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
 
@@ -98,7 +98,7 @@ def outcome(
     result = Outcome({}, {}, {}, [], [], notices)
     for batch in decode_pass(
         iter([batch_of(records)]),
-        source=source,
+        plan=source,
         target=target,
         report=notices.extend,
         columnar=columnar,

@@ -22,7 +22,7 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
 from normalize.core.changes import ChangeColumns
 from normalize.core.records import Records
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 
 from .changes import ChangeMaker
 from .columns import ColumnConverter

@@ -12,7 +12,7 @@ from normalize.core.changes import ChangeBatch, ChangeColumns
 from normalize.core.fold_columns import Bools, Ints
 from normalize.core.packing import pack
 from normalize.core.records import Records
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 
 from .columns import ConvertedRows
 from .rows import Needs

@@ -20,7 +20,7 @@ from cdc_formats.values.schema import Column
 from normalize.core.arrow import to_stored
 from normalize.core.fold_columns import Bools, Ints
 from normalize.decode.canonical import uncanonical_finder
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 
 from .messages import Encoding, Read, read_each, table_reader
 from .rows import Needs, Rows

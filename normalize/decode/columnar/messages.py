@@ -22,7 +22,7 @@ from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
 from normalize.core.message_columns import MessageColumn
 from normalize.core.records import Records
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 
 if TYPE_CHECKING:
     from cdc_formats.avro.reader import AvroSchema

@@ -15,7 +15,7 @@ from cdc_formats.events import Ignored
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.json_reader import BatchReader, batch_reader
 from normalize.core.records import Records
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 
 from .messages import Messages, TableMatcher, operation_reader
 

@@ -14,7 +14,7 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.tables.batches import Batch
 from normalize.tables.changes import ChangeOptions, changes_here, changes_on_spark
 from normalize.tables.facts import QueryFacts

@@ -17,7 +17,7 @@ from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget, sync_table
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.changes import ChangeOptions, changes_on_spark
 from normalize.tables.job import ROUTED_COLUMNS

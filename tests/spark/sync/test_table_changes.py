@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cdc_formats import get_format
 from cdc_formats.values.schema import Column, SqlType, columns
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.tables.changes import (
     PLACE,
     ChangeOptions,

@@ -24,7 +24,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
 from cdc_formats.formats.debezium.json import DebeziumJson
-from normalize.decode.source import needed_columns
+from normalize.decode.plan import needed_columns
 from tests.support.both_decoders import differences, source_of
 
 PLACE = "__debezium_unavailable_value"

@@ -20,7 +20,7 @@ from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.decode.targets import Blocks, TargetMaker, TypedRows
 from tests.support.both_decoders import (
     Record,
@@ -257,7 +257,7 @@ def kinds_and_keys(
     """
     assert not differences(source, records, TypedRows)
     rows: list[tuple[str, object, object]] = []
-    for batch in decode_pass(iter([batch_of(records)]), source=source, target=TypedRows):
+    for batch in decode_pass(iter([batch_of(records)]), plan=source, target=TypedRows):
         for row in batch.to_pylist():
             if row["row_kind"] is not None:
                 rows.append((row["row_kind"], row["shop"], row["id"]))

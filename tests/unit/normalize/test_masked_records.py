@@ -17,8 +17,8 @@ from normalize.checkpoint.carry_over import condition_fact
 from normalize.core.guard import Expected, PartitionSummary, check
 from normalize.core.state import Layout
 from normalize.decode.decode_pass import decode_pass
+from normalize.decode.plan import DecodePlan
 from normalize.decode.record_input import RecordInput
-from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, TypedRows
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.query import Request
@@ -86,7 +86,7 @@ def test_masked_columns_are_decoded_together() -> None:
 
 
 def rows_of(source: DecodePlan, records) -> list[dict]:
-    batches = decode_pass(iter([batch_of(records)]), source=source, target=TypedRows)
+    batches = decode_pass(iter([batch_of(records)]), plan=source, target=TypedRows)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

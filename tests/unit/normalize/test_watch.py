@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from cdc_formats import columns, get_format
 from normalize.decode.columnar import one_by_one
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.decode.targets import Blocks
 from normalize.monitoring.counts import COLUMN
 from normalize.monitoring.notice import Notice, OnDriver, log_check, shown_names
@@ -65,7 +65,7 @@ def run(values: list[list[bytes]], ddl: str, **options) -> tuple[list[Notice], d
     starts = np.cumsum([0, *map(len, values)])
     batches = [batch(of, int(start)) for of, start in zip(values, starts, strict=False)]
     counts: dict[str, int] = {}
-    for out in decode_pass(iter(batches), source=source, target=Blocks, report=notices.extend):
+    for out in decode_pass(iter(batches), plan=source, target=Blocks, report=notices.extend):
         for row in out.column(COLUMN).drop_null().to_pylist():
             counts = {name: counts.get(name, 0) + count for name, count in row.items()}
     return notices, counts
@@ -131,7 +131,7 @@ def test_rows_without_offsets_are_numbered_over_the_batches_of_a_task():
         get_format("debezium-json"), columns("id INT"), unique_key=("id",), topic="", **options
     )
     notices: list[Notice] = []
-    list(decode_pass(iter(without), source=source, target=Blocks, report=notices.extend))
+    list(decode_pass(iter(without), plan=source, target=Blocks, report=notices.extend))
     (notice,) = notices
     assert notice.text.startswith(
         "the DataFrame: in 1 of 4 sampled records (first: DataFrame[0]@3) but not declared: `more`"

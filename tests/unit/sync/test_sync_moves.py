@@ -13,7 +13,7 @@ from cdc_formats import get_format
 from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.source import DecodePlan
+from normalize.decode.plan import DecodePlan
 from normalize.tables.changes import ChangeOptions, TableChanges
 from tests.support.databases import RECORDS, maxwell
 
@@ -119,7 +119,7 @@ def changes(
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
     changed_rows = [
         row
-        for part in decode_pass(iter([batch]), source=source, target=target)
+        for part in decode_pass(iter([batch]), plan=source, target=target)
         for row in part.to_pylist()
         if row["key"] is not None
     ]

@@ -212,17 +212,17 @@ class DecodePlan:
         )
 
 
-def needed_columns(source: DecodePlan) -> list[str]:
+def needed_columns(plan: DecodePlan) -> list[str]:
     """Return the columns of Kafka's records that the pass reads; each costs time per record."""
     columns = ["value", "partition", "stamp"]
-    if source.row_order != "row":
+    if plan.row_order != "row":
         columns.append("offset")
-    of_format = source.format.reads_key or (source.format.uses_key and source.unique_key)
-    if of_format or source.permissive or source.dead_letters is not None or source.control_events:
-        columns += ["key"] if "key" in source.record_columns else []
-    if source.topic is None:
+    of_format = plan.format.reads_key or (plan.format.uses_key and plan.unique_key)
+    if of_format or plan.permissive or plan.dead_letters is not None or plan.control_events:
+        columns += ["key"] if "key" in plan.record_columns else []
+    if plan.topic is None:
         columns.append("topic")
-    named = {RECORD_COLUMNS[name] for name in source.kafka_metadata} - {"topic", *columns}
-    if source.format.reads_headers or source.dead_letters is not None:
-        named |= source.record_columns & {"headers"}
+    named = {RECORD_COLUMNS[name] for name in plan.kafka_metadata} - {"topic", *columns}
+    if plan.format.reads_headers or plan.dead_letters is not None:
+        named |= plan.record_columns & {"headers"}
     return columns + sorted(named)
