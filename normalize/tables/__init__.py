@@ -5,6 +5,7 @@ module                              its part
 ==================================  =============================================================
 `sync_table`                        the public function for one table
 `job`                               one table: its schema, its changes, its target
+`query`                             what the tables of a query share: Kafka's topics, sessions
 `database`, `database_target`       a router and many jobs, and where their tables are
 `route`                             on the workers: the source table of each record, and the
                                     columns that its rows have

@@ -22,7 +22,7 @@ from .batches import only_call, running_batch
 from .history import ApplyVersions, version_fields
 from .interval import require_merged
 from .latest import check, computed, last_changes
-from .policy import DELETED_AT, soft_delete_column, with_deletion_times
+from .policy import DELETED_AT, TablePolicy, soft_delete_column, with_deletion_times
 from .table_spec import (
     END_AT,
     START_AT,
@@ -161,9 +161,11 @@ def apply_changes(
         names_of(keys, "keys"),
         names_of(order_by, "order_by"),
         names_of(sequence_by, "sequence_by"),
-        scd_type,
-        names_of(track_history, "track_history"),
-        soft_delete_column(deletes, deleted_column),
+        TablePolicy(
+            soft_delete_column(deletes, deleted_column),
+            scd_type,
+            names_of(track_history, "track_history"),
+        ),
         names_of(column_list, "column_list"),
         on_new_column,
         create,
@@ -225,9 +227,11 @@ BatchOrderError
         names_of(keys, "keys"),
         names_of(order_by, "order_by"),
         names_of(sequence_by, "sequence_by"),
-        scd_type,
-        names_of(track_history, "track_history"),
-        soft_delete_column(deletes, deleted_column),
+        TablePolicy(
+            soft_delete_column(deletes, deleted_column),
+            scd_type,
+            names_of(track_history, "track_history"),
+        ),
         names_of(column_list, "column_list"),
         on_new_column,
         create,
@@ -259,10 +263,7 @@ class Options:
     keys: tuple[str, ...]
     order_by: tuple[str, ...]
     sequence_by: tuple[str, ...]
-    scd_type: int
-    track_history: tuple[str, ...]
-    deleted_column: str | None
-    """Of soft deletes."""
+    policy: TablePolicy
     column_list: tuple[str, ...]
     on_new_column: OnNewColumn
     create: bool
@@ -287,24 +288,19 @@ def _apply_of(
 ) -> ApplyChanges | ApplyVersions:
     from pyspark.sql.types import StructField, TimestampType
 
-    may = options.create, options.on_new_column
-    if options.scd_type == 2:
-        if not table.histories:
-            kind = type(table).__name__
-            raise ArgumentError(
-                f"scd_type=2 is not supported for {kind}: write the history to a DeltaTarget or an "
-                "IcebergTarget"
-            )
+    may, policy = (options.create, options.on_new_column), options.policy
+    policy.require_supported(type(table))
+    if policy.is_history:
         spec = TableSpec(
             (*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True
         )
-        return ApplyVersions(table, spec, options.sequence_by, options.track_history)
+        return ApplyVersions(table, spec, options.sequence_by, policy.track_history)
     if not options.order_by:
         require_arrival_order(df, options.keys)
-    if options.deleted_column is None:
+    if policy.deleted_column is None:
         return ApplyChanges(table, TableSpec(written, options.keys, *may), options.order_by)
-    deleted = StructField(options.deleted_column, TimestampType())
-    spec = TableSpec((*written, deleted), options.keys, *may, options.deleted_column)
+    deleted = StructField(policy.deleted_column, TimestampType())
+    spec = TableSpec((*written, deleted), options.keys, *may, policy.deleted_column)
     times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
     return ApplyChanges(table, spec, options.order_by, next(times, None))
 
@@ -404,17 +400,20 @@ def _written(df: DataFrame, options: Options) -> list[StructField]:
 
 def _check_arguments(written: Sequence[StructField], options: Options) -> None:
     names = [field.name for field in written]
-    _check_kind_of_table(options)
+    check_choice("on_new_column", options.on_new_column, ("add", "ignore", "fail"))
+    _check_order(options)
     if not options.keys:
         raise ArgumentError("keys is missing: pass keys=[...], the columns that identify a row")
-    for option, listed in (("keys", options.keys), ("track_history", options.track_history)):
+    for option, listed in (("keys", options.keys), ("track_history", options.policy.track_history)):
         for name in listed:
             if name not in names:
                 raise ArgumentError(
                     f"{option} has {name!r}, which is not one of the columns to write: "
                     f"{', '.join(names)}"
                 )
-    own = _own_columns(options)
+    policy = options.policy
+    own = [START_AT, END_AT] if policy.is_history else [policy.deleted_column or ""]
+    own = [name.lower() for name in own]
     for name in names:
         if name.lower() in own:
             raise ArgumentError(
@@ -423,23 +422,8 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
             )
 
 
-def _check_kind_of_table(options: Options) -> None:
-    check_choice("on_new_column", options.on_new_column, ("add", "ignore", "fail"))
-    if options.scd_type not in (1, 2):
-        raise ArgumentError(f"scd_type={options.scd_type!r} is unknown: pass 1 or 2")
-    kinds = {
-        "scd_type=2": options.scd_type == 2,
-        "deletes='soft'": options.deleted_column is not None,
-    }
-    chosen = [name for name, is_chosen in kinds.items() if is_chosen]
-    if len(chosen) > 1:
-        # A history and a change feed keep what was deleted in any case.
-        raise ArgumentError(f"{chosen[0]} and {chosen[1]} cannot be combined: remove one of them")
-    _check_order(options)
-
-
 def _check_order(options: Options) -> None:
-    history, order = options.scd_type == 2, options.order_by
+    history, order = options.policy.is_history, options.order_by
     wrong = {
         (
             "sequence_by is missing, which scd_type=2 requires: pass columns that increase with "
@@ -451,16 +435,7 @@ def _check_order(options: Options) -> None:
             "sequence_by requires scd_type=2: pass order_by, which orders the changes of a "
             "micro-batch and drops no late ones"
         ): not history and options.sequence_by,
-        "track_history requires scd_type=2: pass it too, or remove track_history": not history
-        and options.track_history,
     }
     for text, is_wrong in wrong.items():
         if is_wrong:
             raise ArgumentError(text)
-
-
-def _own_columns(options: Options) -> set[str]:
-    """Return the columns that the sink computes, in lower case."""
-    if options.scd_type == 2:
-        return {START_AT.lower(), END_AT.lower()}
-    return {options.deleted_column.lower()} if options.deleted_column is not None else set()

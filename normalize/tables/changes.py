@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,6 +52,7 @@ from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
+from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import Notice
 
 from .database_target import source_id
@@ -558,6 +560,52 @@ def _arrow_changes(
     facts = _united(decoded.column("fact").drop_null().to_pylist())
     result = PassResult(counts, changes.num_rows, stamps, moved, facts)
     return ArrowChanges(changes, result, source, options)
+
+
+@contextmanager
+def table_changes(
+    records: DataFrame | pa.Table,
+    source: DecodePlan,
+    options: ChangeOptions,
+    most_bytes: int | None,
+) -> Iterator[tuple[DataFrame | ArrowChanges, PassResult]]:
+    """Yield the changes of a table in a micro-batch, and the result of the pass.
+
+    Parameters
+    ----------
+    records : DataFrame or pyarrow.Table
+        The columns of `route.RECORD_DDL`. Those of a table are decoded on the driver.
+    source : DecodePlan
+    options : ChangeOptions
+    most_bytes : int or None
+        The most bytes of changes that are collected on the driver; None: Spark writes them.
+    """
+    from pyspark.errors import PySparkException
+
+    collected: ArrowChanges | None = None
+    if isinstance(records, pa.Table):
+        collected = changes_here(records, source, options)
+    elif most_bytes is not None:
+        collected = collected_changes(records, source, options, most_bytes)
+    if collected is not None:
+        yield collected, collected.result
+        return
+    for in_one_task in (False, True):
+        changes = changes_on_spark(records, source, options, in_one_task=in_one_task)
+        with stored(changes.rows) as kept:
+            try:
+                rows, result = changes.finish(kept)
+            except PySparkException as error:
+                # One task completes the row if its key changed, and else raises the error again.
+                if in_one_task or not explain_error(error).startswith(_PARTIAL):
+                    raise
+                continue
+            if in_one_task or not result.moved:
+                yield rows, result
+                return
+
+
+_PARTIAL = f"[{PartialImageError.condition}]"
 
 
 def changes_here(records: pa.Table, source: DecodePlan, options: ChangeOptions) -> ArrowChanges:

@@ -20,10 +20,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -39,38 +38,29 @@ from cdc_formats.errors import (
     SchemaError,
     TruncateError,
 )
-from cdc_formats.format import Format, option_name
-from cdc_formats.topics.client import TopicDescription
+from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import as_format, check_choice, check_mapping, names_of
+from normalize.arguments import check_choice, check_mapping, names_of
 from normalize.connect import require_jvm
-from normalize.core.output import Destination, Mode
 from normalize.decode.check import check_readable
-from normalize.kafka.dead_letter import DeadLetter, destination_of
-from normalize.kafka.reader_options import reader_options, reads_topic
-from normalize.kafka.topics import UNKNOWN_IDS, TopicMonitor
+from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
-from normalize.session_check import check_files, load_kafka
-from normalize.spark_versions import check_kafka_source, check_version
 
 from .arrival import ChangeOrderError
-from .batches import Batch, running_batch
-from .database_target import Database, JdbcDatabase, LakeDatabase
+from .batches import running_batch
+from .database_target import Database, JdbcDatabase, LakeDatabase, table_name
 from .facts import (
-    QueryFacts,
     above_limit,
-    checked_topics,
-    require_same_address,
     same_target,
     tables_of_topic,
 )
-from .job import BAD_RECORDS, Part, Rules, TableSync
+from .job import BAD_RECORDS, TableJob, TableRecords
 from .latest import rows_of, stored
+from .query import Query, in_session, records_of
 from .route import (
-    RECORD_DDL,
     ROUTED_DDL,
     Route,
     Router,
@@ -79,8 +69,7 @@ from .route import (
     merged,
     route_pass,
 )
-from .schema_store import SchemaStore
-from .table_options import Selection, SyncError, TableOptions, misspelt
+from .table_options import Selection, SyncError, TableOptions, misspelt, wrong_options
 from .targets import (
     ConflictError,
     RefusedError,
@@ -216,8 +205,19 @@ def sync_database(
         "run this query in a classic session, or write each table with apply_changes",
     )
     check_arguments(target, tables or {}, on_new_column, on_table_error, parallel)
-    reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
-    chosen, kafka, dead_letters = reader.format, reader.kafka, reader.dead_letters
+    query = Query.of(
+        spark,
+        target,
+        topic,
+        format,
+        format_options,
+        options,
+        schema_location,
+        mode,
+        on_new_column,
+        on_truncate,
+    )
+    chosen = query.format
     if chosen.unknown_columns == "fail":
         raise ArgumentError(
             "unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass "
@@ -231,41 +231,23 @@ def sync_database(
         chosen,
         selection,
         failfast and not stops_table,
-        dead_letters,
+        query.dead_letters,
         stops_table=failfast and stops_table,
     )
     router = Router(chosen, route.selection)
     if check:
-        check_readable(kafka, router.route, fail=route.fail, error_excerpt=chosen.error_excerpt)
-    rules = Rules(
-        format=chosen,
-        passed_options=_named_options(format, format_options or {}),
-        database=target,
-        tables=dict(tables or {}),
-        store=SchemaStore(spark, schema_location),
-        on_new_column=on_new_column,
-        on_truncate=on_truncate,
-        mode=reader.mode,
-        dead_letters=dead_letters,
-        user_session=spark,
-    )
-    rules.check("tables[{}]")
-    require_same_address(rules.store.read_query(), target.address, rules.store.query_file)
-    for table in rules.tables:
-        sync = TableSync(table, rules)
-        sync.load()
-        sync.check(spark, f"tables[{table!r}]")
-    topics = KnownTopics(spark, rules.store, TopicMonitor(kafka), target.address)
-    return reader.records(spark).writeStream.foreachBatch(
-        SyncDatabase(target.of.session(spark), route, rules, on_table_error, parallel, topics)
-    )
-
-
-def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the format's options that the user set: of a `Format`, all."""
-    if isinstance(format, Format):
-        return frozenset(each.name for each in fields(format))
-    return frozenset(map(option_name, format_options))
+        check_readable(
+            query.kafka, router.route, fail=route.fail, error_excerpt=chosen.error_excerpt
+        )
+    sync = SyncDatabase(query, target, dict(tables or {}), route, on_table_error, parallel)
+    for table in sync.options:
+        argument = f"tables[{table!r}]"
+        with wrong_options(argument):
+            job = sync.job(table)
+            job.options.check_types(chosen)
+        job.load()
+        job.check(argument)
+    return query.records().writeStream.foreachBatch(sync)
 
 
 def check_arguments(
@@ -294,87 +276,55 @@ def check_arguments(
         raise ArgumentError(f"parallel is {parallel!r}: pass a number of tables, at least 1")
 
 
-@dataclass(frozen=True)
-class TopicReader:
-    """The checked arguments that `sync_database` and `sync_table` share.
-
-    Parameters
-    ----------
-    format : Format
-    kafka : dict of str to str
-        Options of Spark's Kafka source.
-    mode : {"FAILFAST", "DROPMALFORMED"}
-    dead_letters : Destination or None
-    """
-
-    format: Format
-    kafka: dict[str, str] = field(repr=False)
-    mode: Mode
-    dead_letters: Destination | None
-
-    @classmethod
-    def of(
-        cls,
-        spark: SparkSession,
-        topic: Any,
-        format: Any,
-        format_options: Any,
-        options: Mapping[str, Any],
-        on_truncate: str,
-        mode: Any,
-    ) -> TopicReader:
-        """Return the arguments; raises as `sync_database`."""
-        check_choice("on_truncate", on_truncate, ("fail", "ignore"))
-        chosen, kafka = as_format(format, format_options), reader_options(topic, options)
-        check_version(spark)
-        check_kafka_source(spark)
-        check_files(spark.sparkContext.listFiles)
-        if not isinstance(mode, DeadLetter):
-            check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
-            return cls(chosen, kafka, mode, None)
-        if reads_topic(mode.topic, kafka):
-            raise ArgumentError(
-                f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: "
-                "choose another topic"
-            )
-        return cls(chosen, kafka, "FAILFAST", destination_of(mode, chosen.identifier, kafka))
-
-    def records(self, spark: SparkSession) -> DataFrame:
-        """Return the stream of Kafka's records."""
-        return load_kafka(
-            spark.readStream.format("kafka").options(**self.kafka, includeHeaders="true")
-        )
-
-
 @dataclass
 class SyncDatabase:
     """Applies micro-batches to all tables; for ``foreachBatch``.
 
     Parameters
     ----------
-    spark : SparkSession
-        The session of all statements (`TableTarget.session`). A streaming query's own has no
-        adaptive execution, which small MERGEs need. And Iceberg caches tables in each session: one
-        does not see what another writes.
+    query : Query
+    database : LakeDatabase or JdbcDatabase
+    options : dict
+        The options of single tables.
     route : Route
-    rules : Rules
     on_table_error : {"fail", "stop_table"}
     parallel : int
-    topics : KnownTopics
     tables : dict
-        The tables that have appeared, in this run or in an earlier one.
+        The jobs of tables that have appeared, in this run or in an earlier one.
     """
 
-    spark: SparkSession
+    query: Query
+    database: Database
+    options: Mapping[str, TableOptions]
     route: Route
-    rules: Rules
     on_table_error: str
     parallel: int
-    topics: KnownTopics
-    tables: dict[str, TableSync] = field(default_factory=dict)
+    tables: dict[str, TableJob] = field(default_factory=dict)
     _loaded: bool = False
     _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
+
+    def job(self, table: str) -> TableJob:
+        """Return the job of a table.
+
+        Raises
+        ------
+        ArgumentError
+            When its options cannot be used.
+        """
+        options, database = self.options.get(table, TableOptions()), self.database
+        return TableJob(
+            table,
+            self.query,
+            options.policy(database.policy, database.of),
+            options,
+            database.of,
+            lambda: options.name or table_name(database.table, table),
+            database.target,
+            lambda option: f"pass tables={{{table!r}: TableOptions({option}=...)}}",
+            (database.max_columns, type(database).__name__),
+            routed=True,
+        )
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a micro-batch.
@@ -390,12 +340,12 @@ class SyncDatabase:
         with stored(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
             # The first action computes and stores all rows.
             packed = rows.where("summary IS NOT NULL").select("summary").collect()
-            routed = in_session(self.spark, rows_of(rows))
+            routed = in_session(self.query.spark, rows_of(rows))
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
-            self.topics({topic for summary in summaries.values() for topic in summary.topics})
+            self.query.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
-            _report_ignored(self.spark, ignored)
+            _report_ignored(self.query.spark, ignored)
             try:
                 self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
             finally:
@@ -405,17 +355,13 @@ class SyncDatabase:
         """Read the files of all tables, also of those without records: their targets are taken."""
         if not self._loaded:
             self._loaded = True
-            self.tables = {
-                table: TableSync(table, self.rules) for table in self.rules.store.tables()
-            }
+            self.tables = {table: self.job(table) for table in self.query.store.tables()}
             with ThreadPoolExecutor(self.parallel, "load") as pool:
-                list(pool.map(TableSync.load, self.tables.values()))
+                list(pool.map(TableJob.load, self.tables.values()))
         new = set(tables) - self._seen
-        self.tables |= {
-            table: TableSync(table, self.rules) for table in new if table not in self.tables
-        }
+        self.tables |= {table: self.job(table) for table in new if table not in self.tables}
         self._seen |= new
-        for name, table in misspelt(self._seen, self.rules.tables).items():
+        for name, table in misspelt(self._seen, self.options).items():
             if table in new:
                 _log.warning(
                     (
@@ -428,7 +374,7 @@ class SyncDatabase:
 
     def _report_unused_masks(self) -> None:
         """Publish how many masks no table has used, and warn of them once."""
-        masks, batch = self.rules.format.masks, running_batch(self.spark)
+        masks, batch = self.query.format.masks, running_batch(self.query.spark)
         tables = {table: sync.columns for table, sync in self.tables.items() if sync.columns}
         if not masks or not tables:
             return
@@ -487,9 +433,7 @@ class SyncDatabase:
             for topic in topics[table] & of_topics.keys()
             if topic != table
         }
-        self.tables |= {
-            table: TableSync(table, self.rules) for table in reasons if table not in self.tables
-        }
+        self.tables |= {table: self.job(table) for table in reasons if table not in self.tables}
         return reasons
 
     def _apply(
@@ -511,7 +455,7 @@ class SyncDatabase:
                 self.tables[failure.table],
                 summaries.get(failure.table, TableSummary(failure.table)),
             )
-            sync.stop(self.spark, failure.text, summary.records)
+            sync.stop(failure.text, summary.records)
             _log.warning(
                 "%s is stopped, and the other tables go on: %s", failure.table, failure.text
             )
@@ -520,7 +464,7 @@ class SyncDatabase:
         """Return the errors of new tables that are more than the target allows."""
         owned = {table for table, sync in self.tables.items() if sync.owns_target}
         new = [table for table in tables if table not in owned]
-        limit, of = self.rules.database.max_tables, type(self.rules.database).__name__
+        limit, of = self.database.max_tables, type(self.database).__name__
         text = (
             f"the query has {len(owned)} tables and {len(new)} new ones, and max_tables is "
             f"{limit}: leave tables out with include= or exclude=, or pass {of}(max_tables=...)"
@@ -537,13 +481,17 @@ class SyncDatabase:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
             raise SyncError(f"{shown}. The other tables of the micro-batch are written")
 
-    def _parts(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> dict[str, Part]:
+    def _parts(
+        self, summaries: Mapping[str, TableSummary], routed: DataFrame
+    ) -> dict[str, TableRecords]:
         """Return the records of the tables that are not stopped."""
+        from pyspark.sql import functions as F
+
         running = {}
         for table, summary in sorted(summaries.items()):
             sync = self.tables[table]
             if sync.stopped:
-                sync.miss(self.spark, summary.records)
+                sync.miss(summary.records)
                 _log.warning(
                     "%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped
                 )
@@ -557,13 +505,14 @@ class SyncDatabase:
             routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
         )
         return {
-            table: Part(
-                summary, routed, None if here is None else _of_table(here, table), self.topics
+            table: TableRecords(
+                routed.where(F.col("table") == table) if here is None else _of_table(here, table),
+                summary,
             )
             for table, summary in running.items()
         }
 
-    def _in_parallel(self, parts: Mapping[str, Part]) -> list[Failure | None]:
+    def _in_parallel(self, parts: Mapping[str, TableRecords]) -> list[Failure | None]:
         """Apply parts, several at a time, and return the error of each."""
         from pyspark import inheritable_thread_target
 
@@ -574,7 +523,9 @@ class SyncDatabase:
             # share the number of the SQL execution, and Spark 4.1 then fails in MERGE.
             futures = [
                 pool.submit(
-                    inheritable_thread_target(self.spark)(partial(self._apply_part, part, targets))
+                    inheritable_thread_target(self.query.spark)(
+                        partial(self._apply_part, part, targets)
+                    )
                 )
                 for part in parts.values()
             ]
@@ -586,25 +537,23 @@ class SyncDatabase:
         for table, sync in self.tables.items():
             if sync.owns_target or not sync.stopped:
                 with suppress(TargetError):  # an error of this table alone, once it has records
-                    targets[table] = sync.target_name
+                    targets[table] = sync.kept_target_name
         return targets
 
-    def _apply_part(self, part: Part, targets: Mapping[str, str]) -> Failure | None:
+    def _apply_part(self, part: TableRecords, targets: Mapping[str, str]) -> Failure | None:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         sync = self.tables[part.summary.table]
         try:
             self._require_own_target(sync.table, targets)
-            sync.apply(self.spark, part)
+            sync.apply(part)
         except (ChangelogError, PySparkException, Py4JError) as error:
             # The query's own error begins with the same condition.
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
             text = text if text.startswith("[") else violation(error) or text
             of_table = self._is_of_table(error, sync.table)
-            return Failure(
-                sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table
-            )
+            return Failure(sync.table, sync.with_remedy(part, text) if of_table else text, of_table)
         return None
 
     def _require_own_target(self, table: str, targets: Mapping[str, str]) -> None:
@@ -639,59 +588,10 @@ class SyncDatabase:
 
     def _is_reachable(self, table: str) -> bool:
         try:
-            target = self.rules.database.target(self.rules.target_name(table))
+            target = self.database.target(self.tables[table].target_name())
         except TargetError:  # the name cannot be one of a table
             return True
-        return target.sink(self.spark).is_reachable()
-
-
-@dataclass
-class KnownTopics:
-    """The topics of a query, as Kafka describes them.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    store : SchemaStore
-    monitor : TopicMonitor
-    address : str
-        Where the query's table or database is, which is kept with the ids.
-    """
-
-    spark: SparkSession
-    store: SchemaStore
-    monitor: TopicMonitor = field(repr=False)
-    address: str
-    _seen: set[str] = field(default_factory=set)
-    _batch: Batch | None = None
-    _kept: QueryFacts | None = None
-    _warned: bool = False
-    _lock: Lock = field(default_factory=Lock, repr=False)
-
-    def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
-        """Return the descriptions, and compare the topics' ids with those of earlier runs.
-
-        The ids are compared in each micro-batch, with descriptions that are at most
-        `topics.INTERVAL` seconds old, and when a topic appears.
-
-        Raises
-        ------
-        TopicReplacedError
-        """
-        batch = running_batch(self.spark)
-        with self._lock:  # tables are written at the same time
-            if batch is None or (batch == self._batch and topics <= self._seen):
-                return self.monitor.described
-            described = self.monitor(topics - self._seen)
-            if self.monitor.problem and not self._warned:
-                self._warned = True
-                _log.warning("%s %s", UNKNOWN_IDS, self.monitor.problem)
-            self._batch, self._seen = batch, self._seen | topics | described.keys()
-            kept = self._kept or self.store.read_query()
-            self._kept = checked_topics(kept, batch.query, described, self.address)
-            if self._kept != kept:
-                self.store.write_query(self._kept)
-            return described
+        return target.sink(self.query.spark).is_reachable()
 
 
 class Failure(NamedTuple):
@@ -722,33 +622,6 @@ _OF_TABLE = (
     TruncateError,
 )
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
-
-
-def records_of(batch: DataFrame) -> DataFrame:
-    """Return the records with the columns of `RECORD_DDL`."""
-    from pyspark.sql import functions as F
-
-    headers = RECORD_DDL.partition("headers ")[2]
-    return batch.select(
-        *(F.col(name).cast("binary") for name in ("key", "value")),
-        "topic",
-        "partition",
-        "offset",
-        F.unix_millis("timestamp").alias("stamp"),
-        F.col("headers").cast(headers),
-    )
-
-
-def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
-    """Return a computed DataFrame in another session of the same Spark."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    session: Any = spark
-    plan: Any = rows
-    dataset = session._jvm.org.apache.spark.sql.classic.Dataset
-    return DataFrame(
-        dataset.ofRows(session._jsparkSession, plan._jdf.queryExecution().analyzed()), spark
-    )
 
 
 def _of_table(records: pa.Table, table: str) -> pa.Table:

@@ -11,7 +11,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
 from .layout import NO_LAYOUT, Layout, Properties
-from .policy import DELETED_AT, soft_delete_column
+from .policy import DELETED_AT, TablePolicy, soft_delete_column
 from .targets import TableTarget, TargetError, Writer
 from .writers.jdbc import JdbcTarget
 from .writers.lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
@@ -59,14 +59,22 @@ class LakeDatabase:
         """Where the tables are."""
         return f"{self.of.provider} {self.name.rstrip('/')}"
 
+    @property
+    def policy(self) -> TablePolicy:
+        """How tables are kept whose options say nothing else."""
+        return TablePolicy(
+            soft_delete_column(self.deletes, self.deleted_column),
+            self.scd_type,
+            database_layout=self.layout,
+        )
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError(
                 f"{type(self).__name__} requires the name of a database, got {self.name!r}"
             )
         check_template(self.table)
-        soft_delete_column(self.deletes, self.deleted_column)
-        require_scd_type(self.scd_type, self.deletes)
+        _ = self.policy  # raises for options that cannot be combined
         _require_limits(self.max_tables, self.max_columns)
         self.layout.check(self.of.provider)
 
@@ -196,8 +204,6 @@ class JdbcDatabase:
     deleted_column: str = DELETED_AT
     max_tables: int = MAX_TABLES
     max_columns: int = MAX_COLUMNS
-    scd_type: ClassVar[Literal[1]] = 1
-    """A database has no histories."""
     layout: ClassVar[Layout] = NO_LAYOUT
     of: ClassVar[type[TableTarget]] = JdbcTarget
 
@@ -206,9 +212,14 @@ class JdbcDatabase:
         """Where the tables are: the url without its parameters, and the schema."""
         return " ".join(filter(None, [self.url.partition("?")[0], self.schema]))
 
+    @property
+    def policy(self) -> TablePolicy:
+        """How tables are kept whose options say nothing else."""
+        return TablePolicy(soft_delete_column(self.deletes, self.deleted_column))
+
     def __post_init__(self) -> None:
         check_template(self.table)
-        soft_delete_column(self.deletes, self.deleted_column)
+        _ = self.policy  # raises for an option without effect
         _require_limits(self.max_tables, self.max_columns)
         self.target("table")  # checks the url
 
@@ -228,41 +239,7 @@ class JdbcDatabase:
         return JdbcTarget(self.url, qualified, self.user, self.password, self.options)
 
 
-@dataclass(frozen=True)
-class OneTable:
-    """The database of a single table."""
-
-    of_table: TableTarget
-    table: ClassVar[str] = "{table}"
-    deletes: ClassVar[Literal["hard"]] = "hard"
-    deleted_column: ClassVar[str] = DELETED_AT
-    scd_type: ClassVar[Literal[1]] = 1
-    """`TableOptions` has others."""
-    max_tables: ClassVar[int] = 1
-    max_columns: ClassVar[int] = MAX_COLUMNS
-    layout: ClassVar[Layout] = NO_LAYOUT
-
-    @property
-    def address(self) -> str:
-        """Where the table is."""
-        return self.of_table.address
-
-    @property
-    def of(self) -> type[TableTarget]:
-        """The class of the target."""
-        return type(self.of_table)
-
-    @property
-    def source_table(self) -> str:
-        """The source table's name in the file and in errors: the last part of the target's."""
-        return self.of_table.sql_name.replace("`", "").rstrip("/").rpartition("/")[2]
-
-    def target(self, name: str) -> TableTarget:
-        """Return the table."""
-        return self.of_table
-
-
-Database = LakeDatabase | JdbcDatabase | OneTable
+Database = LakeDatabase | JdbcDatabase
 
 
 def _require_short(name: str) -> None:
@@ -277,19 +254,6 @@ def _require_limits(max_tables: int, max_columns: int) -> None:
     for name, limit in (("max_tables", max_tables), ("max_columns", max_columns)):
         if not isinstance(limit, int) or limit < 1:
             raise ArgumentError(f"{name} is {limit!r}: pass a number of at least 1")
-
-
-def require_scd_type(scd_type: int, deletes: str) -> None:
-    """Raise an error for an unknown type of a history, or one with soft deletes.
-
-    Raises
-    ------
-    ArgumentError
-    """
-    if scd_type not in (1, 2):
-        raise ArgumentError(f"scd_type={scd_type!r} is unknown: pass 1 or 2")
-    if scd_type == 2 and deletes == "soft":
-        raise ArgumentError("scd_type=2 and deletes='soft' cannot be combined: remove one of them")
 
 
 def check_template(template: str) -> None:

@@ -339,33 +339,6 @@ def above_limit(new: Collection[str], owned: int, limit: int) -> list[str]:
     return sorted(new)[max(0, limit - owned) :]
 
 
-def require_few_columns(
-    names: Sequence[str], new: Sequence[str], limit: int, database: str
-) -> None:
-    """Raise an error for a table with more columns than a producer may create.
-
-    Parameters
-    ----------
-    names : sequence of str
-        All columns of the table.
-    new : sequence of str
-        Those that come from messages, and are not written yet.
-    limit : int
-    database : str
-        The class that has the limit.
-
-    Raises
-    ------
-    SyncError
-    """
-    if new and len(names) > limit:
-        raise SyncError(
-            f"it would have {len(names)} columns, {len(new)} of them new ({new[0]}, ...), and "
-            f"max_columns is {limit}: leave some out with columns= or exclude_columns, or pass "
-            f"{database}(max_columns=...)"
-        )
-
-
 def checked_topics(
     kept: QueryFacts, query: str, described: Mapping[str, TopicDescription], address: str
 ) -> QueryFacts:

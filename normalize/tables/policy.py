@@ -1,7 +1,9 @@
-"""Soft deletes: a delete keeps the row, and sets a column to the time of the delete."""
+"""How a table is kept: what a delete does to its row, and which rows and versions it has."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -9,18 +11,141 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.values.schema import backquoted
+from cdc_formats.values.schema import Column, SqlType, backquoted
 from normalize.core.output import ROW_KIND
 
+from .layout import NO_LAYOUT, Layout
 from .merge import ADDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from .targets import TableTarget
+
 DELETED_AT = "deleted_at"
-"""The column's default name."""
+"""The default name of the column of soft deletes."""
 DELETED_PROPERTY = "changelog.deleted_column"
 """The property with the column's name, of Delta and Iceberg tables that get the column here."""
+
+
+@dataclass(frozen=True)
+class TablePolicy:
+    """How a table is kept.
+
+    Parameters
+    ----------
+    deleted_column : str or None
+        The TIMESTAMP column with the time of a soft delete; None for hard deletes.
+    scd_type : {1, 2}
+        1: the table has the rows of the source. 2: it is a history, with a row for each version.
+    track_history : tuple of str
+        The columns of which a change makes a version of a history; empty for all.
+    position_column : str or None
+        The BINARY column with the position of a row's last change, before which no change applies.
+    where : str or None
+        The condition of the rows that the table has.
+    shards : str or None
+        The pattern of the source tables that are merged into it.
+    shard_column : str or None
+        The column with the name of the source table, which is part of the key.
+    layout, database_layout : Layout
+        Of the table if it is created, and of those tables of its database that say nothing else.
+
+    Raises
+    ------
+    ArgumentError
+        When a value is unknown, or two cannot be combined.
+    """
+
+    deleted_column: str | None = None
+    scd_type: int = 1
+    track_history: tuple[str, ...] = ()
+    position_column: str | None = None
+    where: str | None = None
+    shards: str | None = None
+    shard_column: str | None = None
+    layout: Layout = NO_LAYOUT
+    database_layout: Layout = NO_LAYOUT
+
+    def __post_init__(self) -> None:
+        name, history = self.position_column, self.scd_type == 2
+        deleted = self.deleted_column
+        with_position = {
+            (
+                "scd_type=2 and position_column cannot be combined, since a history has a row for "
+                "each change: remove one of them"
+            ): history,
+            (
+                "position_column requires deletes='soft', which keeps the positions of deleted "
+                "rows: pass both, or remove it"
+            ): deleted is None,
+            "where and position_column cannot be combined, since a row that does not match has no "
+            "position: write the condition into a view": self.where is not None,
+            f"deleted_column and position_column are both {name!r}: pass another name": str(
+                name
+            ).lower()
+            == (deleted or "").lower(),
+        }
+        wrong = {
+            f"scd_type={self.scd_type!r} is unknown: pass 1 or 2": self.scd_type not in (1, 2),
+            "scd_type=2 and deletes='soft' cannot be combined: remove one of them": history
+            and deleted is not None,
+            "track_history requires scd_type=2: pass it too, or remove track_history": not history
+            and self.track_history,
+            **{text: name is not None and each for text, each in with_position.items()},
+        }
+        for text, is_wrong in wrong.items():
+            if is_wrong:
+                raise ArgumentError(text)
+
+    def require_supported(self, of: type[TableTarget]) -> None:
+        """Raise an error if tables of a kind cannot be kept like this.
+
+        Raises
+        ------
+        ArgumentError
+        """
+        if self.is_history and not of.histories:
+            raise ArgumentError(
+                f"scd_type=2 is not supported for {of.__name__}: write the history to Delta or "
+                "Iceberg"
+            )
+        if self.position_column is not None and not of.positions:
+            raise ArgumentError(
+                f"position_column is not supported for {of.__name__}, whose sink does not compare "
+                "positions: remove it"
+            )
+
+        if self.layout != NO_LAYOUT and not of.provider:
+            raise ArgumentError(
+                "partition_by, cluster_by and properties are not supported for "
+                f"{of.__name__}: remove them, or create the table before the query starts"
+            )
+        self.layout_of(()).check(of.provider)
+
+    def layout_of(self, columns: Collection[str]) -> Layout:
+        """Return the layout of a table with these columns, if it is created."""
+        return self.layout.or_of(self.database_layout, columns)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether the table has a row for each version of a row."""
+        return self.scd_type == 2
+
+    @property
+    def shard(self) -> Column | None:
+        """The column with the name of a row's source table, if it is part of the key."""
+        name = self.shard_column
+        return None if name is None else Column(name, SqlType("STRING"), nullable=False)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What decides which rows the table has (`TableFacts.options`)."""
+        return {
+            "where": " ".join((self.where or "").split()),
+            "deleted_column": self.deleted_column or "",
+            "shard_column": self.shard_column or "",
+        }
 
 
 def soft_delete_column(deletes: str, deleted_column: str) -> str | None:

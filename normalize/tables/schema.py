@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
 from normalize.arguments import names_of
 from normalize.core.arrow import spark_type
+from normalize.monitoring.notice import shown_names
 
 from .facts import TableFacts
 from .narrowing import wider
@@ -339,6 +340,115 @@ def extend(
 def new_columns(schema: TableSchema, seen: Collection[str], options: TableOptions) -> list[str]:
     """Return the columns that messages have and the schema lacks."""
     return sorted(name for name in seen if name not in schema.names and options.writes(name))
+
+
+class Decision(NamedTuple):
+    """The schema of a table in a micro-batch, and its changes.
+
+    Attributes
+    ----------
+    schema : TableSchema
+    is_new : bool
+        Whether the table had no schema before.
+    added : tuple of Column
+        The columns that it had not, in a schema that is not new.
+    ignored : tuple of str
+        The columns that messages have and that are not added.
+    """
+
+    schema: TableSchema
+    is_new: bool
+    added: tuple[Column, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+def next_schema(
+    table: str,
+    known: TableSchema | None,
+    names: Collection[str],
+    samples: Callable[[], Mapping[str, Sequence[Record]]],
+    *,
+    format: Format,
+    passed_options: Collection[str],
+    options: TableOptions,
+    on_new_column: str,
+    max_columns: tuple[int, str],
+) -> Decision:
+    """Return a table's schema for the records of a micro-batch, so that no value is lost.
+
+    Parameters
+    ----------
+    table : str
+    known : TableSchema or None
+        The schema so far.
+    names : collection of str
+        The columns that have a value in a record.
+    samples : callable
+        Returns the first records, and those with new columns, of each source table.
+    format, passed_options, options
+        Same as in `decide`.
+    on_new_column : {"add", "ignore", "fail"}
+    max_columns : (int, str)
+        The most columns of a table whose columns are not declared, and the class that has the
+        limit.
+
+    Raises
+    ------
+    InferenceError, SyncError, SchemaError
+        As `decide_merged` and `extend`; `SyncError` also when there are new columns, and
+        `on_new_column` is ``fail``, or too many.
+    """
+    schema = known or decide_merged(
+        table, samples(), format=format, passed_options=passed_options, options=options
+    )
+    of_messages = () if known is not None or options.declared else schema.columns
+    new = new_columns(schema, names, options)
+    if new and on_new_column == "fail":
+        raise SyncError(
+            f"it has the new columns {shown_names(new)}, and on_new_column is 'fail': pass "
+            "'add', or use exclude_columns"
+        )
+    added: tuple[Column, ...] = ()
+    if new and on_new_column == "add":
+        before = len(schema.columns)
+        schema = extend(
+            schema, new, samples(), format=with_options(format, schema), options=options
+        )
+        added = schema.columns[before:]
+    _require_few_columns(
+        [column.name for column in schema.columns],
+        [column.name for column in (*of_messages, *added)],
+        *max_columns,
+    )
+    ignored = tuple(new) if on_new_column == "ignore" else ()
+    return Decision(schema, known is None, added if known is not None else (), ignored)
+
+
+def _require_few_columns(
+    names: Sequence[str], new: Sequence[str], limit: int, database: str
+) -> None:
+    """Raise an error for a table with more columns than a producer may create.
+
+    Parameters
+    ----------
+    names : sequence of str
+        All columns of the table.
+    new : sequence of str
+        Those that come from messages, and are not written yet.
+    limit : int
+    database : str
+        The class that has the limit.
+
+    Raises
+    ------
+    SyncError
+    """
+    if new and len(names) > limit:
+        raise SyncError(
+            f"it would have {len(names)} columns, {len(new)} of them new ({new[0]}, ...), and "
+            f"max_columns is {limit}: leave some out with columns= or exclude_columns, or pass "
+            f"{database}(max_columns=...)"
+        )
 
 
 def _typed(columns: Sequence[Column], options: TableOptions) -> tuple[Column, ...]:

@@ -10,34 +10,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.decoding.masking import check_masks
-from cdc_formats.errors import ArgumentError, PartialImageError
+from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
 from normalize.arguments import names_of
 from normalize.connect import require_jvm
 from normalize.dataframe import table_columns
 from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter
-from normalize.kafka.topics import TopicMonitor
-from normalize.monitoring.explain_error import explain_error
 
-from .database import KnownTopics, TopicReader, in_session, records_of
-from .database_target import OneTable
-from .facts import require_same_address
+from .database_target import MAX_COLUMNS
 from .interval import require_merged
-from .job import Part, Rules, TableSync
-from .route import TableSummary
+from .job import TableJob
+from .policy import TablePolicy
+from .query import Query
 from .schema import TableSchema
-from .schema_store import SchemaStore
-from .table_options import SyncError, TableOptions, require_distinct_names
+from .table_options import TableOptions, require_distinct_names, wrong_options
 from .targets import TableTarget
 from .writers.lake import lake_target
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
@@ -142,46 +138,48 @@ def sync_table(
         "sync_table",
         "run this query in a classic session, or write the table with apply_changes",
     )
-    reader = TopicReader.of(spark, topic, format, format_options, options, on_truncate, mode)
-    chosen, kafka = reader.format, reader.kafka
     of_table = target if isinstance(target, TableTarget) else lake_target(spark, target)
-    database = OneTable(of_table)
-    require_merged(spark, of_table)
-    store, name, key = (
-        SchemaStore(spark, schema_location),
-        database.source_table,
-        names_of(primary_key, "primary_key"),
+    query = Query.of(
+        spark,
+        of_table,
+        topic,
+        format,
+        format_options,
+        options,
+        schema_location,
+        mode,
+        on_truncate=on_truncate,
     )
-    require_same_address(store.read_query(), of_table.address, store.query_file)
-    table_schema = store.read(name)
+    require_merged(spark, of_table)
+    # The name in the file and in errors: the last part of the target's.
+    name = of_table.sql_name.replace("`", "").rstrip("/").rpartition("/")[2]
+    key = names_of(primary_key, "primary_key")
+    table_options = _options(table or TableOptions(), of_table, schema, key)
+    table_schema = query.store.read(name)
     if table_schema is None:
         named_options = None if isinstance(format, Format) else format_options or {}
-        table_schema = _declared(name, chosen, kafka, schema, key, named_options)
-    check_masks(chosen.masks, table_schema.columns, table_schema.primary_key)
-    rules = Rules(
-        format=chosen,
-        passed_options=frozenset(each.name for each in fields(chosen)),
-        database=database,
-        tables={name: _options(table or TableOptions(), of_table, schema, key)},
-        store=store,
-        on_new_column="ignore",
-        on_truncate=on_truncate,
-        mode=reader.mode,
-        dead_letters=reader.dead_letters,
-        user_session=spark,
+        table_schema = _declared(name, query.format, query.kafka, schema, key, named_options)
+    check_masks(query.format.masks, table_schema.columns, table_schema.primary_key)
+    with wrong_options("table"):
+        table_options.check_types(query.format)
+        policy = table_options.policy(TablePolicy(), type(of_table))
+    job = TableJob(
+        name,
+        query,
+        policy,
+        table_options,
+        type(of_table),
+        lambda: of_table.sql_name,
+        lambda name: of_table,
+        _remedy,
+        (MAX_COLUMNS, "sync_table"),
+        routed=False,
+        schema=table_schema,
     )
-    rules.check("table")
-    sync = TableSync(name, rules, table_schema)
-    sync.check(spark, "table")
+    job.check("table")
     if check:
-        check_records(sync.source(table_schema), kafka, keyed=True, bounded=False)
-    return reader.records(spark).writeStream.foreachBatch(
-        SyncTable(
-            of_table.session(spark),
-            sync,
-            KnownTopics(spark, store, TopicMonitor(kafka), of_table.address),
-        )
-    )
+        check_records(job.source(table_schema), query.kafka, keyed=True, bounded=False)
+    return query.records().writeStream.foreachBatch(job)
 
 
 _OPTIONS = frozenset(
@@ -228,6 +226,13 @@ _REMEDIES = {
 }
 
 
+def _remedy(option: str) -> str:
+    """Return what to pass so that a source column may have the name that an option gives."""
+    if option == "exclude_columns":
+        return "leave it out of schema="
+    return f"pass table=TableOptions({option}=...)"
+
+
 def _declared(
     name: str,
     format: Format,
@@ -268,40 +273,3 @@ def _declared(
     nullable = tuple(replace(column, nullable=column.name not in key) for column in columns)
     notes = ("as passed to sync_table, or inferred during the call",)
     return TableSchema(name, nullable, key, detected, notes, questions=questions)
-
-
-@dataclass
-class SyncTable:
-    """Applies micro-batches to the table; for ``foreachBatch``.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        As of `SyncDatabase`.
-    sync : TableSync
-    topics : KnownTopics
-    """
-
-    spark: SparkSession
-    sync: TableSync
-    topics: KnownTopics = field(repr=False)
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Apply a micro-batch.
-
-        Raises
-        ------
-        SyncError
-            Same as in `sync_table`; for an error of Java, of which py4j shows the whole trace; and for a
-            row that its table cannot complete.
-        """
-        from py4j.protocol import Py4JError
-
-        records = in_session(self.spark, records_of(batch))
-        try:
-            self.sync.apply(
-                self.spark,
-                Part(TableSummary(self.sync.table), records, None, self.topics, alone=True),
-            )
-        except (Py4JError, PartialImageError) as error:
-            raise SyncError(f"{self.sync.table}: {explain_error(error)}") from None

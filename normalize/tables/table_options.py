@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
@@ -15,9 +16,12 @@ from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
 from .layout import Layout, Properties
+from .policy import DELETED_AT, TablePolicy, soft_delete_column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from .targets import TableTarget
 
 AS_IS, QUESTION = "as_is", "?"
 """What `TableOptions.types` has for a type that is right as it is inferred, and for an unanswered
@@ -165,6 +169,37 @@ class TableOptions:
         if columns and (key or not format.reads_tombstones):  # some formats need a key
             format.check(columns, key)
 
+    def policy(self, default: TablePolicy, of: type[TableTarget]) -> TablePolicy:
+        """Return how the table is kept: as these options say, and else as its database does.
+
+        Parameters
+        ----------
+        default : TablePolicy
+            That of the database.
+        of : type
+            The class of the table's target.
+
+        Raises
+        ------
+        ArgumentError
+            When an option is unknown or has no effect, or the target does not support it.
+        """
+        deletes = self.deletes or ("hard" if default.deleted_column is None else "soft")
+        name = default.deleted_column if deletes == "soft" else None
+        policy = TablePolicy(
+            soft_delete_column(deletes, self.deleted_column or name or DELETED_AT),
+            self.scd_type or default.scd_type,
+            names_of(self.track_history),
+            self.position_column,
+            self.where,
+            self.shards,
+            self.shard_column,
+            self.layout,
+            default.database_layout,
+        )
+        policy.require_supported(of)
+        return policy
+
     def decides(self, column: str) -> bool:
         """Whether the user has decided the type of a column, or that it is not written."""
         return self.schema is not None or column in self.types or not self.writes(column)
@@ -174,6 +209,20 @@ class TableOptions:
         return column not in names_of(self.exclude_columns) and (
             not self.columns or column in names_of(self.columns)
         )
+
+
+@contextmanager
+def wrong_options(argument: str) -> Iterator[None]:
+    """Raise an error of the block as one of an argument.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    try:
+        yield
+    except (ArgumentError, SchemaError, SyncError) as error:
+        raise ArgumentError(f"{argument} has wrong options: {error.args[0]}") from None
 
 
 def require_distinct_names(names: Iterable[str]) -> None:

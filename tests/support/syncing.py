@@ -29,7 +29,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.tables.database import SyncDatabase
 from normalize.tables.database_target import table_name
 from normalize.tables.interval import fresh_rows
-from normalize.tables.sync_table import SyncTable
+from normalize.tables.job import TableJob
 from tests.support.databases import Message, Row, Tables, maxwell
 from tests.support.sinking import fails_after_repeating, forget_last_commit
 
@@ -225,7 +225,7 @@ class BoundedSync(SyncedTables):
         assert isinstance(job, SyncDatabase)
         return job
 
-    def table_job(self, **options: Any) -> SyncTable:
+    def table_job(self, **options: Any) -> TableJob:
         """Return the function of a `sync_table` into ``orders`` with these options."""
         arguments = {
             "format": "maxwell-json",
@@ -240,7 +240,7 @@ class BoundedSync(SyncedTables):
                 "pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function
             )
             job: Any = sync_table(self.spark, "any", **arguments)
-        assert isinstance(job, SyncTable)
+        assert isinstance(job, TableJob)
         return job
 
     def run(self, *, by_spark: bool = False, **options: Any) -> None:
@@ -251,7 +251,7 @@ class BoundedSync(SyncedTables):
         if self.written:
             self.apply(job, by_spark=by_spark)
 
-    def apply(self, job: SyncDatabase | SyncTable, *, by_spark: bool = False) -> None:
+    def apply(self, job: SyncDatabase | TableJob, *, by_spark: bool = False) -> None:
         """Apply a micro-batch; decoded by Spark, as a large one."""
         if not self.planned:
             self.planned, self.written = self.written, []

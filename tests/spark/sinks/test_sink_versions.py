@@ -460,7 +460,7 @@ def test_only_lakes_have_histories(spark: SparkSession) -> None:
     table = JdbcTarget("jdbc:postgresql://unused/shop", "products")
     with pytest.raises(
         ArgumentError,
-        match="scd_type=2 is not supported for JdbcTarget: write the history to a DeltaTarget",
+        match="scd_type=2 is not supported for JdbcTarget: write the history to Delta or Iceberg",
     ):
         apply_batch(
             changelog(spark, "id INT, at INT", [("+I", 1, 5)]),

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from normalize.tables import job as table_job
+from normalize.tables import changes as table_changes
 from normalize.tables.changes import changes_on_spark
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import canal, maxwell
@@ -21,7 +21,7 @@ NARROW = {"id": "int", "name": "varchar(9)"}
 
 def calls_on_spark(run: Callable[[], None]) -> int:
     """Return of how many tables Spark computes the changes, rather than the driver."""
-    with patch.object(table_job, "changes_on_spark", wraps=changes_on_spark) as on_spark:
+    with patch.object(table_changes, "changes_on_spark", wraps=changes_on_spark) as on_spark:
         run()
     return on_spark.call_count
 

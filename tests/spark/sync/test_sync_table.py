@@ -169,8 +169,8 @@ def test_restarted_query_refuses_what_contradicts_the_file(
         "the column other is new. The table's file decides: to change the table, edit "
         f"{sync.path('orders')} while the query is stopped"
     ]
-    assert job.sync.schema is not None
-    assert job.sync.schema.primary_key == ("id",)
+    assert job.schema is not None
+    assert job.schema.primary_key == ("id",)
     sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
     sync.apply(job)
     assert sync.rows("orders") == []
@@ -240,7 +240,7 @@ def test_delta_does_not_store_the_changes_again(
 ) -> None:
     sync, name = new_sync(kind), "spark.databricks.delta.merge.materializeSource"
     jobs = sync.table_job(**TABLE), sync.job()
-    assert [job.spark.conf.get(name, "auto") for job in jobs] == [setting, setting]
+    assert [job.query.spark.conf.get(name, "auto") for job in jobs] == [setting, setting]
     # The user's own MERGEs are as before.
     assert sync.spark.conf.get(name, "auto") == "auto"
 

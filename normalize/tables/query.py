@@ -1,0 +1,205 @@
+"""The query that reads Kafka for `sync_table` or `sync_database`: what all of its tables share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.format import Format, option_name
+from cdc_formats.topics.client import TopicDescription
+from normalize.arguments import as_format, check_choice
+from normalize.core.output import Destination, Mode
+from normalize.kafka.dead_letter import DeadLetter, destination_of
+from normalize.kafka.reader_options import reader_options, reads_topic
+from normalize.kafka.topics import UNKNOWN_IDS, TopicMonitor
+from normalize.session_check import check_files, load_kafka
+from normalize.spark_versions import check_kafka_source, check_version
+
+from .batches import Batch, running_batch
+from .database_target import Database
+from .facts import QueryFacts, checked_topics, require_same_address
+from .route import RECORD_DDL
+from .schema_store import SchemaStore
+from .targets import TableTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("normalize")
+
+
+@dataclass(frozen=True)
+class Query:
+    """What all tables of a query share.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session of all statements (`TableTarget.session`). A streaming query's own has no
+        adaptive execution, which small MERGEs need. And Iceberg caches tables in each session: one
+        does not see what another writes.
+    user_session : SparkSession
+        The session of the call, which sees the rows of a micro-batch after it.
+    kafka : dict of str to str
+        Options of Spark's Kafka source.
+    format : Format
+    passed_options : frozenset of str
+        The format options that the user passed.
+    store : SchemaStore
+    topics : KnownTopics
+    on_new_column : {"add", "ignore", "fail"}
+    on_truncate : {"fail", "ignore"}
+    mode : {"FAILFAST", "DROPMALFORMED"}
+    dead_letters : Destination or None
+    """
+
+    spark: SparkSession
+    user_session: SparkSession
+    kafka: dict[str, str] = field(repr=False)
+    format: Format
+    passed_options: frozenset[str]
+    store: SchemaStore
+    topics: KnownTopics = field(repr=False)
+    on_new_column: Literal["add", "ignore", "fail"]
+    on_truncate: Literal["fail", "ignore"]
+    mode: Mode
+    dead_letters: Destination | None
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        target: Database | TableTarget,
+        topic: Any,
+        format: Any,
+        format_options: Any,
+        options: Mapping[str, Any],
+        schema_location: str,
+        mode: Any,
+        on_new_column: Literal["add", "ignore", "fail"] = "ignore",
+        on_truncate: Literal["fail", "ignore"] = "fail",
+    ) -> Query:
+        """Return the query of these arguments; raises as `sync_database`."""
+        check_choice("on_truncate", on_truncate, ("fail", "ignore"))
+        chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+        check_version(spark)
+        check_kafka_source(spark)
+        check_files(spark.sparkContext.listFiles)
+        dead_letters = None
+        if not isinstance(mode, DeadLetter):
+            check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
+        elif reads_topic(mode.topic, kafka):
+            raise ArgumentError(
+                f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: "
+                "choose another topic"
+            )
+        else:
+            dead_letters = destination_of(mode, chosen.identifier, kafka)
+        store = SchemaStore(spark, schema_location)
+        require_same_address(store.read_query(), target.address, store.query_file)
+        kind = target if isinstance(target, TableTarget) else target.of
+        return cls(
+            kind.session(spark),
+            spark,
+            kafka,
+            chosen,
+            _named_options(format, format_options or {}),
+            store,
+            KnownTopics(spark, store, TopicMonitor(kafka), target.address),
+            on_new_column,
+            on_truncate,
+            mode if dead_letters is None else "FAILFAST",
+            dead_letters,
+        )
+
+    def records(self) -> DataFrame:
+        """Return the stream of Kafka's records."""
+        reader = self.user_session.readStream.format("kafka")
+        return load_kafka(reader.options(**self.kafka, includeHeaders="true"))
+
+
+def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the format's options that the user set: of a `Format`, all."""
+    if isinstance(format, Format):
+        return frozenset(each.name for each in fields(format))
+    return frozenset(map(option_name, format_options))
+
+
+@dataclass
+class KnownTopics:
+    """The topics of a query, as Kafka describes them.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    store : SchemaStore
+    monitor : TopicMonitor
+    address : str
+        Where the query's table or database is, which is kept with the ids.
+    """
+
+    spark: SparkSession
+    store: SchemaStore
+    monitor: TopicMonitor = field(repr=False)
+    address: str
+    _seen: set[str] = field(default_factory=set)
+    _batch: Batch | None = None
+    _kept: QueryFacts | None = None
+    _warned: bool = False
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
+        """Return the descriptions, and compare the topics' ids with those of earlier runs.
+
+        The ids are compared in each micro-batch, with descriptions that are at most
+        `topics.INTERVAL` seconds old, and when a topic appears.
+
+        Raises
+        ------
+        TopicReplacedError
+        """
+        batch = running_batch(self.spark)
+        with self._lock:  # tables are written at the same time
+            if batch is None or (batch == self._batch and topics <= self._seen):
+                return self.monitor.described
+            described = self.monitor(topics - self._seen)
+            if self.monitor.problem and not self._warned:
+                self._warned = True
+                _log.warning("%s %s", UNKNOWN_IDS, self.monitor.problem)
+            self._batch, self._seen = batch, self._seen | topics | described.keys()
+            kept = self._kept or self.store.read_query()
+            self._kept = checked_topics(kept, batch.query, described, self.address)
+            if self._kept != kept:
+                self.store.write_query(self._kept)
+            return described
+
+
+def records_of(batch: DataFrame) -> DataFrame:
+    """Return the records with the columns of `RECORD_DDL`."""
+    from pyspark.sql import functions as F
+
+    headers = RECORD_DDL.partition("headers ")[2]
+    return batch.select(
+        *(F.col(name).cast("binary") for name in ("key", "value")),
+        "topic",
+        "partition",
+        "offset",
+        F.unix_millis("timestamp").alias("stamp"),
+        F.col("headers").cast(headers),
+    )
+
+
+def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
+    """Return a computed DataFrame in another session of the same Spark."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session: Any = spark
+    plan: Any = rows
+    dataset = session._jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(
+        dataset.ofRows(session._jsparkSession, plan._jdf.queryExecution().analyzed()), spark
+    )
