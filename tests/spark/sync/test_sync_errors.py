@@ -53,7 +53,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
     )
     text = sync.error(tables=tables)
     reserved = (
-        "has the name of a column of sync_database: pass tables={{'shop.{}': "
+        "has the name of a column of the query: pass tables={{'shop.{}': "
         "TableOptions(exclude_columns=...)}}"
     )
     expected = {
