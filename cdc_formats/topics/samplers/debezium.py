@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from cdc_formats.avro.schema_registry import Registry, unframed
 from cdc_formats.decoding.metadata import member, text
 from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
@@ -50,6 +49,9 @@ from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column
 
+if TYPE_CHECKING:
+    from cdc_formats.avro.schema_registry import Registry
+
 REGISTRY_SCHEMA = "schema registry"
 """The source of columns that a registry's schema declares."""
 
@@ -71,6 +73,8 @@ def record_columns(
     WriterSchemaError
         When the schema does not describe a table.
     """
+    from cdc_formats.avro.schema_registry import unframed  # of the extra avro
+
     return _columns(registry, unframed(part, data, headers)[0])
 
 
@@ -92,6 +96,8 @@ def json_columns(
     WriterSchemaError
         When the schema does not describe a table.
     """
+    from cdc_formats.avro.schema_registry import unframed  # of the extra avro
+
     try:
         name = unframed("value", value, headers)[0]
     except MalformedMessageError:

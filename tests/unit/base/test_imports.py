@@ -130,6 +130,20 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
     assert list(cdc_formats.__all__) == sorted(cdc_formats.__all__)
 
 
+def test_samplers_of_json_need_no_package_of_an_extra() -> None:
+    # Without its sampler, the detection takes a topic of the format for another one.
+    script = (
+        "import sys\n"
+        "for name in ('fastavro', 'polars', 'confluent_kafka', 'pyspark', 'pandas'):\n"
+        "    sys.modules[name] = None\n"
+        "from cdc_formats.registry import format_class, list_formats\n"
+        "from cdc_formats.topics.sampler import sampler_class\n"
+        "names = [each for each in list_formats() if 'avro' not in each]\n"
+        "print([sampler_class(format_class(each)).__name__ for each in names])\n"
+    )
+    assert "DebeziumSampler" in run(script)
+
+
 CORE = PACKAGE.parent / "normalize" / "core"
 
 
