@@ -101,8 +101,10 @@ def published(folder: Path) -> Path:
 
 
 def repository() -> str:
-    """Return the repository's address, "" if the owner has not set it."""
-    return package_settings()["project"]["repository"].rstrip("/")
+    """Return the repository's address: of setup.cfg, or of the workflow that runs; "" without one."""
+    server, name = (os.environ.get(f"GITHUB_{each}", "") for each in ("SERVER_URL", "REPOSITORY"))
+    set_there = package_settings()["project"]["repository"]
+    return (set_there or (f"{server}/{name}" if server and name else "")).rstrip("/")
 
 
 def version() -> str:

@@ -14,7 +14,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from tools.package import repository, version
+from tools.package import version
 
 REPOSITORY = Path(__file__).parents[1]
 CHANGELOG = REPOSITORY / "CHANGELOG.md"
@@ -50,7 +50,7 @@ def prepared(changelog: str, new: str, day: date) -> str:
     return changelog.replace(UNRELEASED, f"## {new} ({day.isoformat()})\n", 1)
 
 
-def problem(tag: str, *, declared: str, changelog: str, address: str) -> str | None:
+def problem(tag: str, *, declared: str, changelog: str) -> str | None:
     """Return why a tag cannot be published, None if it can."""
     if tag != f"v{declared}":
         return (
@@ -62,10 +62,6 @@ def problem(tag: str, *, declared: str, changelog: str, address: str) -> str | N
         return (
             f"CHANGELOG.md begins with {newest!r}: run `make release VERSION={declared}`, and tag "
             "its commit"
-        )
-    if not address:
-        return (
-            "setup.cfg has no address of the repository: set `repository` in its section [project]"
         )
     return None
 
@@ -89,7 +85,7 @@ def main(arguments: list[str]) -> str | None:
             return None
         case ["check", tag]:
             changelog = CHANGELOG.read_text("utf-8")
-            wrong = problem(tag, declared=version(), changelog=changelog, address=repository())
+            wrong = problem(tag, declared=version(), changelog=changelog)
             if wrong is None:
                 print(next(iter(sections(changelog).values())))
             return wrong

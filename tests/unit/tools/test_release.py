@@ -13,7 +13,14 @@ from ruamel.yaml import YAML
 
 import cdc_formats
 from tests.support.paths import REPOSITORY
-from tools.package import absolute_links, installed_pythons, spark_example, version, with_links
+from tools.package import (
+    absolute_links,
+    installed_pythons,
+    repository,
+    spark_example,
+    version,
+    with_links,
+)
 from tools.release import prepared, problem, sections
 
 CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
@@ -43,7 +50,7 @@ def test_a_release_dates_the_unreleased_changes():
     changelog = "# Changes\n\n## Unreleased\n\n- new\n\n## 0.1.0 (2026-01-01)\n\n- old\n"
     released = prepared(changelog, "0.2.0", DAY)
     assert sections(released) == {"0.2.0 (2026-11-25)": "- new", "0.1.0 (2026-01-01)": "- old"}
-    assert problem("v0.2.0", declared="0.2.0", changelog=released, address=ADDRESS) is None
+    assert problem("v0.2.0", declared="0.2.0", changelog=released) is None
 
 
 @pytest.mark.parametrize(
@@ -65,26 +72,32 @@ def test_a_release_without_changes_or_with_an_older_version_is_refused(changelog
 
 
 @pytest.mark.parametrize(
-    ("tag", "changelog", "address", "text"),
+    ("tag", "changelog", "text"),
     [
-        ("v0.3.0", "## 0.2.0 (2026-11-25)\n", ADDRESS, "the tag v0.3.0 is not v0.2.0"),
-        ("0.2.0", "## 0.2.0 (2026-11-25)\n", ADDRESS, "the tag 0.2.0 is not v0.2.0"),
+        ("v0.3.0", "## 0.2.0 (2026-11-25)\n", "the tag v0.3.0 is not v0.2.0"),
+        ("0.2.0", "## 0.2.0 (2026-11-25)\n", "the tag 0.2.0 is not v0.2.0"),
         (
             "v0.2.0",
             "## Unreleased\n\n- new\n\n## 0.2.0 (2026-11-25)\n",
-            ADDRESS,
             "CHANGELOG.md begins with 'Unreleased'",
         ),
-        ("v0.2.0", "## 0.2.0\n", ADDRESS, "CHANGELOG.md begins with '0.2.0'"),
-        ("v0.2.0", "## 0.2.0 (2026-11-25)\n", "", "setup.cfg has no address of the repository"),
+        ("v0.2.0", "## 0.2.0\n", "CHANGELOG.md begins with '0.2.0'"),
     ],
 )
-def test_a_tag_that_is_not_a_release_is_refused(tag, changelog, address, text):
-    assert text in (problem(tag, declared="0.2.0", changelog=changelog, address=address) or "")
+def test_a_tag_that_is_not_a_release_is_refused(tag, changelog, text):
+    assert text in (problem(tag, declared="0.2.0", changelog=changelog) or "")
 
 
 # --------------------------------------------------------------------------------------------------
 # the links
+
+
+def test_the_address_is_that_of_the_workflow_unless_one_is_set(monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    assert repository() == ""
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://host.example")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "owner/name")
+    assert repository() == "https://host.example/owner/name"
 
 
 def test_links_of_the_packages_readme_lead_to_the_files_of_its_tag():
