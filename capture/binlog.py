@@ -39,12 +39,12 @@ from .entries import LogEntry, RowChange, Statement, TableCreation, TransactionE
 from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
 from .gtids import UNREADABLE
 from .images import RowImageReader
-from .options import Options
+from .options import CaptureOptions
 from .server import LogPosition, Server, connection_settings, server_errors
 from .statements import Effect, SqlStatement
 from .stream import Stream, statement_bytes
 from .table import Row, Table, TableId
-from .tokens import Dialect, decode
+from .tokens import ServerSyntax, decode
 
 # The library warns on every connection if binlog_row_metadata is not FULL. This reader does not
 # need FULL.
@@ -265,7 +265,7 @@ class LogReader:
         database, statement = statement_bytes(event)
         text, is_exact = decode(statement, getattr(event, "character_set_client", _UTF8))
         parsed = SqlStatement(
-            text, Dialect(self.is_mariadb, getattr(event, "sql_mode", 0)), is_exact=is_exact
+            text, ServerSyntax(self.is_mariadb, getattr(event, "sql_mode", 0)), is_exact=is_exact
         )
         if self._is_read:
             schema = database.decode(errors="replace")
@@ -353,7 +353,7 @@ def _describe(wire: Any, column: SourceColumn) -> None:
 
 
 @contextmanager
-def _log_errors(options: Options, stream: Stream) -> Iterator[None]:
+def _log_errors(options: CaptureOptions, stream: Stream) -> Iterator[None]:
     try:
         with server_errors(options):
             yield

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .keys import KeyRange, condition
-from .options import Options
+from .options import CaptureOptions
 from .server import Server
 from .table import Key, Table, key_texts, quoted
 
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
     keys: KeyRange
 
 
-def even_step(server: Server, table: Table, options: Options) -> int | None:
+def even_step(server: Server, table: Table, options: CaptureOptions) -> int | None:
     """Return a chunk's number of key values; None unless the key is one evenly spread integer."""
     column = table.key_columns()[0]
     if len(table.chunk_key) > 1 or column.data_type not in _INTEGERS:
@@ -57,7 +57,7 @@ def next_chunks(
     server: Server,
     table: Table,
     after: Key | None,
-    options: Options,
+    options: CaptureOptions,
     step: int | None,
     *,
     upto: Key | None = None,
@@ -85,7 +85,7 @@ def next_chunks(
 
 
 def _next_end(
-    server: Server, table: Table, keys: KeyRange, options: Options, step: int | None
+    server: Server, table: Table, keys: KeyRange, options: CaptureOptions, step: int | None
 ) -> Key | None:
     if step is not None:
         return _even_end(server, table, keys, step)

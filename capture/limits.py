@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .failover import end_at, gtids_at
-from .options import Options
+from .options import CaptureOptions
 from .server import LogPlace, LogPosition, Server
 from .table import Table, read_table
 from .tables import matching
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     target: LogPosition | None = None
 
 
-class Target(NamedTuple):
+class RunEnd(NamedTuple):
     """Where a run with ``availableNow`` ends. The run reads nothing that is written later.
 
     Attributes
@@ -46,7 +46,7 @@ class Target(NamedTuple):
     new: list[Table]
 
 
-def fix_target(server: Server, options: Options, server_id: int) -> Target:
+def fix_target(server: Server, options: CaptureOptions, server_id: int) -> RunEnd:
     """Return the target of a run that starts now."""
     # The tables are listed first: all of them exist at the position.
     tables = (
@@ -55,12 +55,12 @@ def fix_target(server: Server, options: Options, server_id: int) -> Target:
         else []
     )
     position = server.settled()
-    return Target(
+    return RunEnd(
         LogPlace(server.identity, position, gtids_at(server, position, server_id)), tables
     )
 
 
-def target_in(server: Server, target: Target, server_id: int) -> Target:
+def target_in(server: Server, target: RunEnd, server_id: int) -> RunEnd:
     """Return a target with its position in the server's log: another server may have taken over."""
     if target.place.server == server.identity:
         return target
@@ -71,12 +71,12 @@ def target_in(server: Server, target: Target, server_id: int) -> Target:
     )
 
 
-def limits_of(options: Options, target: Target | None, *, unlimited: bool) -> Limits:
+def limits_of(options: CaptureOptions, target: RunEnd | None, *, unlimited: bool) -> Limits:
     """Return the limits of the next micro-batch.
 
     Parameters
     ----------
-    target : Target or None
+    target : RunEnd or None
         None for a query without ``availableNow``.
     unlimited : bool
         Whether Spark requests everything in one batch, as ``trigger(once=True)`` does.

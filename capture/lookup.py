@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .columns import SourceColumn, to_arrow
 from .keys import NUMBERS, literal
-from .options import Options
+from .options import CaptureOptions
 from .select import texts_of
 from .server import LogPosition, Server
 from .table import Row, Table, quoted
@@ -19,7 +19,7 @@ _AT_ONCE = 500
 
 def rows_of_keys(
     server: Server,
-    options: Options,
+    options: CaptureOptions,
     table: Table,
     names: Sequence[str],
     keys: Sequence[Sequence[str | None]],

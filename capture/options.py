@@ -80,7 +80,7 @@ def _option(
 
 
 @dataclass(frozen=True)
-class Options:
+class CaptureOptions:
     """The validated options; the repr omits the password.
 
     Attributes
@@ -134,7 +134,7 @@ class Options:
     zero_dates: str = _option("zero-dates", _one_of(*ZERO_DATES), "fail")
 
 
-def read_options(texts: Mapping[str, str]) -> Options:
+def read_options(texts: Mapping[str, str]) -> CaptureOptions:
     """Return a reader's validated options; names may be lower case, because Spark can change them.
 
     Raises
@@ -148,7 +148,7 @@ def read_options(texts: Mapping[str, str]) -> Options:
     Traceback (most recent call last):
     cdc_formats.errors.ArgumentError: [ARGUMENT] mysql-changelog requires the option 'username'
     """
-    declared = {each.metadata["name"]: each for each in fields(Options)}
+    declared = {each.metadata["name"]: each for each in fields(CaptureOptions)}
     values: dict[str, Any] = {}
     for name, text in texts.items():
         option = declared.get(name.lower())
@@ -165,10 +165,10 @@ def read_options(texts: Mapping[str, str]) -> Options:
     for name, option in declared.items():
         if option.metadata["required"] and not values.get(option.name):
             raise ArgumentError(f"mysql-changelog requires the option {name!r}")
-    return _checked(Options(**values))
+    return _checked(CaptureOptions(**values))
 
 
-def _checked(options: Options) -> Options:
+def _checked(options: CaptureOptions) -> CaptureOptions:
     mode = options.startup_mode
     placed = options.startup_file is not None and options.startup_pos is not None
     if mode == "specific-offset" and placed == (options.startup_gtids is not None):

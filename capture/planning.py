@@ -11,7 +11,7 @@ from .errors import BinlogPurgedError, SchemaChangedError
 from .failover import lacking
 from .limits import Limits
 from .offset import Offset
-from .options import Options
+from .options import CaptureOptions
 from .server import LogPosition, Server
 from .shapes import first_schema_change, may_differ, shape_after
 from .statements import Effect
@@ -47,7 +47,7 @@ class BatchEnd:
 
 def find_batch_end(
     server: Server,
-    options: Options,
+    options: CaptureOptions,
     tables: Mapping[TableId, Table | None],
     seen: Offset,
     server_id: int,
@@ -114,7 +114,7 @@ def find_batch_end(
 
 def _pass(
     server: Server,
-    options: Options,
+    options: CaptureOptions,
     batch_end: BatchEnd,
     statement: Statement,
     seen: Offset,

@@ -33,7 +33,7 @@ from cdc_formats.values.schema import backquoted
 from .columns import arrow_type, to_arrow
 from .entries import RowChange
 from .keys import KeyRange, in_range
-from .options import Options
+from .options import CaptureOptions
 from .select import texts_of
 from .server import LogPosition, Server
 from .table import Table, TableId
@@ -81,7 +81,7 @@ def spark_ddl(table: Table) -> str:
 class BatchWriter:
     """Converts rows and changes of a table to record batches."""
 
-    def __init__(self, server: Server, table: Table, options: Options) -> None:
+    def __init__(self, server: Server, table: Table, options: CaptureOptions) -> None:
         self.server = server
         self.table = table
         self.zero_dates = options.zero_dates

@@ -18,7 +18,7 @@ import pymysql
 
 from .columns import as_text
 from .errors import SchemaChangedError
-from .options import Options
+from .options import CaptureOptions
 from .server import Server, session_settings
 from .table import Row, Table, quoted
 
@@ -48,11 +48,11 @@ class Selector:
     Parameters
     ----------
     server : Server
-    options : Options
+    options : CaptureOptions
     table : Table
     """
 
-    def __init__(self, server: Server, options: Options, table: Table) -> None:
+    def __init__(self, server: Server, options: CaptureOptions, table: Table) -> None:
         self.server = server
         self.options = options
         self.table = table

@@ -36,7 +36,7 @@ from .errors import (
     ServerChangedError,
     ServerUnavailableError,
 )
-from .options import Options
+from .options import CaptureOptions
 
 FIRST_EVENT = 4
 """The position of the first event in a log file."""
@@ -113,7 +113,7 @@ class Server:
     Values are not converted: they are text, bytes for binary columns, or None.
     """
 
-    def __init__(self, connection: Any, options: Options) -> None:
+    def __init__(self, connection: Any, options: CaptureOptions) -> None:
         self.connection = connection
         self.options = options
         about = _about(connection)
@@ -239,7 +239,7 @@ def require_one_server(before: str, now: str) -> None:
         )
 
 
-def connection_settings(options: Options) -> dict[str, Any]:
+def connection_settings(options: CaptureOptions) -> dict[str, Any]:
     """Return the settings of a connection, for PyMySQL."""
     settings = {
         "host": options.hostname,
@@ -271,7 +271,7 @@ def session_settings(is_mariadb: bool) -> str:
 
 
 @contextmanager
-def connect(options: Options) -> Iterator[Server]:
+def connect(options: CaptureOptions) -> Iterator[Server]:
     """Connect to the server, in UTC and without SQL modes.
 
     Raises
@@ -291,7 +291,7 @@ def connect(options: Options) -> Iterator[Server]:
 
 
 @contextmanager
-def server_errors(options: Options) -> Iterator[None]:
+def server_errors(options: CaptureOptions) -> Iterator[None]:
     """Convert driver errors to `ServerUnavailableError`, with the server's message, no password."""
     try:
         yield
@@ -314,10 +314,10 @@ class Connections:
 
     Parameters
     ----------
-    options : Options
+    options : CaptureOptions
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CaptureOptions) -> None:
         self.options = options
         self._open = ExitStack()
         self._server: Server | None = None
@@ -353,7 +353,7 @@ class Connections:
         return self._server
 
 
-def run_query(options: Options, question: Callable[[Server], _T]) -> _T:
+def run_query(options: CaptureOptions, question: Callable[[Server], _T]) -> _T:
     """Connect and return a function's result for the server; retry refused or ended connections."""
     with closing(Connections(options)) as connections:
         return connections.run_query(question)

@@ -23,7 +23,7 @@ from dataclasses import replace
 from .binlog import LogReader
 from .entries import Statement, TransactionEnd
 from .errors import ServerNotReadyError
-from .options import Options
+from .options import CaptureOptions
 from .server import LogPosition, Server
 from .statements import Effect
 from .table import Row, Table, TableId, read_table
@@ -81,7 +81,7 @@ def projected(row: Row | None, places: Sequence[int]) -> Row | None:
 
 
 def shape_after(
-    server: Server, options: Options, statement: Statement, shape: Table | None
+    server: Server, options: CaptureOptions, statement: Statement, shape: Table | None
 ) -> Table | None:
     """Return the table after a statement; None if unknown, or if it may have changed rows.
 

@@ -39,9 +39,9 @@ from .entries import RowChange
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
 from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
 from .keys import KeyRange
-from .limits import Limits, Target, fix_target, limits_of, target_in
+from .limits import Limits, RunEnd, fix_target, limits_of, target_in
 from .offset import Offset, TableState
-from .options import Options, read_options
+from .options import CaptureOptions, read_options
 from .planning import find_batch_end, unknown
 from .rows import METADATA, ROW_KIND, BatchWriter, changes_of, spark_ddl
 from .server import (
@@ -117,7 +117,7 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     stored start of the stream.
     """
 
-    def __init__(self, options: Options, declared: pa.Schema) -> None:
+    def __init__(self, options: CaptureOptions, declared: pa.Schema) -> None:
         self.options = options
         self.declared = declared
         self._tables: dict[TableState, Table] = {}
@@ -126,7 +126,7 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._created: LogPosition | None = None
         self._first: Offset | None = None
         self._seen: Offset | None = None
-        self._target: Target | None = None
+        self._target: RunEnd | None = None
         self._moved = time.monotonic()
         self.connections = Connections(options)
         self._idle_until = 0.0
@@ -466,7 +466,7 @@ def split_chunks(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:
 
 
 def _parts(
-    server: Server, options: Options, partition: InputPartition, skipped: int
+    server: Server, options: CaptureOptions, partition: InputPartition, skipped: int
 ) -> Iterator[Iterable[pa.RecordBatch]]:
     """Yield the parts of a partition (chunks, or batches of the log) after `skipped` ones.
 
@@ -481,7 +481,7 @@ def _parts(
 
 
 def _read_chunks(
-    server: Server, options: Options, partition: Chunks, chunks: list[Chunk]
+    server: Server, options: CaptureOptions, partition: Chunks, chunks: list[Chunk]
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     tables = {table.id: table for table, _ in chunks}
     writers = {of: BatchWriter(server, table, options) for of, table in tables.items()}
@@ -493,7 +493,7 @@ def _read_chunks(
         yield writers[table.id].snapshot(texts, as_of)
 
 
-def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.RecordBatch]:
+def _read_log(server: Server, options: CaptureOptions, partition: Log) -> Iterator[pa.RecordBatch]:
     number = partition.server_id
     start, end = begin_at(server, partition.start, number), end_at(server, partition.end, number)
     log = LogReader(server, [table for table, _ in partition.tables], number)

@@ -8,13 +8,13 @@ from .binlog import LogReader
 from .entries import TransactionEnd
 from .errors import SchemaChangedError
 from .failover import begin_after, gtids_at
-from .options import Options
+from .options import CaptureOptions
 from .server import FIRST_EVENT, LogPlace, LogPosition, Server
 from .shapes import first_schema_change
 from .table import Table
 
 
-def start_place(server: Server, options: Options, server_id: int) -> LogPlace:
+def start_place(server: Server, options: CaptureOptions, server_id: int) -> LogPlace:
     """Return the place where the stream starts to read the log."""
     if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
         gtids = options.startup_gtids
@@ -28,7 +28,11 @@ def start_place(server: Server, options: Options, server_id: int) -> LogPlace:
 
 
 def require_unaltered(
-    server: Server, options: Options, tables: Sequence[Table], start: LogPosition, server_id: int
+    server: Server,
+    options: CaptureOptions,
+    tables: Sequence[Table],
+    start: LogPosition,
+    server_id: int,
 ) -> None:
     """Check that the columns of all row changes after the start are known.
 
@@ -48,7 +52,7 @@ def require_unaltered(
         )
 
 
-def _start_position(server: Server, options: Options, server_id: int) -> LogPosition:
+def _start_position(server: Server, options: CaptureOptions, server_id: int) -> LogPosition:
     if options.startup_mode == "specific-offset":
         return LogPosition(str(options.startup_file), int(options.startup_pos or FIRST_EVENT))
     if options.startup_mode == "earliest-offset":

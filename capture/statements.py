@@ -13,7 +13,7 @@ from itertools import product
 from typing import NamedTuple
 
 from .table import TableId
-from .tokens import Dialect, Token, scan
+from .tokens import ServerSyntax, Token, scan
 
 
 class Effect(Enum):
@@ -45,7 +45,7 @@ class SqlStatement:
     Parameters
     ----------
     text : str
-    dialect : Dialect
+    dialect : ServerSyntax
     is_exact : bool
         False if the server may have decoded another text.
 
@@ -57,7 +57,7 @@ class SqlStatement:
         The columns that it drops or renames, in lower case.
     """
 
-    def __init__(self, text: str, dialect: Dialect, *, is_exact: bool = True) -> None:
+    def __init__(self, text: str, dialect: ServerSyntax, *, is_exact: bool = True) -> None:
         tokens, is_whole = scan(text, dialect)
         self._tokens = _without_settings(tokens)
         self._start, self._rest, self._ignores_errors = _start(self._tokens)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .columns import SourceColumn, select_expression
 from .errors import ServerNotReadyError
-from .options import Options
+from .options import CaptureOptions
 from .server import Server
 
 Key = tuple[str, ...]
@@ -123,7 +123,7 @@ _KEY_TYPES = {
 }
 
 
-def read_table(server: Server, options: Options, of: TableId) -> Table:
+def read_table(server: Server, options: CaptureOptions, of: TableId) -> Table:
     """Read a table's columns and keys.
 
     Raises
@@ -189,7 +189,7 @@ def _column(row: Row) -> SourceColumn:
     )
 
 
-def _chunk_key(of: TableId, names: Sequence[str], options: Options) -> tuple[int, ...]:
+def _chunk_key(of: TableId, names: Sequence[str], options: CaptureOptions) -> tuple[int, ...]:
     unknown = [name for name in options.chunk_key or () if name not in names]
     if unknown:
         raise ServerNotReadyError(

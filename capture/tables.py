@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from cdc_formats.errors import ArgumentError, SchemaError
 
 from .errors import ServerNotReadyError
-from .options import Options
+from .options import CaptureOptions
 from .server import Server
 from .table import Table, TableId, quoted, read_table
 
@@ -26,7 +26,7 @@ WHERE table_schema = %s AND table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'SEQUENCE'
 _OWN = {"information_schema", "mysql", "performance_schema", "sys"}
 
 
-def matching(server: Server, options: Options) -> list[TableId]:
+def matching(server: Server, options: CaptureOptions) -> list[TableId]:
     """Return the existing tables that match the options, sorted by database and name."""
     case = _case(server)
     databases = _named(options.database, {name for (name,) in server.rows(_DATABASES)}, case) - (
@@ -63,7 +63,7 @@ def _expression_error(expression: str) -> str | None:
     return None
 
 
-def find_tables(server: Server, options: Options) -> list[TableId]:
+def find_tables(server: Server, options: CaptureOptions) -> list[TableId]:
     """Return the tables of a new stream.
 
     Raises
@@ -90,7 +90,7 @@ def find_tables(server: Server, options: Options) -> list[TableId]:
     )
 
 
-def require_named(server: Server, options: Options, captured: Iterable[TableId]) -> None:
+def require_named(server: Server, options: CaptureOptions, captured: Iterable[TableId]) -> None:
     """Check that the options match the tables of a restarted stream, whether or not these exist.
 
     Raises
@@ -109,7 +109,7 @@ def require_named(server: Server, options: Options, captured: Iterable[TableId])
             )
 
 
-def read_tables(server: Server, options: Options) -> list[Table]:
+def read_tables(server: Server, options: CaptureOptions) -> list[Table]:
     """Return the tables of a new stream, with their columns and keys."""
     return [read_table(server, options, each) for each in find_tables(server, options)]
 

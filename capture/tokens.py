@@ -58,7 +58,7 @@ class Token(NamedTuple):
         return self.text.lower() if self.kind in ("word", "name") else ""
 
 
-class Dialect(NamedTuple):
+class ServerSyntax(NamedTuple):
     """The settings that tokens depend on.
 
     Attributes
@@ -92,7 +92,7 @@ def decode(statement: bytes, charset: int) -> tuple[str, bool]:
         return statement.decode("latin-1"), statement.isascii()
 
 
-def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
+def scan(text: str, dialect: ServerSyntax) -> tuple[list[Token], bool]:
     """Return a statement's tokens, and whether every comment and quotation is complete.
 
     The server replaces the ``!`` of an executable comment that it does not execute. So it executed
@@ -122,7 +122,7 @@ def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
     return tokens, whole and not opened
 
 
-def _quoted(text: str, start: int, quote: str, dialect: Dialect) -> tuple[Token, int, bool]:
+def _quoted(text: str, start: int, quote: str, dialect: ServerSyntax) -> tuple[Token, int, bool]:
     """Return the token after an opening quote, the index after it, and whether the quote closes."""
     is_name = quote == "`" or (quote == '"' and bool(dialect.sql_mode & _ANSI_QUOTES))
     escapes = "" if is_name or dialect.sql_mode & _NO_BACKSLASH_ESCAPES else _ESCAPES

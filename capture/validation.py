@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .errors import ServerNotReadyError
-from .options import Options
+from .options import CaptureOptions
 from .server import Server
 from .table import Table, quoted
 
@@ -31,7 +31,7 @@ _SAME = {
 }
 
 
-def validate(server: Server, options: Options, tables: Sequence[Table]) -> None:
+def validate(server: Server, options: CaptureOptions, tables: Sequence[Table]) -> None:
     """Check the server's version and settings, the tables, and the user's privileges.
 
     Raises
@@ -98,7 +98,7 @@ def _cascades(server: Server, table: Table) -> Iterator[str]:
             )
 
 
-def _privileges(server: Server, options: Options) -> Iterator[str]:
+def _privileges(server: Server, options: CaptureOptions) -> Iterator[str]:
     granted = " ".join(
         row[0].upper()
         for row in server.rows("SHOW GRANTS FOR CURRENT_USER()")

@@ -16,7 +16,7 @@ import typer
 
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
 from cdc_formats.topics.encodings import SampledRecord
-from cdc_formats.topics.reader import TopicReader
+from cdc_formats.topics.reader import KafkaReader
 
 from .connection import Connection
 from .terminal import ReadProgress, print_message
@@ -117,7 +117,7 @@ class Topic:
         self._lost = self._waits = False
         seconds = connection.timeout_seconds
         config = {**connection.client_config(self._hear), "auto.offset.reset": "error"}
-        self._reader = TopicReader(connection.servers, config, remedy=_REMEDY)
+        self._reader = KafkaReader(connection.servers, config, remedy=_REMEDY)
         try:
             every = self._reader.partitions(name, seconds)
             missing = sorted(set(partitions) - set(every))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdc_formats.errors import SampleError
-from cdc_formats.topics.reader import TopicReader
+from cdc_formats.topics.reader import KafkaReader
 
 from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
 from .formats import show_table
@@ -52,7 +52,7 @@ def topics(
     except re.error as error:
         raise typer.BadParameter(f"{pattern!r} is not a regular expression: {error}") from None
     broker = connection(servers, config, properties, timeout, verbose)
-    with TopicReader(broker.servers, broker.client_config()) as reader:
+    with KafkaReader(broker.servers, broker.client_config()) as reader:
         names = reader.topics(compiled, timeout)
     profiles = list(
         _profiles(broker, [each for each in names if pattern or not _is_own(each)], sample)

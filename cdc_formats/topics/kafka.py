@@ -1,6 +1,6 @@
 """Samples of a topic's records, and schemas and profiles from them.
 
-`TopicReader` reads them, without side effects.
+`KafkaReader` reads them, without side effects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc_formats.topics.profile.terminal import tracked
 from .encodings import SampledRecord
 from .inference import InferredSchema, infer_schema
 from .profile import TopicProfile, profile_records
-from .reader import READ_ONLY, TopicReader
+from .reader import READ_ONLY, KafkaReader
 
 SAMPLE = 1000
 """The default number of records in a sample."""
@@ -300,18 +300,18 @@ def key_values(
 # the sample
 
 
-def _reader(servers: str, config: Mapping[str, Any]) -> TopicReader:
+def _reader(servers: str, config: Mapping[str, Any]) -> KafkaReader:
     own = [name for name in config if name in READ_ONLY or name == "bootstrap.servers"]
     if own:
         raise ArgumentError(
             f"config has {', '.join(sorted(own))}, which sampling sets itself: remove it"
         )
     # Per partition: a sample needs only its share.
-    return TopicReader(servers, {"queued.max.messages.kbytes": 16384, **config})
+    return KafkaReader(servers, {"queued.max.messages.kbytes": 16384, **config})
 
 
 def _ranges(
-    reader: TopicReader, topic: str, deadline: float, most: int | None = None
+    reader: KafkaReader, topic: str, deadline: float, most: int | None = None
 ) -> dict[int, tuple[int, int]]:
     """Return the offset range of each partition, or of `most` partitions.
 
@@ -357,7 +357,7 @@ def _ends(partition: int, low: int, high: int, share: int) -> list[_Part]:
 
 
 def _read(
-    reader: TopicReader, topic: str, parts: list[_Part], deadline: float
+    reader: KafkaReader, topic: str, parts: list[_Part], deadline: float
 ) -> Iterator[SampledRecord]:
     """Read all parts, those of different partitions concurrently."""
     first: dict[int, _Part] = {}

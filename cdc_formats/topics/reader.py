@@ -47,7 +47,7 @@ _TRY_SECONDS = 0.5  # Ctrl-C has no effect inside the client
 _DOWN_SECONDS = 3.0  # a broker that restarts may be back by then
 
 
-class TopicReader:
+class KafkaReader:
     """A Kafka client that reads topics; close it, or use it in a ``with`` statement.
 
     Parameters
@@ -88,7 +88,7 @@ class TopicReader:
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise refused_property(error, config) from None
 
-    def __enter__(self) -> TopicReader:
+    def __enter__(self) -> KafkaReader:
         return self
 
     def __exit__(

@@ -70,8 +70,8 @@ class Block(msgspec.Struct, array_like=True, gc=False):
     partials : list of Partial
     positions : list of (Position or None)
         One for each change with ``order="source"``, else empty.
-    asides : bytes
-        Packed side outputs (`typed.SideOutput`).
+    side_outputs : bytes
+        Packed side outputs (`output.SideOutput`).
     """
 
     source: str

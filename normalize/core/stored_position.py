@@ -119,7 +119,7 @@ def redelivery_condition(position: str, stored: str, *, digits: int = 1) -> str:
     )
 
 
-def first_deliveries(keys: Iterable[Hashable], positions: Iterable[bytes | None]) -> list[bool]:
+def not_redelivered(keys: Iterable[Hashable], positions: Iterable[bytes | None]) -> list[bool]:
     """Return which changes of a micro-batch do not redeliver earlier ones of the same key.
 
     Parameters

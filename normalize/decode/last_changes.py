@@ -48,7 +48,7 @@ from normalize.core.last import (
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
-from normalize.core.stored_position import first_deliveries, stored_position
+from normalize.core.stored_position import not_redelivered, stored_position
 from normalize.worker import worker
 
 from .targets import Target
@@ -408,7 +408,7 @@ def without_redeliveries(
     numbers = numbers_of(changes, *groups)
     arrival = np.lexsort(tuple(reversed(numbers_of(changes, *order))))
     keys = zip(*(number[arrival].tolist() for number in numbers), strict=True)
-    first = first_deliveries(keys, changes.column(POSITION).take(pa.array(arrival)).to_pylist())
+    first = not_redelivered(keys, changes.column(POSITION).take(pa.array(arrival)).to_pylist())
     return changes if all(first) else changes.take(pa.array(np.sort(arrival[first])))
 
 

@@ -32,7 +32,7 @@ class MySqlTable:
     """A table of MySQL or MariaDB with a binary log."""
 
     spark: SparkSession
-    options: Options
+    options: CaptureOptions
 
     @classmethod
     def of(cls, spark: SparkSession, options: Mapping[str, str]) -> MySqlTable:
@@ -101,7 +101,7 @@ class MySqlTable:
 def _read_pass(
     batches: Iterator[pa.RecordBatch],
     *,
-    options: Options,
+    options: CaptureOptions,
     schema: pa.Schema,
     partitions: Sequence[Any],
 ) -> Iterator[pa.RecordBatch]:

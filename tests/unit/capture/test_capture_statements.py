@@ -9,16 +9,16 @@ from hypothesis import example, given, strategies as st
 
 from capture.statements import Effect, SqlStatement
 from capture.table import TableId
-from capture.tokens import Dialect, Token, decode, scan
+from capture.tokens import ServerSyntax, Token, decode, scan
 
-MARIADB, MYSQL = Dialect(mariadb=True), Dialect(mariadb=False)
+MARIADB, MYSQL = ServerSyntax(mariadb=True), ServerSyntax(mariadb=False)
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 2**2, 2**20
 TABLE = TableId("shop", "t")
 
 
 def effect(
     text: str,
-    dialect: Dialect = MARIADB,
+    dialect: ServerSyntax = MARIADB,
     schema: str = "shop",
     table: TableId = TABLE,
     *,
@@ -234,7 +234,7 @@ TEXT = st.text() | st.lists(
 @example("ALTER TABLE", True, 0, "shop")
 @example("'\\", True, 0, "shop")
 def test_no_text_fails(text: str, mariadb: bool, sql_mode: int, schema: str) -> None:
-    parsed = SqlStatement(text, Dialect(mariadb, sql_mode))
+    parsed = SqlStatement(text, ServerSyntax(mariadb, sql_mode))
     assert isinstance(parsed.effect(schema, TABLE), Effect)
     assert isinstance(parsed.ends_transaction and parsed.may_create, bool)
 
@@ -290,12 +290,12 @@ def test_many_comments_hide_nothing() -> None:
     ("text", "dialect", "expected"),
     [
         ('TRUNCATE TABLE "t"', MARIADB, Effect.NOTHING),
-        ('TRUNCATE TABLE "t"', Dialect(True, ANSI_QUOTES), Effect.EMPTIES),
+        ('TRUNCATE TABLE "t"', ServerSyntax(True, ANSI_QUOTES), Effect.EMPTIES),
         ("RENAME TABLE `a\\` TO b, `t` TO `c`", MARIADB, Effect.REPLACES),
         ("ALTER TABLE t COMMENT 'a\\', RENAME u -- '", MARIADB, Effect.KEEPS),
         (
             "ALTER TABLE t COMMENT 'a\\', RENAME u -- '",
-            Dialect(True, NO_BACKSLASH_ESCAPES),
+            ServerSyntax(True, NO_BACKSLASH_ESCAPES),
             Effect.REPLACES,
         ),
         ("/*M!100000 TRUNCATE TABLE t */", MARIADB, Effect.EMPTIES),
@@ -309,7 +309,7 @@ def test_many_comments_hide_nothing() -> None:
     ],
 )
 def test_quotes_and_comments_depend_on_the_session_and_the_server(
-    text: str, dialect: Dialect, expected: Effect
+    text: str, dialect: ServerSyntax, expected: Effect
 ) -> None:
     assert effect(text, dialect) is expected
 
