@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from capture.lookup import rows_of_keys
-from capture.options import Options, read_options
+from capture.options import CaptureOptions, read_options
 from capture.rows import METADATA, ROW_KIND, spark_ddl
 from capture.server import run_query
 from capture.source import ChangelogReader
