@@ -16,6 +16,7 @@ import typer
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.errors import ChangelogError, FormatOptionError, printable
 from cdc_formats.format import Format
+from cdc_formats.message_format import Traits
 from cdc_formats.registry import format_class, get_format, list_formats
 
 from .arguments import complete_format
@@ -69,13 +70,13 @@ def _declared(identifier: str) -> Format | type[Format]:
 
 def summary_of(format: Format | type[Format]) -> dict[str, Any]:
     """Return what a format declares, as JSON values."""
-    cls = format if isinstance(format, type) else type(format)
+    cls, traits = format if isinstance(format, type) else type(format), Traits.of(format)
     return {
         "identifier": format.identifier,
         "changelog_mode": [kind.short_string for kind in sorted(format.changelog_mode.kinds)],
-        "reads_key": format.reads_key,
-        "null_value": "read" if format.reads_tombstones else "ignored",
-        "positions": not format.positions,
+        "reads_key": traits.reads_key,
+        "null_value": "read" if traits.reads_tombstones else "ignored",
+        "positions": not traits.positions,
         "written": cls.encoder is not Format.encoder,
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "messages": _first_sentence(cls),

@@ -62,7 +62,7 @@ class SeveralTables:
         names = dict.fromkeys(
             column.name
             for table in self.tables.values()
-            for column in result_columns(table.columns, table.format.masks)
+            for column in result_columns(table.columns, table.format.handling.masks)
         )
         return tuple(Column(name, SqlType("STRING")) for name in (_TABLE, *names))
 
@@ -76,7 +76,7 @@ class SeveralTables:
         from .view import text_of
 
         table = self.tables[name]
-        columns = result_columns(table.columns, table.format.masks)
+        columns = result_columns(table.columns, table.format.handling.masks)
         places = {column.name: place for place, column in enumerate(columns)}
         texts = [text_of(column.type) for column in columns]
         shown = [places.get(column.name) for column in self.columns[1:]]

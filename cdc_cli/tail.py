@@ -131,7 +131,7 @@ def tail(
     table: TableSchema | SeveralTables
     try:
         table = table_of(chosen, options, schema=schema, primary_key=primary_key, sample=sampled)
-        columns = result_columns(table.columns, table.format.masks)
+        columns = result_columns(table.columns, table.format.handling.masks)
     except InferenceError as error:
         several = None if json or primary_key else several_tables(topic, chosen, sampled())
         if several is None:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from cdc_formats.events import Position
+from cdc_formats.message_format import json_schema_of, table_reader, untyped_reader
 from cdc_formats.values.images import ABSENT, complete
 
 from .decoding.masking import check_masks, read_columns
@@ -95,14 +96,14 @@ class Decoder:
         require_key: bool = False,
         completes_moved: bool = True,
     ) -> None:
-        check_masks(format.masks, columns, unique_key)
-        read = read_columns(columns, format.masks)
+        check_masks(format.handling.masks, columns, unique_key)
+        read = read_columns(columns, format.handling.masks)
         format.check(read, unique_key)
-        if positions and format.positions:
+        if positions and format.traits.positions:
             raise FormatOptionError(
-                f"{format.identifier} has no positions that order changes: {format.positions}"
+                f"{format.identifier} has no positions that order changes: {format.traits.positions}"
             )
-        self.format = format
+        self.format, self._traits = format, format.traits
         self.unique_key = unique_key
         self.metadata_columns = tuple(map(self._metadata_column, metadata))
         self._declared = {column.name for column in columns}
@@ -114,17 +115,17 @@ class Decoder:
         self._unified_key = (
             row_unifier([self.columns[index] for index in self._rows.key_indices]) or tuple
         )
-        self._tombstones = format.reads_tombstones
+        self._tombstones = format.traits.reads_tombstones
         self._readers = tuple(format.metadata[name].read for name in metadata)
         self._position_of: Callable[[Any], Position | None] = (
-            format.position if positions else lambda message: None
+            format.traits.position if positions else lambda message: None
         )
         self._require_key, self._completes_moved = require_key, completes_moved
-        self._table_of = format.table_reader(tables) if tables else None
+        self._table_of = table_reader(format, tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
-            check = message_validator(format.identifier, format.json_schema())
+            check = message_validator(format.identifier, json_schema_of(type(format)))
             self._read, self._read_keyed = (
                 _validated(self._read, check),
                 _validated(self._read_keyed, check),
@@ -230,7 +231,7 @@ class Decoder:
         events = self._events(self._read_names, key, value, headers)
         if isinstance(events, Ignored) or not events:
             return None
-        row = self.format.row_names(events[0])
+        row = self._traits.row_names(events[0])
         if row is None:
             return None
         absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
@@ -268,7 +269,7 @@ class Decoder:
                 row = complete(row, self._logged_before(event, rows))
             partial = ABSENT in row
         if rows.required:
-            rows.require(row, event.after, event.after_path, self.format.whole_rows)
+            rows.require(row, event.after, event.after_path, self._traits.whole_rows)
         return row, partial
 
     def _logged_before(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
@@ -277,7 +278,7 @@ class Decoder:
         An unavailable value is a large one, so that an empty value is not the one before it.
         """
         before, was = rows.row(event.before, event.before_path), rows.raw(event.before)
-        if not any(map(_is_empty, was)) or self.format.logs_empty_values(event.message):
+        if not any(map(_is_empty, was)) or self._traits.logs_empty_values(event.message):
             return before
         # A column that the row after lacks is no unavailable value.
         now = rows.raw(event.after)
@@ -336,7 +337,7 @@ class Decoder:
         )
 
     def _moved(self, row: tuple[Any, ...], path: str) -> PartialImageError:
-        remedy = f": {self.format.whole_rows}" if self.format.whole_rows else ""
+        remedy = f": {self._traits.whole_rows}" if self._traits.whole_rows else ""
         return PartialImageError(
             f"the primary key changed, and the producer left out {self._absent(row)} (unchanged), "
             f"whose values only the row of the old key has{remedy}",
@@ -348,7 +349,7 @@ class Decoder:
         return ", ".join(column.name for column, value in pairs if value is ABSENT)
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
-        remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""
+        remedy = f", or {self._traits.whole_rows}" if self._traits.whole_rows else ""
         return PartialImageError(
             f"the producer left out {self._absent(row)} (unchanged): only ChangelogNormalize can "
             f"complete the row, from its state. Set a primary_key{remedy}",
@@ -408,7 +409,9 @@ class Decoder:
             if each[1] is None or each[1] is ABSENT
         )
         name = self.columns[index].name
-        remedy = f": {self.format.whole_rows}" if part is ABSENT and self.format.whole_rows else ""
+        remedy = (
+            f": {self._traits.whole_rows}" if part is ABSENT and self._traits.whole_rows else ""
+        )
         raise MissingFieldError(
             f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}"
         )
@@ -416,7 +419,7 @@ class Decoder:
 
 def _with_headers(format: MessageFormat, read: Reader) -> Reader:
     """Return a reader that takes the headers, too."""
-    return read if format.reads_headers else lambda key, value, headers: read(key, value)
+    return read if format.traits.reads_headers else lambda key, value, headers: read(key, value)
 
 
 def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
@@ -441,9 +444,9 @@ def _known_columns(
     format: MessageFormat, columns: Sequence[Column]
 ) -> Callable[[bytes | None, bytes | None, Headers], None]:
     """Return a function that raises an error for a record with a value in an undeclared column."""
-    declared = {column.name for column in columns}
+    declared, row_names = {column.name for column in columns}, format.traits.row_names
     try:
-        read = _with_headers(format, format.untyped_reader())
+        read = _with_headers(format, untyped_reader(format))
     except InferenceError:
         raise FormatOptionError(
             f"{format.identifier}: its messages have no column names here, which "
@@ -453,7 +456,7 @@ def _known_columns(
     def require_known(key: bytes | None, value: bytes | None, headers: Headers) -> None:
         events = read(key, value, headers)
         for event in () if isinstance(events, Ignored) else events:
-            row = None if event.after is None else format.row_names(event)
+            row = None if event.after is None else row_names(event)
             if row is None:
                 continue
             name = next(

@@ -141,10 +141,6 @@ class Format(MessageFormat):
             completes_moved=completes_moved,
         )
 
-    def for_topic(self: F, topic: str) -> F:
-        """Return the format to write a topic; override if option defaults depend on the topic."""
-        return self
-
     def encoder(
         self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
     ) -> Encoder:

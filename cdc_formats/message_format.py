@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from cdc_formats.events import Position
@@ -22,7 +23,7 @@ from .decoding.validation import packaged_schema
 from .errors import FormatOptionError
 from .events import ControlEvent, Event, Headers, Ignored, Reader
 from .values.handling import Handling
-from .values.masks import NO_MASKS, Masks, masks_of
+from .values.masks import NO_MASKS, masks_of
 from .values.schema import Column, SqlType, columns as to_columns
 
 if TYPE_CHECKING:
@@ -50,10 +51,6 @@ def as_boolean(value: Any) -> Any:
         if isinstance(value, str)
         else value
     )
-
-
-_READING = {"envelope", "metadata", "position", "read", "reader", "table_identity", "table_reader"}
-"""The members of a format that decide what is read of a message."""
 
 
 C = TypeVar("C")
@@ -99,6 +96,95 @@ class MetadataColumn:
         return to_columns(f"value {self.type}")[0].type
 
 
+def names_in_row(event: Event) -> RowNames | None:
+    """Return the names in the after-image, or in the before-image of a delete.
+
+    The latter may be incomplete. None if the image has no names.
+    """
+    image = event.before if event.after is None else event.after
+    if not isinstance(image, Mapping):
+        return None
+    return RowNames(image.keys(), event.after is not None and not event.sparse)
+
+
+class Traits(NamedTuple):
+    """What decoders and Spark's stages ask of a format besides its messages.
+
+    A format declares each as an attribute, a property or a method of its class, with this name.
+
+    Attributes
+    ----------
+    reads_tombstones : bool
+        Whether null values are passed to `read`; otherwise they are `Ignored.TOMBSTONE`.
+    reads_headers : bool
+        Whether the reader needs the Kafka headers; then it is called with three arguments.
+    reads_key : bool
+        Whether `read` needs the Kafka key.
+    uses_key : bool
+        Whether `read` takes the primary key from the Kafka key if a message lacks it.
+    whole_rows : str
+        The producer setting for whole rows, quoted in errors about a missing column; empty if there
+        is no such setting.
+    table_identity : mapping
+        The `metadata` columns that together identify the table of a message, from the outermost to
+        the table's own name. Each has the option that selects its values by a regular expression,
+        or empty text if there is none. Without entries, messages do not name their table, and the
+        topic identifies it.
+    sampler : str
+        The class that detection, profiles and inference ask about the format, as ``module:Class``:
+        a `cdc_formats.topics.sampler.Sampler`. Decoding does not import it. Empty: the defaults.
+    positions : str
+        The reason why messages have no position in their source's log; empty if `position` reads
+        one.
+    position : callable
+        Returns the position of a message's event (`Event.message`) in its source's log. None is
+        only for a message that never has one: its change is applied as it arrives, also if it is a
+        redelivery, is counted, and warned about. Raises a DecodeError when the position is missing
+        or malformed, or the producer is not configured to write it.
+    logs_empty_values : callable
+        Whether an empty value in the row before an update of this message is the column's.
+        Otherwise it may be a column that the log lacks: PostgreSQL's REPLICA IDENTITY USING INDEX
+        logs the index's columns only, and the others have NULL or their type's default. It then
+        does not complete the row after.
+    row_names : callable
+        From an `Event` whose images are mappings with all names in the message to the columns of
+        its row, or None if the format has no column names. Declare it if rows have additional
+        columns or omit columns that are NULL.
+    previous_key : callable
+        From a record's headers to the columns of the key that its row had before, with the
+        producer's values; empty if no header names the previous key. Only producers need it that
+        write a change of the key as a delete and an insert, which may lack unchanged columns.
+    for_topic : callable or None
+        Returns the format to write a topic, if the defaults of options depend on the topic.
+    untyped_reader : callable or None
+        Returns the reader of records whose columns are unknown: images are mappings with all names
+        and the producer's values. None: the one of `reader`.
+    json_schema : callable or None
+        Returns the JSON Schema (draft 2020-12) of the messages. None: the packaged one, if any.
+    """
+
+    reads_tombstones: bool = False
+    reads_headers: bool = False
+    reads_key: bool = False
+    uses_key: bool = False
+    whole_rows: str = ""
+    table_identity: Mapping[str, str] = MappingProxyType({})
+    sampler: str = ""
+    positions: str = "the format does not implement `Format.position`"
+    position: Callable[[Any], Position | None] = lambda message: None
+    logs_empty_values: Callable[[Any], bool] = lambda message: False
+    row_names: Callable[[Event], RowNames | None] = names_in_row
+    previous_key: Callable[[Headers], Mapping[str, Any]] = lambda headers: {}
+    for_topic: Callable[[str], Any] | None = None
+    untyped_reader: Callable[[], Reader] | None = None
+    json_schema: Callable[[], dict[str, Any] | None] | None = None
+
+    @classmethod
+    def of(cls, format: Any) -> Traits:
+        """Return the traits of a format, or those of a class whose traits do not depend on options."""
+        return cls(**{name: getattr(format, name) for name in cls._fields if hasattr(format, name)})
+
+
 @dataclass(frozen=True, kw_only=True)
 class MessageFormat(ABC):
     """What a format declares, its options (the dataclass's fields), and how it reads messages.
@@ -132,36 +218,8 @@ class MessageFormat(ABC):
 
     identifier: ClassVar[str]
     changelog_mode: ClassVar[ChangelogMode] = ChangelogMode.all()
-    reads_tombstones: ClassVar[bool] = False
-    """Whether null values are passed to `read`; otherwise they are `Ignored.TOMBSTONE`."""
-    reads_headers: ClassVar[bool] = False
-    """Whether the reader needs the Kafka headers; then it is called with three arguments."""
-    reads_key: ClassVar[bool] = False
-    """Whether `read` needs the Kafka key."""
-    uses_key: ClassVar[bool] = False
-    """Whether `read` takes the primary key from the Kafka key if a message lacks it."""
-    whole_rows: ClassVar[str] = ""
-    """The producer setting for whole rows, quoted in errors about a missing column; empty if there
-    is no such setting."""
-    positions: ClassVar[str] = "the format does not implement `Format.position`"
-    """The reason why messages have no position in their source's log; empty if `position` reads
-    one."""
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
     """Readable metadata columns, by Flink's names."""
-    table_identity: ClassVar[Mapping[str, str]] = {}
-    """The `metadata` columns that together identify the table of a message, from the outermost to
-    the table's own name.
-
-    Each has the option that selects its values by a regular expression, or empty text if there is
-    none. Without entries, messages do not name their table, and the topic identifies it.
-    """
-
-    sampler: ClassVar[str] = ""
-    """The class that detection, profiles and inference ask about the format, as ``module:Class``: a
-    `cdc_formats.topics.sampler.Sampler`.
-
-    Decoding does not import it. Empty: the defaults.
-    """
 
     error_excerpt: bool = True
     validate: bool = False
@@ -187,13 +245,10 @@ class MessageFormat(ABC):
                     f"{self.identifier}: {option.name} is {value!r}; it is one of {listed}"
                 )
 
-    @classmethod
-    def json_schema(cls) -> dict[str, Any] | None:
-        """Return the JSON Schema (draft 2020-12) of this format's messages, or None.
-
-        Override it in your own format.
-        """
-        return packaged_schema(cls.identifier)
+    @property
+    def traits(self) -> Traits:
+        """What decoders and Spark's stages ask of the format besides its messages."""
+        return Traits.of(self)
 
     def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         """Return the events of one Kafka record, or the reason why it has none.
@@ -225,23 +280,7 @@ class MessageFormat(ABC):
                 f"{type(self).__name__} needs read() or reader(): its messages have blocks, frames "
                 "or keys to read"
             )
-        return ScalarReader(envelope, rows, self.table_filter, keyed=keyed).guarded()
-
-    def untyped_reader(self) -> Reader:
-        """Return the reader of records whose columns are unknown.
-
-        Images are mappings with all names and the producer's values.
-
-        Raises
-        ------
-        InferenceError
-            When the messages have no column names.
-        """
-        # msgspec has no field for this name, so that the reader returns images exactly as in the
-        # message.
-        return self.reader(
-            RowConverter((Column('"', SqlType("STRING")),), self.handling), keyed=True
-        )
+        return ScalarReader(envelope, rows, table_filter(self), keyed=keyed).guarded()
 
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
@@ -252,7 +291,7 @@ class MessageFormat(ABC):
 
         Many messages are decoded together. The rows are those of each message alone. A subclass
         that reads messages differently declares them again; otherwise its messages are read alone
-        (`reads_as_declared`).
+        (`normalize.decode.columnar`).
 
         Parameters
         ----------
@@ -264,97 +303,6 @@ class MessageFormat(ABC):
             Whether `position` is called for each message.
         """
         return None
-
-    @classmethod
-    def reads_as_declared(cls) -> bool:
-        """Whether the class that declares the `envelope` decides all that is read of a message."""
-        decisive = next(members for of in cls.__mro__ if _READING & (members := vars(of).keys()))
-        return "envelope" in decisive
-
-    @property
-    def table_filter(self) -> TableFilter:
-        """The filter of messages by their table, from the options in `table_identity`."""
-        columns = [name for name, option in self.table_identity.items() if option]
-        options = {
-            option: getattr(self, option) for option in self.table_identity.values() if option
-        }
-        return TableFilter(options, columns, self.table_reader(columns))
-
-    def row_names(self, event: Event) -> RowNames | None:
-        """Return the columns of an event's row, or None if the format has no column names.
-
-        By default these are the names in the after-image, or in the before-image of a delete, which
-        may be incomplete. Override it if rows have additional columns or omit columns that are
-        NULL.
-
-        Parameters
-        ----------
-        event : Event
-            Its images are mappings with all names in the message; only the names are used.
-        """
-        image = event.before if event.after is None else event.after
-        if not isinstance(image, Mapping):
-            return None
-        return RowNames(image.keys(), event.after is not None and not event.sparse)
-
-    def position(self, message: Any) -> Position | None:
-        """Return the position of a message's event in its source's log.
-
-        None is only for a message that never has one. Its change is applied as it arrives, also if
-        it is a redelivery. It is counted, and warned about.
-
-        Parameters
-        ----------
-        message : Any
-            `Event.message`.
-
-        Raises
-        ------
-        DecodeError
-            When the position is missing or malformed, or the producer is not configured to write
-            it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} defines no position()")
-
-    def logs_empty_values(self, message: Any) -> bool:
-        """Whether an empty value in a row before an update is the column's.
-
-        Otherwise it may be a column that the log lacks: PostgreSQL's REPLICA IDENTITY USING INDEX
-        logs the index's columns only, and the others have NULL or their type's default. It then
-        does not complete the row after.
-
-        Parameters
-        ----------
-        message : Any
-            `Event.message`.
-        """
-        return False
-
-    def previous_key(self, headers: Headers) -> Mapping[str, Any]:
-        """Return the columns of the key that a record's row had before.
-
-        They have the producer's values. The result is empty if no header names the previous key.
-
-        Only producers need it that write a change of the key as a delete and an insert, which may
-        lack unchanged columns.
-
-        Parameters
-        ----------
-        headers : sequence of (str, bytes or None)
-        """
-        return {}
-
-    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from `Event.message` to the values of these `table_identity` columns.
-
-        The decoder calls it for every message.
-
-        Parameters
-        ----------
-        names : sequence of str
-        """
-        readers = [self.metadata[name].read for name in names]
-        return lambda message: tuple([read(message) for read in readers])
 
     def control_event(
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
@@ -388,12 +336,7 @@ class MessageFormat(ABC):
     @property
     def handling(self) -> Handling:
         """The rules for reading and writing values: `encodings` and the options of all formats."""
-        return replace(self.encodings, rounding=self.rounding, masks=self.masks)
-
-    @property
-    def masks(self) -> Masks:
-        """The masks of columns."""
-        return self.mask or NO_MASKS
+        return replace(self.encodings, rounding=self.rounding, masks=self.mask or NO_MASKS)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
         """Reject columns or a key that this format cannot read as configured; called on the driver.
@@ -403,3 +346,49 @@ class MessageFormat(ABC):
         SchemaError, FormatOptionError
         """
         return None
+
+
+def json_schema_of(format: type[MessageFormat]) -> dict[str, Any] | None:
+    """Return the JSON Schema of a format's messages, None without one."""
+    own = Traits.of(format).json_schema
+    return packaged_schema(format.identifier) if own is None else own()
+
+
+def table_reader(format: MessageFormat, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from `Event.message` to the values of `Traits.table_identity` columns.
+
+    Parameters
+    ----------
+    format : MessageFormat
+    names : sequence of str
+    """
+    readers = [format.metadata[name].read for name in names]
+    return lambda message: tuple([read(message) for read in readers])
+
+
+def table_filter(format: MessageFormat) -> TableFilter:
+    """Return the filter of messages by their table, from the options in `Traits.table_identity`."""
+    selected = {name: option for name, option in format.traits.table_identity.items() if option}
+    options = {option: getattr(format, option) for option in selected.values()}
+    return TableFilter(options, list(selected), table_reader(format, list(selected)))
+
+
+def untyped_reader(format: MessageFormat) -> Reader:
+    """Return the reader of records whose columns are unknown (`Traits.untyped_reader`).
+
+    Raises
+    ------
+    InferenceError
+        When the messages have no column names.
+    """
+    own = format.traits.untyped_reader
+    return typeless_reader(format) if own is None else own()
+
+
+def typeless_reader(format: MessageFormat) -> Reader:
+    """Return `MessageFormat.reader` for images with all names and the producer's values."""
+    # msgspec has no field for this name, so that the reader returns images exactly as in the
+    # message.
+    return format.reader(
+        RowConverter((Column('"', SqlType("STRING")),), format.handling), keyed=True
+    )

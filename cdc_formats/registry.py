@@ -1,9 +1,8 @@
 """Formats by name: built-in ones, those of installed packages, those registered in this process.
 
-Names are looked up in three places, in this order: `register_format` (this process), the entry
-points of the group ``cdc_formats.formats`` of installed distributions (including this one), and
-`BUILT_IN`, for a package shipped as a zip (``--py-files``), which has no metadata. Listing imports
-no format; `get_format` imports only the requested one, and only if it is installed or registered.
+Names are looked up in three places: `register_format` (this process), the entry points of the group
+``cdc_formats.formats`` of other installed packages, and `BUILT_IN`. Listing imports no format;
+`get_format` imports only the requested one, and only if it is installed or registered.
 """
 
 from __future__ import annotations
@@ -151,10 +150,9 @@ def claims_of(identifier: str) -> list[str]:
     """Return the registered, installed or built-in classes with this name, as ``module:name``."""
     if identifier in registered:
         return [_path(registered[identifier])]
-    installed = _installed().get(identifier, [])
-    return sorted({point.value for point in installed}) or (
-        [BUILT_IN[identifier]] if identifier in BUILT_IN else []
-    )
+    installed = {point.value for point in _installed().get(identifier, ())}
+    built_in = {BUILT_IN[identifier]} if identifier in BUILT_IN else set[str]()
+    return sorted(installed | built_in)
 
 
 def _path(cls: type) -> str:

@@ -29,6 +29,7 @@ from typing import Any
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.decoding.validation import message_validator
 from cdc_formats.encoding.envelope import pair_updates
+from cdc_formats.message_format import json_schema_of
 from cdc_formats.values import times
 from cdc_formats.values.images import ABSENT
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns
@@ -347,12 +348,12 @@ def check_empty(format: Format, vector: Vector) -> None:
                 result = decode(key, value)
             except DecodeError as error:
                 _require(
-                    format.reads_tombstones,
+                    format.traits.reads_tombstones,
                     f"{what} is rejected instead of Ignored.TOMBSTONE: {error}",
                 )
                 continue
             _require(
-                format.reads_tombstones or result is Ignored.TOMBSTONE,
+                format.traits.reads_tombstones or result is Ignored.TOMBSTONE,
                 f"{what} gives {result}, not Ignored.TOMBSTONE",
             )
             _check_result(result, decoder, what)
@@ -479,7 +480,7 @@ def check_json_schema(format: Format, case: Vector | Reject) -> None:
     Needs the package ``jsonschema``. Other rejects are not checked: many depend on the declared
     columns, which a JSON Schema does not contain.
     """
-    schema = format.json_schema()
+    schema = json_schema_of(type(format))
     if schema is None:
         return
     check = message_validator(format.identifier, schema)
@@ -581,7 +582,7 @@ def _check_hooks(
         for event in () if isinstance(events, Ignored) else events:
             sampler.declaration(key, value or b"")
             sampler.connector(event.message)
-            reader.format.row_names(event)
+            reader.format.traits.row_names(event)
     except DecodeError as error:
         _require(not (valid and events), f"{what} is refused by a hook: {error}")
         _check_error(error, what)

@@ -452,12 +452,13 @@ def encode_changelog(
     require_changelog(df)
     table = _written_columns(df, schema, without=columns_of(source or {}))
     encoder = as_format(format, format_options)
-    if encoder.masks:
+    if encoder.handling.masks:
         raise ArgumentError(
             "the format's option mask is for reading: remove it, and pass it to the function that "
             "reads the messages"
         )
-    encoder = encoder if topic is None else encoder.for_topic(topic)
+    for_topic = encoder.traits.for_topic
+    encoder = encoder if topic is None or for_topic is None else for_topic(topic)
     written = encoder.encoder(table, unique_key=names_of(primary_key, "primary_key"))
     if source and not written.writes_source:
         raise ArgumentError(

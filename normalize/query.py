@@ -147,7 +147,7 @@ class Request:
             drop_update_before=plan.drop_update_before,
             positions=options.order == "source",
             ignored=ignored_columns(
-                result_columns(table, format.masks), key, names_of(options.ignore_columns)
+                result_columns(table, format.handling.masks), key, names_of(options.ignore_columns)
             ),
             ignore_deletes=options.ignore_deletes,
             key_metadata=key_metadata,
@@ -190,8 +190,8 @@ class Request:
             expected=Expected(
                 source.identity,
                 by_source=source.positions,
-                has_positions=not source.format.positions,
-                masks=source.format.masks.of_columns(
+                has_positions=not source.format.traits.positions,
+                masks=source.format.handling.masks.of_columns(
                     column.name for column in source.columns
                 ).facts,
             ),
@@ -280,7 +280,7 @@ def _check_metadata(
 ) -> None:
     available = {*format.metadata, *KAFKA_METADATA}
     for name in metadata.values():
-        if format.masks and name in _WITH_VALUES:
+        if format.handling.masks and name in _WITH_VALUES:
             raise ArgumentError(
                 f"metadata has {name!r}, which may contain values of masked columns: remove it, or "
                 "remove the format's option mask"
@@ -300,7 +300,7 @@ def _check_metadata(
 
 def _check_dead_letters(format: Format, mode: Mode | DeadLetter, records: RecordInput) -> None:
     # A dead letter of a masked record has only its place.
-    if format.masks and isinstance(mode, DeadLetter) and records.row_order == "row":
+    if format.handling.masks and isinstance(mode, DeadLetter) and records.row_order == "row":
         raise ArgumentError(
             "with the format's option mask, a dead letter has its record's place and not its "
             "content: add the columns partition and offset to the DataFrame"
@@ -320,7 +320,7 @@ def _distinguished_by(
     format: Format, plan: Plan, metadata: Mapping[str, str], key_metadata: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the metadata that distinguishes the rows of several tables."""
-    tables = ("topic", *format.table_identity)
+    tables = ("topic", *format.traits.table_identity)
     if not plan.normalize and any(name in tables for name in metadata.values()):
         # Without a stage no rows are merged: a column that names the table is enough.
         return tables
@@ -346,7 +346,7 @@ def _require_stage(plan: Plan, options: StageOptions, key_metadata: Sequence[str
 
 def _check_order(source: DecodePlan, plan: Plan) -> None:
     """Raise an error for a DataFrame that lacks columns which the order of its records requires."""
-    if source.format.reads_key and "key" not in source.record_columns:
+    if source.format.traits.reads_key and "key" not in source.record_columns:
         raise ArgumentError(
             f"{source.format.identifier} reads the record's key: add the column key to the "
             "DataFrame"

@@ -163,7 +163,7 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Decod
         {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
     )
     arguments["positions"] = (
-        not decoder.format.positions and draw.random() < 0.3 and target is not TypedRows
+        not decoder.format.traits.positions and draw.random() < 0.3 and target is not TypedRows
     )
     arguments["ignore_deletes"] = draw.random() < 0.2
     arguments["drop_update_before"] = target is TypedRows and draw.random() < 0.3

@@ -273,7 +273,7 @@ def refuse_filters(format: Format) -> None:
     ------
     FormatOptionError
     """
-    for option in format.table_identity.values():
+    for option in format.traits.table_identity.values():
         if option and getattr(format, option) is not None:
             raise FormatOptionError(
                 f"{format.identifier} cannot be written with {option}: rows do not contain their "

@@ -59,7 +59,7 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Format
-from cdc_formats.message_format import MetadataColumn, RowNames, choice
+from cdc_formats.message_format import MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.images import ABSENT
@@ -191,7 +191,7 @@ class DmsJson(Format):
         Without options of before-images, names with the documentation's prefix are those of one if
         a column without it is next to one.
         """
-        row = super().row_names(event)
+        row = names_in_row(event)
         if row is None:
             return None
         prefix = self.before_image_prefix

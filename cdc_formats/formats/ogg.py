@@ -71,7 +71,7 @@ from cdc_formats.events import (
     malformed,
 )
 from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn, choice
+from cdc_formats.message_format import MetadataColumn, choice, table_filter
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.json_reader import json_reader, read_object
 from cdc_formats.values.schema import Column
@@ -121,7 +121,7 @@ class OggJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        return _Reader(self.envelope(rows), rows, self.table_filter, keyed=keyed).guarded()
+        return _Reader(self.envelope(rows), rows, table_filter(self), keyed=keyed).guarded()
 
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False

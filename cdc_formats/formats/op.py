@@ -76,7 +76,7 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import Event, Ignored, Position, digits, integer, malformed
 from cdc_formats.format import Format
-from cdc_formats.message_format import MetadataColumn, RowNames, choice
+from cdc_formats.message_format import MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.row_kind import SHORT_STRINGS, ChangelogMode, RowKind
 from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import read_json
@@ -172,7 +172,7 @@ class OpJson(Format):
     def _check_masks(self) -> None:
         for name in ("op_field", "position_field"):
             path = self._paths.get(name, ("",))
-            if self.masks.kind(path[-1]) is not None:
+            if self.handling.masks.kind(path[-1]) is not None:
                 raise FormatOptionError(
                     f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
                     "metadata would have its value. Remove one of them"
@@ -214,7 +214,7 @@ class OpJson(Format):
         return ChangelogMode.all() if has_befores else ChangelogMode.upsert()
 
     @property
-    def positions(self) -> str:  # type: ignore[override]
+    def positions(self) -> str:
         """The reason why messages have no position."""
         return (
             ""
@@ -294,7 +294,7 @@ class OpJson(Format):
 
         The fields of the message are no columns, unless the row has its own field.
         """
-        row = super().row_names(event)
+        row = names_in_row(event)
         if row is None:
             return None
         own = {path[0] for path in self._paths.values()} if self.row_field is None else set()

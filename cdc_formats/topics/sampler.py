@@ -1,6 +1,6 @@
 """What detection, profiles and inference know about a format: its `Sampler`.
 
-A format names its sampler in `Format.sampler`; without one it has the hooks' defaults. Then it is
+A format names its sampler in `Traits.sampler`; without one it has the hooks' defaults. Then it is
 detected by the records that it reads, and its columns are inferred from values.
 
 ===========================  =====================================================================
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdc_formats.events import Headers
 from cdc_formats.format import Format
+from cdc_formats.message_format import Traits
 from cdc_formats.registry import load_class
 from cdc_formats.topics.encodings import Declaration, DeclaredColumn, Evidence, Question
 from cdc_formats.values.connect_schema import key_fields
@@ -137,7 +138,9 @@ class Sampler:
             When a declaration is malformed.
         """
         return Declaration(
-            primary_key=tuple(self.key_columns(key, headers)) if self.format.reads_key else ()
+            primary_key=tuple(self.key_columns(key, headers))
+            if self.format.traits.reads_key
+            else ()
         )
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
@@ -159,7 +162,7 @@ class Sampler:
         key : bytes or None
         headers : sequence of (str, bytes or None)
         """
-        return tuple(self.key_columns(key, headers)) if self.format.reads_key else ()
+        return tuple(self.key_columns(key, headers)) if self.format.traits.reads_key else ()
 
     def plain_value(self, value: Any) -> Any:
         """Return an image's value as JSON writes it; override for documents in another notation."""
@@ -251,12 +254,12 @@ def sampler_class(format: type[Format]) -> type[Sampler]:
     Raises
     ------
     UnknownFormatError, MissingDependencyError
-        When `Format.sampler` does not name a subclass of `Sampler`, or it needs a package that is
+        When `Traits.sampler` does not name a subclass of `Sampler`, or it needs a package that is
         not installed.
     """
     return (
-        load_class(f"the sampler of {format.identifier!r}", format.sampler, Sampler)
-        if format.sampler
+        load_class(f"the sampler of {format.identifier!r}", path, Sampler)
+        if (path := Traits.of(format).sampler)
         else Sampler
     )
 

@@ -263,7 +263,7 @@ class _Task:
         self.tables = identity.merged(self.tables, [table])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
-        if not self.plan.format.reads_headers:
+        if not self.plan.format.traits.reads_headers:
             return [records.keys, records.values]
         return [
             records.keys,
@@ -327,7 +327,7 @@ class _Task:
         self, event: ControlEvent, record: KafkaRecord
     ) -> tuple[ControlEvent, KafkaRecord]:
         """Return a control event and its record without what may have values of masked columns."""
-        if not self.plan.format.masks:
+        if not self.plan.format.handling.masks:
             return event, record
         shown = event if event.type in _WITHOUT_VALUES else event._replace(statement=None)
         return shown, record.without_content()
@@ -337,7 +337,7 @@ class _Task:
         error = in_record(error, record, excerpt=plan.format.error_excerpt)
         if plan.mode == "FAILFAST" and plan.dead_letters is None:
             raise error from error.__cause__
-        if plan.format.masks:
+        if plan.format.handling.masks:
             record = record.without_content()
         self.counts[
             error.condition if error.condition in DECODE_COUNTS else DecodeError.condition

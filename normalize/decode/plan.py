@@ -112,7 +112,7 @@ class DecodePlan:
     @cached_property
     def identity(self) -> Identity:
         """The values that must be equal in all messages, since rows are merged by key."""
-        selected = self.format.table_identity.items()
+        selected = self.format.traits.table_identity.items()
         free = [
             (name, option)
             for name, option in selected
@@ -124,7 +124,7 @@ class DecodePlan:
         topics = (
             self.topic is None
             and "topic" not in self.distinguished_by
-            and len(free) == len(self.format.table_identity)
+            and len(free) == len(self.format.traits.table_identity)
         )
         return Identity(
             tuple(name for name, _ in free),
@@ -136,12 +136,12 @@ class DecodePlan:
     @property
     def read_columns(self) -> tuple[Column, ...]:
         """The columns that are read from messages: those declared without those dropped."""
-        return read_columns(self.columns, self.format.masks)
+        return read_columns(self.columns, self.format.handling.masks)
 
     @property
     def result_columns(self) -> tuple[Column, ...]:
         """`read_columns` with the types of masked values."""
-        return result_columns(self.columns, self.format.masks)
+        return result_columns(self.columns, self.format.handling.masks)
 
     @property
     def shape(self) -> Shape:
@@ -217,12 +217,12 @@ def needed_columns(plan: DecodePlan) -> list[str]:
     columns = ["value", "partition", "stamp"]
     if plan.row_order != "row":
         columns.append("offset")
-    of_format = plan.format.reads_key or (plan.format.uses_key and plan.unique_key)
+    of_format = plan.format.traits.reads_key or (plan.format.traits.uses_key and plan.unique_key)
     if of_format or plan.permissive or plan.dead_letters is not None or plan.control_events:
         columns += ["key"] if "key" in plan.record_columns else []
     if plan.topic is None:
         columns.append("topic")
     named = {RECORD_COLUMNS[name] for name in plan.kafka_metadata} - {"topic", *columns}
-    if plan.format.reads_headers or plan.dead_letters is not None:
+    if plan.format.traits.reads_headers or plan.dead_letters is not None:
         named |= plan.record_columns & {"headers"}
     return columns + sorted(named)

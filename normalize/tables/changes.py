@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
 from cdc_formats.events import Headers, Ignored, KeyedChange
-from cdc_formats.format import Format
 from cdc_formats.topics.inference.reading import AnyColumns
 from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.images import ABSENT as ABSENT_VALUE
@@ -429,7 +428,7 @@ def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | N
     unified = row_unifier([rows.results[index] for index in rows.key_indices]) or tuple
 
     def previous_key(headers: Headers) -> tuple[Any, ...] | None:
-        image = source.format.previous_key(headers)
+        image = source.format.traits.previous_key(headers)
         try:
             key = rows.key(image, "$") if image else (ABSENT_VALUE,)
         except DecodeError:  # a type that the producer writes in another way in headers
@@ -475,7 +474,7 @@ def _columns_of_records(source: DecodePlan) -> list[str]:
     They include the key, which may name the source's key. They include headers if these name a
     row's earlier key.
     """
-    in_headers = type(source.format).previous_key is not Format.previous_key
+    in_headers = hasattr(source.format, "previous_key")
     return list(dict.fromkeys([*needed_columns(source), "key", *["headers"] * in_headers]))
 
 

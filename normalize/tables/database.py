@@ -374,7 +374,7 @@ class SyncDatabase:
 
     def _report_unused_masks(self) -> None:
         """Publish how many masks no table has used, and warn of them once."""
-        masks, batch = self.query.format.masks, running_batch(self.query.spark)
+        masks, batch = self.query.format.handling.masks, running_batch(self.query.spark)
         tables = {table: sync.columns for table, sync in self.tables.items() if sync.columns}
         if not masks or not tables:
             return

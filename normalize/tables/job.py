@@ -557,7 +557,10 @@ class TableJob:
 
     def _masks(self, schema: TableSchema) -> Masks:
         """Return the masks of the table's columns, and warn of those for columns it does not have."""
-        masks, columns = self.query.format.masks, tuple(column.name for column in schema.columns)
+        masks, columns = (
+            self.query.format.handling.masks,
+            tuple(column.name for column in schema.columns),
+        )
         unused = masks.unused({self.table: columns})
         unused = [
             name
@@ -579,22 +582,24 @@ class TableJob:
         """Return the arguments of the decode pass."""
         query, policy, masks = self.query, self.policy, self._masks(schema)
         format = with_options(query.format, schema)
-        if query.format.masks:
+        if query.format.handling.masks:
             format = replace(format, mask=masks)
             check_masks(masks, schema.columns, schema.primary_key)
         # A format that reads null values has a topic for each table.
-        by_name = policy.shard_column is not None and not format.reads_tombstones
-        parts = tuple(format.table_identity) if by_name else ()
+        by_name = policy.shard_column is not None and not format.traits.reads_tombstones
+        parts = tuple(format.traits.table_identity) if by_name else ()
         return DecodePlan(
             format=format,
             columns=schema.columns,
             unique_key=schema.primary_key,
             metadata=dict(zip(parts, parts, strict=True)),
-            distinguished_by=() if policy.shards is None else (*format.table_identity, "topic"),
+            distinguished_by=()
+            if policy.shards is None
+            else (*format.traits.table_identity, "topic"),
             mode=query.mode,
             dead_letters=query.dead_letters,
             on_truncate=query.on_truncate,
-            positions=policy.position_column is not None and not format.positions,
+            positions=policy.position_column is not None and not format.traits.positions,
             record_columns=ROUTED_COLUMNS,
             completes_moved=True,
         )

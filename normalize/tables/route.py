@@ -35,6 +35,7 @@ from cdc_formats.decoding.one_record import decode_one, in_record
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
+from cdc_formats.message_format import table_reader
 from cdc_formats.topics.inference.reading import AnyColumns
 from normalize.core.output import Destination, Letter
 from normalize.core.packing import encode
@@ -159,8 +160,9 @@ class Router:
         self.reader = AnyColumns(format)
         # A record without a value names no table: then all records of the topic belong to the
         # topic's.
-        self.by_topic = format.reads_tombstones or not format.table_identity
-        self._table_of = format.table_reader(list(format.table_identity))
+        self.by_topic = format.traits.reads_tombstones or not format.traits.table_identity
+        self._row_names = format.traits.row_names
+        self._table_of = table_reader(format, list(format.traits.table_identity))
         self._merged: dict[str, str] = {}
 
     def route(
@@ -229,7 +231,7 @@ class Router:
         for event in events:
             if event.after is not None:
                 rows += 1
-                row_names = self.format.row_names(event)
+                row_names = self._row_names(event)
                 added = () if row_names is None else row_names.added
                 names.update(
                     name
@@ -255,7 +257,7 @@ class Router:
         event = self.format.control_event(key, value, reason, headers)
         parts = [name for name in (event.database, event.schema, event.table) if name is not None]
         # OGG's name of a table is one text.
-        named = ".".join(parts) if len(self.format.table_identity) == 1 else source_id(parts)
+        named = ".".join(parts) if len(self.format.traits.table_identity) == 1 else source_id(parts)
         table = topic if event.table is None else named
         return table if self._selects(table) else ""
 
@@ -380,4 +382,4 @@ def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) ->
     error = in_record(error, record, excerpt=route.format.error_excerpt)
     if route.fail:
         raise error
-    return Letter(error, record.without_content() if route.format.masks else record)
+    return Letter(error, record.without_content() if route.format.handling.masks else record)

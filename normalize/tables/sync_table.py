@@ -159,7 +159,7 @@ def sync_table(
     if table_schema is None:
         named_options = None if isinstance(format, Format) else format_options or {}
         table_schema = _declared(name, query.format, query.kafka, schema, key, named_options)
-    check_masks(query.format.masks, table_schema.columns, table_schema.primary_key)
+    check_masks(query.format.handling.masks, table_schema.columns, table_schema.primary_key)
     with wrong_options("table"):
         table_options.check_types(query.format)
         policy = table_options.policy(TablePolicy(), type(of_table))

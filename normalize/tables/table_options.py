@@ -166,7 +166,7 @@ class TableOptions:
         columns = self.declared or self.typed
         names = {column.name for column in columns}
         key = tuple(name for name in names_of(self.primary_key) if name in names)
-        if columns and (key or not format.reads_tombstones):  # some formats need a key
+        if columns and (key or not format.traits.reads_tombstones):  # some formats need a key
             format.check(columns, key)
 
     def policy(self, default: TablePolicy, of: type[TableTarget]) -> TablePolicy:

@@ -72,8 +72,7 @@ def encode() -> None:
 
 
 def options() -> None:
-    debezium = DebeziumJson(decimal_handling_mode="string", rounding="half_up")
-    assert_type(debezium.for_topic("shop.orders"), DebeziumJson)
+    DebeziumJson(decimal_handling_mode="string", rounding="half_up")
     assert_type(list_formats(), list[str])
     DebeziumJson(decimal_handling_mode="text")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     DebeziumJson(decimal_handling="string")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]

@@ -80,7 +80,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn
+from cdc_formats.message_format import MetadataColumn, table_filter
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.frames import SchemaId, id_of
 from cdc_formats.values.handling import Handling
@@ -182,7 +182,7 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages; it fetches registry schemas on first use."""
-        return _Reader(_Schemas(self, rows), self.envelope(rows), rows, self.table_filter)
+        return _Reader(_Schemas(self, rows), self.envelope(rows), rows, table_filter(self))
 
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
@@ -227,7 +227,7 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any columns; images keep the writer's values."""
         rows, registry = RowConverter((), self.handling), self.registry
-        reader = ScalarReader(self.envelope(rows), rows, self.table_filter, keyed=True)
+        reader = ScalarReader(self.envelope(rows), rows, table_filter(self), keyed=True)
 
         def read(
             key: bytes | None, value: bytes | None, headers: Headers = ()

@@ -77,7 +77,13 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Position, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn, RowNames
+from cdc_formats.message_format import (
+    MetadataColumn,
+    RowNames,
+    names_in_row,
+    table_filter,
+    typeless_reader,
+)
 from cdc_formats.row_kind import ChangelogMode, RowKind
 from cdc_formats.values.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.values.handling import Handling
@@ -224,7 +230,7 @@ class DebeziumFlatJson(DebeziumJson):
             # A record without a row names no table, and cannot be filtered by it. Its key may have
             # other columns, too.
             key=None
-            if self.table_filter.set or self.keyless
+            if table_filter(self).set or self.keyless
             else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
             deletes=(None, b"null"),
             message=lambda added, value: _Message(added, value, prefix),
@@ -232,14 +238,14 @@ class DebeziumFlatJson(DebeziumJson):
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the names in the row; None for a tombstone, which has only the key."""
-        row = super().row_names(event)
+        row = names_in_row(event)
         if row is None or event.message.value is None:
             return None
         return row._replace(added=[name for name in row.names if self.is_added(name)])
 
     def untyped_reader(self) -> Reader:
         """Return the reader of rows with any columns; it refuses messages of other producers."""
-        read = super().untyped_reader()
+        read = typeless_reader(self)
 
         def read_row(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             refuse_other(value)
@@ -419,7 +425,7 @@ class _Reader:
         # Where a message has all values, the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.images = lru_cache(2 * SCHEMAS_KEPT)(self._images)
-        self.tables = format.table_filter
+        self.tables = table_filter(format)
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:

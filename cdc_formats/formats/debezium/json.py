@@ -75,7 +75,7 @@ from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
 from cdc_formats.events import Event, Ignored, KeyValue, Position, Reader
 from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn, choice
+from cdc_formats.message_format import MetadataColumn, choice, table_filter
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.values.handling import DECIMAL_MODES, TIME_MODES, Handling
@@ -384,7 +384,7 @@ class _Reader(WrappedReader, ScalarReader):
     """Reads the messages of one table. Converters are compiled once for each schema block."""
 
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
-        ScalarReader.__init__(self, format.envelope(rows), rows, format.table_filter, keyed=keyed)
+        ScalarReader.__init__(self, format.envelope(rows), rows, table_filter(format), keyed=keyed)
         self.schema_include = format.schema_include
         # Where a message has all values, the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}

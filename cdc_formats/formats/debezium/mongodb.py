@@ -63,7 +63,14 @@ from cdc_formats.errors import (
     UnknownOperationError,
 )
 from cdc_formats.events import Event, Ignored, Reader
-from cdc_formats.message_format import MetadataColumn, RowNames, choice
+from cdc_formats.message_format import (
+    MetadataColumn,
+    RowNames,
+    choice,
+    names_in_row,
+    table_filter,
+    typeless_reader,
+)
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.handling import Handling
@@ -142,12 +149,12 @@ class DebeziumMongodbJson(DebeziumEnvelope):
 
     def row_names(self, event: Event) -> RowNames | None:
         """Return the fields of the document, which can lack fields of its collection."""
-        row = super().row_names(event)
+        row = names_in_row(event)
         return row and row._replace(whole=False)
 
     def untyped_reader(self) -> Reader:
         """Return the reader of messages with any fields, without an update's paths into fields."""
-        read = super().untyped_reader()
+        read = typeless_reader(self)
 
         def read_fields(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             events = read(key, value)
@@ -194,7 +201,7 @@ class _Reader(WrappedReader):
         )
         self.message = json_reader(_Message)
         self.document = json_reader(self.rows.shape, spelled=rows.spelled)
-        self.tables = format.table_filter
+        self.tables = table_filter(format)
 
     def of_message(
         self, key: bytes | None, message: Any, value: bytes, root: str

@@ -92,13 +92,13 @@ class UpsertOptions(Format):
                 object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
 
     def _check_masks(self) -> None:
-        if self.masks and self.key_fields_prefix:
+        if self.handling.masks and self.key_fields_prefix:
             raise FormatOptionError(
                 "upsert-kafka: mask and key_fields_prefix cannot be combined, since a column has "
                 "another name in the key: remove one of them"
             )
         by_place = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
-        if by_place and DROP in dict(self.masks.pairs).values():
+        if by_place and DROP in dict(self.handling.masks.pairs).values():
             raise FormatOptionError(
                 f"upsert-kafka: mask has 'drop', and {min(by_place)} has its columns by their "
                 "place: use 'redact'"

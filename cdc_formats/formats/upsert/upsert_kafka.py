@@ -131,7 +131,7 @@ class UpsertKafka(UpsertOptions):
     positions = "a record has a key and its newest row, but no position in a log"
 
     @property
-    def reads_headers(self) -> bool:  # type: ignore[override]
+    def reads_headers(self) -> bool:
         """Whether a schema id can be in a header."""
         return "avro-confluent" in (self.key_format, self.value_format)
 

@@ -10,6 +10,7 @@ from cdc_formats.decoding.other_messages import named
 from cdc_formats.errors import ArgumentError, DecodeError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
+from cdc_formats.message_format import untyped_reader
 from cdc_formats.registry import get_format
 from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 from cdc_formats.topics.sampler import sampler_of
@@ -72,7 +73,7 @@ class AnyColumns:
     def __init__(self, format: Format) -> None:
         self.format = format
         self.sampler = sampler_of(format)
-        self._read = format.untyped_reader()
+        self._read = untyped_reader(format)
 
     def read(self, inspected: InspectedRecord) -> Reading:
         """Read a record.
@@ -103,13 +104,13 @@ class AnyColumns:
         DecodeError
             When the format cannot read the record.
         """
-        if not value and not self.format.reads_tombstones:
+        if not value and not self.format.traits.reads_tombstones:
             return Ignored.TOMBSTONE
         try:
             events: Sequence[Event] | Ignored
             events = (
                 self._read(key, value, headers)
-                if self.format.reads_headers
+                if self.format.traits.reads_headers
                 else self._read(key, value)
             )
         except DecodeError as error:
@@ -133,5 +134,7 @@ class AnyColumns:
         """
         if message is None:
             return None
-        names = [self.format.metadata[name].read(message) for name in self.format.table_identity]
+        names = [
+            self.format.metadata[name].read(message) for name in self.format.traits.table_identity
+        ]
         return tuple(str(name) for name in names if name is not None) or None

@@ -111,6 +111,7 @@ class TopicSample(SampleCounts):
         super().__init__()
         self.format, self.examples = reader.format, examples
         self.reader, self.sampler = reader, reader.sampler
+        self._row_names = reader.format.traits.row_names
         self.observed: dict[str, ColumnValues] = {}
         self.missing: Counter[str] = Counter()
         self.certainty: dict[str, str] = {}
@@ -160,7 +161,7 @@ class TopicSample(SampleCounts):
                 declarations.append(each)
 
     def _add_row(self, event: Event) -> None:
-        names = self.format.row_names(event)
+        names = self._row_names(event)
         added = () if names is None else names.added
         self.with_added += bool(added)
         row = {name: value for name, value in event.after.items() if name not in added}
@@ -205,7 +206,9 @@ class TopicSample(SampleCounts):
 
     def _require_one_table(self) -> None:
         filters = [
-            option for option in reversed(list(self.format.table_identity.values())) if option
+            option
+            for option in reversed(list(self.format.traits.table_identity.values()))
+            if option
         ]
         if len(self.tables) > 1 and all(getattr(self.format, name) is None for name in filters):
             listed = ", ".join(

@@ -199,8 +199,10 @@ def positions(readings: Sequence[Reading], format: Format) -> Positions:
         Sorted by partition and offset.
     format : Format
     """
-    if format.positions:
-        return Positions(format.positions, 0, sum(len(each.events) for each in readings), {}, 0, 0)
+    if format.traits.positions:
+        return Positions(
+            format.traits.positions, 0, sum(len(each.events) for each in readings), {}, 0, 0
+        )
     tally = _Tally()
     for reading in readings:
         for event in reading.events:
@@ -221,7 +223,7 @@ class _Tally:
 
     def add(self, reading: Reading, event: Event, format: Format) -> None:
         try:
-            position = format.position(event.message)
+            position = format.traits.position(event.message)
         except DecodeError as error:
             self.reasons[error.bare or error.reason] += 1
             position = None

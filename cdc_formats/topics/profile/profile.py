@@ -309,7 +309,9 @@ def _mapping(values: Mapping[str, Any]) -> str:
 def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
     if not table.primary_key:
         yield _without_key(format)
-        has_updates = format.reads_key and format.changelog_mode.contains(RowKind.UPDATE_BEFORE)
+        has_updates = format.traits.reads_key and format.changelog_mode.contains(
+            RowKind.UPDATE_BEFORE
+        )
         if has_updates and table.before.updates > table.before.updates_with:
             yield (
                 "an update of a table without a key does not identify the replaced row and is an "

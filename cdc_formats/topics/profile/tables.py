@@ -152,7 +152,7 @@ def _filters(
     names: Sequence[str], all_names: Sequence[tuple[str, ...]], format: Format
 ) -> dict[str, str]:
     """Return the options that filter out the other tables."""
-    options = list(format.table_identity.values())
+    options = list(format.traits.table_identity.values())
     if len(all_names) < 2 or not names or not options:
         return {}
     filters = {options[-1]: re.escape(names[-1])}

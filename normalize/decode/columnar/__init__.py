@@ -20,6 +20,7 @@ import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.message_format import MessageFormat
 from normalize.core.changes import ChangeColumns
 from normalize.core.records import Records
 from normalize.decode.plan import DecodePlan
@@ -94,7 +95,11 @@ class ColumnarDecoder:
     ) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = plan.format
-        if format.validate or format.unknown_columns == "fail" or not format.reads_as_declared():
+        if (
+            format.validate
+            or format.unknown_columns == "fail"
+            or not _reads_as_declared(type(format))
+        ):
             return None
         rows = RowConverter(plan.read_columns, format.handling, plan.unique_key)
         if not isinstance(
@@ -160,3 +165,13 @@ ColumnarMaker = Callable[..., ColumnarDecoder | None]
 
 def one_by_one(plan: DecodePlan, *, keyed: bool = True) -> None:
     """Return no decoder: each message is decoded alone."""
+
+
+_READING = {"envelope", "metadata", "position", "read", "reader", "table_identity"}
+"""The members of a format that decide what is read of a message."""
+
+
+def _reads_as_declared(cls: type[MessageFormat]) -> bool:
+    """Whether the class that declares the `envelope` decides all that is read of a message."""
+    decisive = next(members for of in cls.__mro__ if _READING & (members := vars(of).keys()))
+    return "envelope" in decisive

@@ -22,7 +22,7 @@ from normalize.core.fold_columns import Bools, Ints
 from normalize.decode.canonical import uncanonical_finder
 from normalize.decode.plan import DecodePlan
 
-from .messages import Encoding, Read, read_each, table_reader
+from .messages import Encoding, Read, names_reader, read_each
 from .rows import Needs, Rows
 
 _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -108,8 +108,10 @@ class ColumnConverter:
         self.metadata_order = [names.index(name) for name in plan.metadata.values()]
         self.metadata_types = [column.type for column in plan.shape.metadata]
         self.key_places = [list(plan.metadata).index(name) for name in plan.key_metadata]
-        self.position = (envelope.position or plan.format.position) if plan.positions else None
-        self.table = table_reader(plan, envelope, plan.identity.columns)
+        self.position = (
+            (envelope.position or plan.format.traits.position) if plan.positions else None
+        )
+        self.table = names_reader(plan, envelope, plan.identity.columns)
 
     def convert(
         self, encoding: Encoding, rows: Rows, kafka: Sequence[tuple[Any, ...]]

@@ -17,6 +17,7 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Ignored
+from cdc_formats.message_format import table_filter, table_reader
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
@@ -54,13 +55,13 @@ def operation_reader(envelope: Envelope) -> Read:
     return attrgetter(*envelope.deciding_fields) if envelope.deciding_fields else lambda message: ()
 
 
-def table_reader(plan: DecodePlan, envelope: Envelope, names: Sequence[str]) -> Read | None:
+def names_reader(plan: DecodePlan, envelope: Envelope, names: Sequence[str]) -> Read | None:
     """Return the reader of columns of `Format.table_identity`, as a tuple; None without names."""
     if not names:
         return None
     fields = [envelope.attributes[name][0] for name in names if name in envelope.attributes]
     if len(fields) < len(names):
-        return plan.format.table_reader(names)
+        return table_reader(plan.format, names)
     read = attrgetter(*fields)
     return read if len(fields) > 1 else lambda message: (read(message),)
 
@@ -83,10 +84,10 @@ class TableMatcher:
     @classmethod
     def of(cls, plan: DecodePlan, envelope: Envelope) -> TableMatcher | None:
         """Return the matcher of a plan; None if its format has no filter."""
-        tables = plan.format.table_filter
+        tables = table_filter(plan.format)
         if not tables.set:
             return None
-        read = table_reader(plan, envelope, tables.columns)
+        read = names_reader(plan, envelope, tables.columns)
         only_counted = Ignored.OTHER_TABLE not in plan.handled_reasons
         return None if read is None else cls(tables, read, only_counted=only_counted)
 
@@ -263,7 +264,7 @@ class MessageReader:
         self.operation = operation_reader(envelope)
         self.read_fields = batch_reader(envelope.strict_fields)
         self.reads_tombstones = (
-            plan.format.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
+            plan.format.traits.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
         )
 
     def read(self, records: Records) -> MessagesRead:

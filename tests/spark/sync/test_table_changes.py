@@ -216,8 +216,8 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
         format=format,
         columns=columns("id INT NOT NULL, name STRING"),
         unique_key=("id",),
-        metadata={name: name for name in format.table_identity},
-        distinguished_by=(*format.table_identity, "topic"),
+        metadata={name: name for name in format.traits.table_identity},
+        distinguished_by=(*format.traits.table_identity, "topic"),
         record_columns=ROUTED_COLUMNS,
     )
     options = ChangeOptions(shard_column=Column("shard", SqlType("STRING"), nullable=False))

@@ -156,7 +156,7 @@ def test_the_rows_of_every_format_are_masked(scenario, identifier) -> None:
         written = {name.swapcase(): kind for name, kind in kinds.items()}
         format = masked(written, identifier, **vector.options)
         decoder = format.decoder(table, unique_key=key)
-        assert decoder.columns == result_columns(table, format.masks)
+        assert decoder.columns == result_columns(table, format.handling.masks)
         for record in vector.records:
             expected = _outcome(plain.decode, record, partial(_of_change, table, kinds))
             assert _outcome(decoder.decode, record, partial(_of_change, (), {})) == expected
@@ -283,7 +283,7 @@ def test_the_key_travels_with_the_format_and_is_never_shown(monkeypatch) -> None
     assert there.decoder("email STRING").decode(None, MESSAGE)[0].row == (
         hashed("ann@example.org"),
     )
-    shown = f"{there!r} {there.masks!r} {there.masks.key!r} {there.handling!r} {there.masks.facts}"
+    shown = f"{there!r} {there.handling.masks!r} {there.handling.masks.key!r} {there.handling!r} {there.handling.masks.facts}"
     assert KEY not in shown
     assert "mask={'email': 'hmac'}" in shown
     with pytest.raises(FormatOptionError, match="is not set on the driver"):
@@ -291,16 +291,18 @@ def test_the_key_travels_with_the_format_and_is_never_shown(monkeypatch) -> None
 
 
 def test_the_fingerprint_tells_keys_apart_and_contains_none(monkeypatch) -> None:
-    first = masked({"email": "hmac", "card": "redact"}).masks.facts
-    assert first == masked({"card": "redact", "email": "hmac"}).masks.facts
+    first = masked({"email": "hmac", "card": "redact"}).handling.masks.facts
+    assert first == masked({"card": "redact", "email": "hmac"}).handling.masks.facts
     assert first["card"] == "redact"
     assert hashed("") not in first["email"]
     monkeypatch.setenv("MASK_KEY", KEY + "!")
-    assert masked({"email": "hmac"}).masks.facts["email"] != first["email"]
+    assert masked({"email": "hmac"}).handling.masks.facts["email"] != first["email"]
 
 
 def test_masks_of_a_database_name_columns_of_all_tables_or_of_one() -> None:
-    masks = masked({"email": "hmac", "shop.users.email": "drop", "shop.users.nane": "drop"}).masks
+    masks = masked(
+        {"email": "hmac", "shop.users.email": "drop", "shop.users.nane": "drop"}
+    ).handling.masks
     users, orders = (("id", "email", "name"), ("id", "email"))
     assert dict(masks.of_columns(users, "shop.users").pairs) == {"email": "drop"}
     assert dict(masks.of_columns(orders, "shop.orders").pairs) == {"email": "hmac"}
@@ -311,7 +313,7 @@ def test_masks_of_a_database_name_columns_of_all_tables_or_of_one() -> None:
 
 
 def test_a_mask_is_of_the_column_whatever_the_case_of_its_letters() -> None:
-    masks = masked({"email": "hmac", "shop.users.EMAIL": "drop"}).masks
+    masks = masked({"email": "hmac", "shop.users.EMAIL": "drop"}).handling.masks
     assert masks.of_columns(["Email", "emails"], "Shop.Users").pairs == (("Email", "drop"),)
     assert masks.of_columns(["EMAIL", "eMail"], "shop.orders").facts.keys() == {"EMAIL", "eMail"}
     assert masks.unused({"shop.users": ["Email"]}) == []
@@ -367,5 +369,5 @@ def test_the_position_of_op_json_cannot_be_masked() -> None:
 @pytest.mark.parametrize("identifier", OURS)
 def test_a_format_with_masks_is_shown_as_it_was_made(identifier) -> None:
     format = replace(FORMATS[identifier], mask={"email": "redact"})
-    assert repr(format.masks) == "{'email': 'redact'}"
+    assert repr(format.handling.masks) == "{'email': 'redact'}"
     assert format == replace(FORMATS[identifier], mask=(("email", "redact"),))

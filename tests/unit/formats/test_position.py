@@ -643,7 +643,7 @@ def test_a_tombstone_of_flattened_messages_has_no_position() -> None:
 
 
 def test_requiring_positions_of_a_format_without_them_is_an_error() -> None:
-    without = {name for name in BUILT_IN if get_format(name).positions}
+    without = {name for name in BUILT_IN if get_format(name).traits.positions}
     assert without == {"canal-json", "dms-json", "op-json", "upsert-kafka"}
     for name in without:
         with pytest.raises(

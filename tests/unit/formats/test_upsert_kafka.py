@@ -490,7 +490,7 @@ def test_headers_are_read_only_if_they_may_have_a_schema_id() -> None:
     assert get_format("upsert-kafka").reads_headers is False
     assert get_format("upsert-kafka", value_format="avro").reads_headers is False
     format = get_format("upsert-kafka", value_format="avro-confluent", **REGISTRY)
-    assert format.reads_headers is True
+    assert format.traits.reads_headers is True
     number = int.from_bytes(registered(record(n="int"), {"n": 5})[1:5], "big")
     headers = [("__value_schema_id", b"\0" + number.to_bytes(4, "big"))]
     assert format.decoder("id INT, n INT", unique_key=["id"]).decode(

@@ -88,7 +88,7 @@ def test_vectors_give_the_same(scenario, name) -> None:
     for target, with_metadata, positions in PLANS:
         metadata, has_positions = (
             all_metadata(format) if with_metadata else {},
-            positions and not format.positions,
+            positions and not format.traits.positions,
         )
         source = source_of(
             format, vector.schema, vector.primary_key, metadata, positions=has_positions

@@ -15,6 +15,7 @@ from cdc_formats.errors import (
     StateVersionError,
     TopicReplacedError,
 )
+from cdc_formats.message_format import Traits
 from cdc_formats.topics.client import TopicDescription
 from normalize.core.guard import (
     Expected,
@@ -119,11 +120,11 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
         format.identifier: format for format in ours if format.__module__.startswith("cdc_formats.")
     }
     for format in named.values():
-        assert set(format.table_identity) <= set(format.metadata)
-        assert {option for option in format.table_identity.values() if option} <= set(
+        assert set(Traits.of(format).table_identity) <= set(format.metadata)
+        assert {option for option in Traits.of(format).table_identity.values() if option} <= set(
             format.__dataclass_fields__
         )
-    assert [name for name, format in named.items() if not format.table_identity] == [
+    assert [name for name, format in named.items() if not Traits.of(format).table_identity] == [
         "changelog-json",
         "op-json",
         "upsert-kafka",

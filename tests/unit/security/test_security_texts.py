@@ -22,6 +22,7 @@ from cdc_formats.errors import (
     SchemaError,
     printable,
 )
+from cdc_formats.message_format import json_schema_of
 from cdc_formats.registry import BUILT_IN
 from cdc_formats.topics.inference import infer_schema
 from normalize.kafka.infer_arguments import arguments_text
@@ -53,8 +54,8 @@ def decoders(identifier: str) -> list[Decoder]:
     format = get_format(identifier)
     schema = SCHEMA.replace("id INT", f"{name} INT", 1)
     every = {"unique_key": [name], "metadata": sorted(format.metadata)}
-    readers = [format.decoder(schema, **every, positions=not format.positions)]
-    if format.json_schema() is not None:
+    readers = [format.decoder(schema, **every, positions=not format.traits.positions)]
+    if json_schema_of(type(format)) is not None:
         readers.append(get_format(identifier, validate=True).decoder(schema, **every))
     return readers
 

@@ -68,11 +68,11 @@ def test_debezium_names_the_key_before_in_a_header(block: bool) -> None:
         message_format = get_format(
             format, **({"url": "http://registry"} if "avro" in format else {})
         )
-        assert message_format.previous_key([("other", b"x"), ("__debezium.oldkey", text(key))]) == {
-            "id": 1
-        }
-        assert message_format.previous_key([]) == {}
-    assert get_format("maxwell-json").previous_key([("__debezium.oldkey", text(key))]) == {}
+        assert message_format.traits.previous_key(
+            [("other", b"x"), ("__debezium.oldkey", text(key))]
+        ) == {"id": 1}
+        assert message_format.traits.previous_key([]) == {}
+    assert get_format("maxwell-json").traits.previous_key([("__debezium.oldkey", text(key))]) == {}
 
 
 # ------------------------------------------------------------------------------------------------
