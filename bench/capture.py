@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from capture.binlog import LogReader
 from capture.entries import RowChange
-from capture.options import Options
+from capture.options import CaptureOptions
 from capture.server import LogPosition
 from capture.tables import read_tables
 
@@ -108,7 +108,7 @@ def main() -> None:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the parsed options."""
-    product = Options()
+    product = CaptureOptions()
     parser = argparse.ArgumentParser(
         prog="python -m bench.capture",
         description=__doc__,

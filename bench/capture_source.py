@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import psutil
 import pymysql
 
-from capture.options import Options, read_options
+from capture.options import CaptureOptions, read_options
 from capture.server import LogPosition, connect
 from tests.support.servers.local_databases import LocalMariaDb
 
@@ -83,7 +83,7 @@ class Source(NamedTuple):
         }
         return login | {"database-name": DATABASE, "table-name": table} | more
 
-    def options(self) -> Options:
+    def options(self) -> CaptureOptions:
         return read_options(self.reader(TABLE))
 
     def position(self) -> LogPosition:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import product
 from operator import or_
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -27,87 +27,107 @@ from cdc_formats.values.types import canonical_type
 from .rows import RowConverter
 from .tables import Path
 
-if TYPE_CHECKING:
-    from cdc_formats.avro.reader import AvroSchema
-
 
 @dataclass(frozen=True, kw_only=True)
-class Envelope:
-    """The places of the operation and of the rows in a format's messages.
-
-    Unstable: a minor release may change it without a deprecation.
+class Images:
+    """The rows in a message.
 
     Parameters
     ----------
-    fields : type
-        A msgspec struct of the fields other than the rows. Types narrower than ``Any`` refuse
-        messages as malformed.
-    strict : type or None
-        As `fields`, for messages that are decoded together: a message that does not have its types
-        is decoded alone. None: `fields`, with types of `operation`, `plain` and `attributes` that
-        accept only the declared values, or names.
-    operation : tuple of str
-        The fields with the operation; a field within another is ``outer.inner``. Empty: every
-        message is the newest row of its key.
-    kinds : mapping
-        The row kind by the operation's value: a tuple if `operation` has several fields. Messages
-        without rows have the reason, if their table is compared with the filter first. Messages of
-        other operations are decoded alone.
-    without_table : mapping
-        The reason of messages without rows by the operation's value, if they name no table: the
-        filter does not exclude them.
-    operation_is_text : bool
-        Whether an operation that is not text is a missing one; otherwise it is unknown.
-    or_else : str
-        What an unknown operation also is not, for its error.
-    plain : mapping
-        By the names of other fields that decide how a message is read, the values of messages that
-        are decoded together.
-    inspect : callable or None
-        Called with the struct of a message and its kind, None if it is unknown. Returns the reason
-        if the message has no rows, or raises a DecodeError. Messages of which it returns a reason
-        need values that are not in `kinds` or `plain`.
-    adjust : callable or None
-        Called with each `Event`, the text of its message, its index there, and whether only keys of
-        rows before updates are used. It changes the event, or raises a DecodeError. Messages of
-        such events have to be decoded alone.
-    after : str
-        The field with the row after the change, ``outer.inner`` if it is within another. Empty: the
-        message itself is the row.
-    before : str
-        The field with the row before an update; empty if the format has none. Unless a plan needs
-        whole rows, only its key is read.
-    before_prefix : str
-        The prefix of the columns of the row before an update, if they are next to those of the row
-        after; only without `before`.
-    before_has : {"all columns", "changed columns", "some columns"}
-        The columns of the row before an update: all of the table, or only those that changed, or
-        others, which are no row.
-    deleted : str
-        The field with the row of a delete, `after` or `before`.
-    deleted_in_either : bool
-        Whether a delete without the field `deleted` has its row in `before`.
-    remedy : str
-        How a producer is configured to write the row of a delete, if that is `before`.
-    rows : {"one", "array", "array of one"}
-        Whether the fields hold a row, or an array of rows.
+    many : {"one", "array", "array of one"}
+        Whether a field holds a row, or an array of rows.
     missing_is_null : bool
-        Whether a column that is not in a row is NULL. Otherwise `lacks_nulls` decides, or messages
-        with such rows are decoded alone.
+        Whether a column that is not in a row is NULL. Otherwise `Together.lacks_nulls` decides, or
+        messages with such rows are decoded alone.
     missing_mark : str
         The end of the names of fields in a row that say which of its columns are missing. Messages
         that have one are decoded alone.
+    before_has : {"all columns", "changed columns", "some columns"}
+        The columns of the row before an update: all of the table, or only those that changed, or
+        others, which are no row.
+    before_prefix : str
+        The prefix of the columns of the row before an update, if they are next to those of the row
+        after; only without `Envelope.before`.
+    deleted_in_either : bool
+        Whether a delete without the field `Envelope.deleted` has its row in `Envelope.before`.
+    remedy : str
+        How a producer is configured to write the row of a delete, if that is the one before.
+    names : mapping
+        The names of the fields of the rows in the message where they differ, if `Envelope.fields`
+        does not declare them.
+    columns : tuple of int or None
+        The columns that the message's row has; None: all.
+    """
+
+    many: Literal["one", "array", "array of one"] = "one"
+    missing_is_null: bool = False
+    missing_mark: str = ""
+    before_has: Literal["all columns", "changed columns", "some columns"] = "all columns"
+    before_prefix: str = ""
+    deleted_in_either: bool = False
+    remedy: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codes:
+    """What else a message's operation says.
+
+    Parameters
+    ----------
+    without_table : mapping
+        The reason of messages without rows by the operation's value, if they name no table: the
+        filter does not exclude them.
+    are_text : bool
+        Whether an operation that is not text is a missing one; otherwise it is unknown.
+    or_else : str
+        What an unknown operation also is not, for its error.
+    """
+
+    without_table: Mapping[str, Ignored] = field(default_factory=dict)
+    are_text: bool = True
+    or_else: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """Which messages are decoded together, column by column; the others are decoded alone.
+
+    Parameters
+    ----------
+    possible : bool
+    fields : type or None
+        As `Envelope.fields`: a message that does not have its types is decoded alone. None: those,
+        with types of the operation, `plain` and `Envelope.attributes` that accept only the declared
+        values, or names.
+    plain : mapping
+        By the names of fields that decide how a message is read, the values of such messages.
+    needs_before : bool
+        Whether an update without the row before it is decoded alone.
     lacks_nulls : callable or None
         Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the
         message, the row's kind, the row, and the row before an update. If it returns False or
         raises a DecodeError, the message is decoded alone. Only for messages in JSON.
-    needs_before : bool
-        Whether an update without `before` is decoded alone.
-    names : mapping
-        The names of the fields `after` and `before` in the message where they differ, if `fields`
-        does not declare them.
-    together : bool
-        Whether messages can be decoded together.
+    message : callable or None
+        From the struct and the text of a message to the value from which metadata, table and
+        position are read; None: the struct.
+    """
+
+    possible: bool = True
+    fields: type[msgspec.Struct] | None = None
+    plain: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    needs_before: bool = False
+    lacks_nulls: Callable[[Any, Any, Any, Any], bool] | None = None
+    message: Callable[[Any, Any], Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framing:
+    """What is around a message: Connect's schema block, or a schema registry's frame.
+
+    Parameters
+    ----------
     block : tuple of str
         The fields of a message around the actual one: the schema block, and the message; empty if
         there are none.
@@ -118,75 +138,110 @@ class Envelope:
         where it returns None: the messages are decoded alone.
     frame : int
         The bytes in front of each message that identify its writer's schema; 0: messages are JSON.
-    frame_header : str
+    header : str
         The Kafka header that replaces the frame; records that have it are decoded alone.
     writer_schema : callable or None
-        From a frame to the Avro schema of the messages behind it; only with `frame`.
+        From a frame to the Avro schema (`avro.reader.AvroSchema`) of the messages behind it; only
+        with `frame`.
     row_reader : callable or None
         From the msgspec struct of a row to the reader of messages that are not JSON; only without
-        `after`.
-    key : type or None
-        The msgspec struct of a key with the primary key's columns, if a record without a row is the
-        delete of its key.
-    key_reader : callable or None
-        From `key` to the reader of keys that are not JSON.
-    key_of_rows : bool
+        `Envelope.after`.
+    """
+
+    block: tuple[str, ...] = ()
+    bare: bool = True
+    by_block: Callable[[bytes], RowConverter | None] | None = None
+    frame: int = 0
+    header: str = ""
+    writer_schema: Callable[[bytes], Any] | None = None
+    row_reader: Callable[[Any], BatchReader] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowKeys:
+    """The Kafka keys, if a record without a row is the delete of its key.
+
+    Parameters
+    ----------
+    shape : type or None
+        The msgspec struct of a key with the primary key's columns; None: keys are not read.
+    reader : callable or None
+        From `shape` to the reader of keys that are not JSON.
+    of_rows : bool
         Whether the key also gives a row the columns of the primary key that it lacks; then a row
         has a column of its own, too.
     deletes : tuple of (bytes or None)
-        The values of records without a row; only with `key`.
-    columns : tuple of int or None
-        The columns that the message's row has; None: all.
+        The values of records without a row.
+    """
+
+    shape: Any = None
+    reader: Callable[[Any], BatchReader] | None = None
+    of_rows: bool = False
+    deletes: tuple[bytes | None, ...] = (None,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """Where a format's messages have the operation, the rows, the table, the time and the position.
+
+    Unstable: a minor release may change it without a deprecation.
+
+    Parameters
+    ----------
+    fields : type
+        A msgspec struct of the fields other than the rows. Types narrower than ``Any`` refuse
+        messages as malformed.
+    operation : tuple of str
+        The fields with the operation; a field within another is ``outer.inner``. Empty: every
+        message is the newest row of its key.
+    kinds : mapping
+        The row kind by the operation's value: a tuple if `operation` has several fields. Messages
+        without rows have the reason, if their table is compared with the filter first. Messages of
+        other operations are decoded alone.
+    codes : Codes
+    inspect : callable or None
+        Called with the struct of a message and its kind, None if it is unknown. Returns the reason
+        if the message has no rows, or raises a DecodeError. Messages of which it returns a reason
+        need values that are not in `kinds` or `Together.plain`.
+    after : str
+        The field with the row after the change, ``outer.inner`` if it is within another. Empty: the
+        message itself is the row.
+    before : str
+        The field with the row before an update; empty if the format has none. Unless a plan needs
+        whole rows, only its key is read.
+    deleted : str
+        The field with the row of a delete, `after` or `before`.
+    images : Images
+    adjust : callable or None
+        Called with each `Event`, the text of its message, its index there, and whether only keys of
+        rows before updates are used. It changes the event, or raises a DecodeError. Messages of
+        such events have to be decoded alone.
     attributes : mapping
         Metadata that is a field of the message: by its name, the field (``outer.inner`` if it is
         within another), and the function from its value to the canonical one, None if it is text.
         The format's `metadata` reads all others.
     position : callable or None
         From the struct of a message to its position; None: `Format.position`.
-    message : callable or None
-        From the struct and the text of a message to the value from which metadata, table and
-        position are read; None: the struct.
+    framing : Framing
+    keys : RowKeys
+    together : Together
     """
 
     fields: type[msgspec.Struct] = msgspec.Struct
-    strict: type[msgspec.Struct] | None = None
     operation: tuple[str, ...] = ()
     kinds: Mapping[Any, RowKind | Ignored]
-    without_table: Mapping[str, Ignored] = field(default_factory=dict)
-    operation_is_text: bool = True
-    or_else: str = ""
-    plain: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    codes: Codes = Codes()
     inspect: Callable[[Any, RowKind | Ignored | None], Ignored | None] | None = None
-    adjust: Callable[[Event, bytes, int, bool], None] | None = None
     after: str = ""
     before: str = ""
-    before_has: Literal["all columns", "changed columns", "some columns"] = "all columns"
-    before_prefix: str = ""
     deleted: str = ""
-    deleted_in_either: bool = False
-    remedy: str = ""
-    rows: Literal["one", "array", "array of one"] = "one"
-    missing_is_null: bool = False
-    missing_mark: str = ""
-    lacks_nulls: Callable[[Any, Any, Any, Any], bool] | None = None
-    needs_before: bool = False
-    names: Mapping[str, str] = field(default_factory=dict)
-    together: bool = True
-    block: tuple[str, ...] = ()
-    bare: bool = True
-    by_block: Callable[[bytes], RowConverter | None] | None = None
-    frame: int = 0
-    frame_header: str = ""
-    writer_schema: Callable[[bytes], AvroSchema] | None = None
-    row_reader: Callable[[Any], BatchReader] | None = None
-    key: Any = None
-    key_reader: Callable[[Any], BatchReader] | None = None
-    key_of_rows: bool = False
-    deletes: tuple[bytes | None, ...] = (None,)
-    columns: tuple[int, ...] | None = None
+    images: Images = Images()
+    adjust: Callable[[Event, bytes, int, bool], None] | None = None
     attributes: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = field(default_factory=dict)
     position: Callable[[Any], Position | None] | None = None
-    message: Callable[[Any, Any], Any] | None = None
+    framing: Framing = Framing()
+    keys: RowKeys = RowKeys()
+    together: Together = Together()
 
     NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}
     """The `kinds` of a format without operations."""
@@ -197,36 +252,38 @@ class Envelope:
 
         It does if each is a JSON object with one operation.
         """
-        return len(self.operation) == 1 and not (self.block or self.frame or self.key is not None)
+        return len(self.operation) == 1 and not (
+            self.framing.block or self.framing.frame or self.keys.shape is not None
+        )
 
     @cached_property
     def strict_fields(self) -> type[msgspec.Struct]:
         """The struct of the fields other than the rows of messages that are decoded together."""
-        if self.strict is not None:
-            return self.strict
+        if self.together.fields is not None:
+            return self.together.fields
         keys = [(key,) if len(self.operation) == 1 else key for key in self.kinds]
         types: dict[str, Any] = {
             name: _type_of(values)
             for name, values in zip(self.operation, zip(*keys, strict=True), strict=True)
         }
-        types |= {name: _type_of(values) for name, values in self.plain.items()}
+        types |= {name: _type_of(values) for name, values in self.together.plain.items()}
         types |= {name: str | None for name, convert in self.attributes.values() if convert is None}
         return narrowed(self.fields, types)
 
     @cached_property
     def deciding_fields(self) -> tuple[str, ...]:
         """The fields whose values are the keys of `plain_kinds`."""
-        return *self.operation, *self.plain
+        return *self.operation, *self.together.plain
 
     @cached_property
     def plain_kinds(self) -> Mapping[Any, RowKind | Ignored]:
         """The row kind or reason by the values of `deciding_fields`, of messages read together."""
-        if not self.plain:
+        if not self.together.plain:
             return self.kinds
         return {
             (operation, *values): kind
             for operation, kind in self.kinds.items()
-            for values in product(*self.plain.values())
+            for values in product(*self.together.plain.values())
         }
 
     def path(self, name: str) -> Path:
@@ -241,7 +298,7 @@ class Envelope:
     def place(self, name: str) -> Path:
         """Return the path in the message of a field with rows."""
         declared = any(field.name == name.partition(".")[0] for field in fields_of(self.fields))
-        return self.path(name) if declared else (self.names.get(name, name),)
+        return self.path(name) if declared else (self.images.names.get(name, name),)
 
     def can_hold(self, rows: RowConverter) -> bool:
         """Return whether no column is named like a field of a message that is itself the row."""
@@ -259,14 +316,14 @@ class Envelope:
         missing : Any
             As of `image_shape`.
         """
-        indices = range(len(rows.columns)) if self.columns is None else self.columns
+        indices = range(len(rows.columns)) if self.images.columns is None else self.images.columns
         return image_shape(
             rows,
             indices,
             rows.names,
             missing,
             msgspec.Struct if self.after else self.strict_fields,
-            self.missing_mark,
+            self.images.missing_mark,
         )
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
@@ -276,12 +333,16 @@ class Envelope:
         """
         images = {self.after: self._many(image)} if self.after else {}
         if self.before:
-            whole = whole or self.before_has == "changed columns"
+            whole = whole or self.images.before_has == "changed columns"
             indices = range(len(rows.columns)) if whole else rows.key_indices
             images[self.before] = self._many(
-                image_shape(rows, indices, rows.names, ABSENT, missing_mark=self.missing_mark)
+                image_shape(
+                    rows, indices, rows.names, ABSENT, missing_mark=self.images.missing_mark
+                )
             )
-        return message_shape(image if not self.after else self.strict_fields, images, self.names)
+        return message_shape(
+            image if not self.after else self.strict_fields, images, self.images.names
+        )
 
     def prefixed_shape(self, rows: RowConverter, *, whole: bool) -> Any:
         """Return the msgspec struct of a message, whose row is the one before an update.
@@ -290,16 +351,16 @@ class Envelope:
         """
         indices = range(len(rows.columns)) if whole else rows.key_indices
         image = image_shape(
-            rows, indices, [self.before_prefix + name for name in rows.names], ABSENT
+            rows, indices, [self.images.before_prefix + name for name in rows.names], ABSENT
         )
         return (
-            message_shape(self.strict_fields, {self.after: image | None}, self.names)
+            message_shape(self.strict_fields, {self.after: image | None}, self.images.names)
             if self.after
             else image
         )
 
     def _many(self, of: Any) -> Any:
-        return of | None if self.rows == "one" else list[of] | None
+        return of | None if self.images.many == "one" else list[of] | None
 
 
 def _type_of(values: Sequence[Any]) -> Any:

@@ -50,11 +50,11 @@ class ScalarReader:
         ]
         self.table_outer = self.table_paths[-1][:-1] if self.table_paths else ()
         # A row before an update with some columns only shows whether the key changed.
-        reads_before = keyed or envelope.before_has != "some columns"
+        reads_before = keyed or envelope.images.before_has != "some columns"
         self.before = envelope.before if reads_before else ""
-        self.changed_only = envelope.before_has == "changed columns"
+        self.changed_only = envelope.images.before_has == "changed columns"
         self.single = _UPDATE_BEFORE in envelope.kinds.values()
-        self.sparse = not envelope.missing_is_null and envelope.lacks_nulls is None
+        self.sparse = not envelope.images.missing_is_null and envelope.together.lacks_nulls is None
         self.message = self._message_reader()
         fields = [field for field in (envelope.after, envelope.before) if field]
         self.places, self.rows_in = (
@@ -78,8 +78,8 @@ class ScalarReader:
             and bool(envelope.after and self.before)
             and not self.changed_only,
             sparse=self.sparse,
-            many=envelope.rows != "one",
-            names=envelope.names,
+            many=envelope.images.many != "one",
+            names=envelope.images.names,
         )
 
     def guarded(self, *roots: Path) -> Reader:
@@ -115,7 +115,7 @@ class ScalarReader:
             As of `Event`.
         """
         envelope, operation = self.envelope, self._operation(message, root)
-        if reason := envelope.without_table.get(operation or ""):
+        if reason := envelope.codes.without_table.get(operation or ""):
             return reason
         if self.tables.set and not self.tables.match(message, _place(root, self.table_outer)):
             return Ignored.OTHER_TABLE
@@ -143,10 +143,10 @@ class ScalarReader:
 
     def _unknown(self, message: Any, root: str) -> DecodeError:
         operation, place = self.operation(message), _place(root, (*self.outer, self.label))
-        if self.envelope.operation_is_text and not isinstance(operation, str):
+        if self.envelope.codes.are_text and not isinstance(operation, str):
             return MissingFieldError(f"`{self.label}` is missing or not a string", place)
-        names = sorted({*map(str, self.envelope.kinds), *self.envelope.without_table})
-        reason = f"is none of {', '.join(names)}{self.envelope.or_else}"
+        names = sorted({*map(str, self.envelope.kinds), *self.envelope.codes.without_table})
+        reason = f"is none of {', '.join(names)}{self.envelope.codes.or_else}"
         return UnknownOperationError(
             f"{self.label} {str(operation)[:40]!r} {reason}", place, bare=f"{self.label} {reason}"
         )
@@ -163,7 +163,7 @@ class ScalarReader:
         envelope = self.envelope
         if kind is _DELETE or kind is _UPDATE_BEFORE:
             field = envelope.deleted
-            if envelope.deleted_in_either and self.rows_in[field](message) is None:
+            if envelope.images.deleted_in_either and self.rows_in[field](message) is None:
                 field = envelope.before
             images = self._images(message, value, field, operation, root)
             return [
@@ -198,11 +198,11 @@ class ScalarReader:
         """Return the rows in a field and their paths."""
         if self.row is not None and not field:
             return [(self.row(text), root)]
-        place, many = self.places[field], self.envelope.rows
+        place, many = self.places[field], self.envelope.images.many
         value, name, path = self.rows_in[field](message), place[-1], _place(root, place)
         if value is None and field == self.envelope.before:
             raise MissingBeforeImageError(
-                f"`{name}` of a delete is null. {self.envelope.remedy}", path
+                f"`{name}` of a delete is null. {self.envelope.images.remedy}", path
             )
         if value is None:
             raise MissingFieldError(
@@ -234,7 +234,7 @@ class ScalarReader:
             self.places[self.before][-1],
             _place(root, self.places[self.before]),
         )
-        if self.envelope.rows == "one":
+        if self.envelope.images.many == "one":
             return [(befores, path)]
         if befores is None or len(befores) != len(images):
             reason = (
@@ -254,14 +254,14 @@ def _row_before_reader(
 
     It returns None for a message without such a column.
     """
-    if not envelope.before_prefix:
+    if not envelope.images.before_prefix:
         return None
     prefix, shape = (
-        envelope.before_prefix,
-        row_shape([envelope.before_prefix + name for name in rows.names]),
+        envelope.images.before_prefix,
+        row_shape([envelope.images.before_prefix + name for name in rows.names]),
     )
     shape = (
-        message_shape(envelope.fields, {envelope.after: shape | None}, envelope.names)
+        message_shape(envelope.fields, {envelope.after: shape | None}, envelope.images.names)
         if envelope.after
         else shape
     )

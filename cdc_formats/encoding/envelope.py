@@ -163,7 +163,7 @@ class ImageWriter:
         self.operations = {
             kind: operation for operation, kind in reversed([*envelope.kinds.items()])
         }
-        self.item = "" if envelope.rows == "one" else "[0]"
+        self.item = "" if envelope.images.many == "one" else "[0]"
 
     def write(self, rows: Any, kind: RowKind, row: Row, before: Row | None) -> tuple[str, Any, Any]:
         """Return the operation, and the images before and after a change; None: there is none.
@@ -194,7 +194,7 @@ class ImageWriter:
         if kind is RowKind.INSERT or before is None:
             return self.operations[RowKind.INSERT], None, rows.image(row, after_path)
         after = rows.image(row, after_path)
-        if envelope.before_has == "changed columns":
+        if envelope.images.before_has == "changed columns":
             return (
                 self.operations[RowKind.UPDATE_AFTER],
                 rows.changed(before, row, before_path),

@@ -56,7 +56,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Envelope, Images, Together
 from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows
 from cdc_formats.decoding.rows import RowConverter
@@ -175,24 +175,28 @@ class CanalJson(CanalFormat):
             fields=Message,
             operation=("type",),
             kinds={**KINDS, **_WITHOUT_ROWS},
-            plain={"is_ddl": (False, None)},
             inspect=lambda message, kind: (
                 Ignored.DDL if message.is_ddl is True and kind is not Ignored.TRUNCATE else None
             ),
             after="data",
             before="old",
-            before_has="changed columns",
             deleted="data",
-            missing_is_null=self.binlog_row_image == "FULL",
-            lacks_nulls=lambda message, kind, row, old: partial.nulls(
-                kind, row, old, text_list(message.pk_names) or ()
+            images=Images(
+                many="array",
+                before_has="changed columns",
+                missing_is_null=self.binlog_row_image == "FULL",
             ),
             adjust=lambda event, value, index, keyed: _mark_partial(
                 event, value, index, partial, rows.unique_key if keyed else ()
             ),
-            rows="array",
-            needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
+            together=Together(
+                plain={"is_ddl": (False, None)},
+                needs_before=True,
+                lacks_nulls=lambda message, kind, row, old: partial.nulls(
+                    kind, row, old, text_list(message.pk_names) or ()
+                ),
+            ),
         )
 
 

@@ -40,7 +40,7 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding.envelope import RowWriter, writes_iso
 from cdc_formats.errors import MissingFieldError
@@ -84,10 +84,10 @@ class ChangelogJson(Format):
             fields=_Message,
             operation=("op",),
             kinds=_KINDS,
-            operation_is_text=False,
+            codes=Codes(are_text=False),
             after="data",
             deleted="data",
-            missing_is_null=True,
+            images=Images(missing_is_null=True),
         )
 
     def position(self, message: Any) -> Position | None:

@@ -53,7 +53,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError
@@ -165,20 +165,21 @@ class DmsJson(Format):
             fields=_Message,
             operation=("metadata.operation",),
             kinds=_KINDS,
-            operation_is_text=False,
-            or_else=", and record-type is not 'control'",
-            plain={"metadata.record_type": ("data", None)},
+            codes=Codes(are_text=False, or_else=", and record-type is not 'control'"),
+            together=Together(plain={"metadata.record_type": ("data", None)}),
             inspect=_inspect,
             after="data",
             before="before" if self.before_image_field else "",
-            before_has="all columns"
-            if self.before_image_column_filter == "all"
-            else "some columns",
             deleted="data",
-            names={"before": self.before_image_field} if self.before_image_field else {},
-            before_prefix=self.before_image_prefix or "",
+            images=Images(
+                before_has="all columns"
+                if self.before_image_column_filter == "all"
+                else "some columns",
+                names={"before": self.before_image_field} if self.before_image_field else {},
+                before_prefix=self.before_image_prefix or "",
+                missing_is_null=not self.include_null_and_empty,
+            ),
             adjust=partial(_without_partial_before, rows, self.include_null_and_empty),
-            missing_is_null=not self.include_null_and_empty,
             attributes={
                 "schema": ("metadata.schema_name", None),
                 "table": ("metadata.table_name", None),

@@ -63,7 +63,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows
 from cdc_formats.decoding.rows import RowConverter
@@ -171,20 +171,23 @@ class MaxwellJson(Format):
             fields=_Message,
             operation=("type",),
             kinds=_KINDS,
-            without_table=_DDL,
+            codes=Codes(without_table=_DDL),
             after="data",
             before="old",
-            before_has="changed columns",
             deleted="data",
-            missing_is_null=self.binlog_row_image == "FULL",
-            lacks_nulls=lambda message, kind, row, old: partial.nulls(
-                kind, row, old, _key_names(message, ())
+            images=Images(
+                before_has="changed columns", missing_is_null=self.binlog_row_image == "FULL"
             ),
             adjust=lambda event, value, _, keyed: _mark_partial(
                 event, value, partial, rows.unique_key if keyed else ()
             ),
-            needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
+            together=Together(
+                needs_before=True,
+                lacks_nulls=lambda message, kind, row, old: partial.nulls(
+                    kind, row, old, _key_names(message, ())
+                ),
+            ),
         )
 
     def encoder(

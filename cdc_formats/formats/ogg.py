@@ -53,7 +53,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Envelope, Images, Together
 from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
@@ -139,10 +139,14 @@ class OggJson(Format):
             after="after",
             before="before",
             deleted="before",
-            remedy="Configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
-            missing_mark=_MISSING,
+            images=Images(
+                remedy="Configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
+                missing_mark=_MISSING,
+            ),
             # A column can have the name of a field that says whether another is missing.
-            together=not any(name + _MISSING in rows.names for name in rows.names),
+            together=Together(
+                possible=not any(name + _MISSING in rows.names for name in rows.names)
+            ),
             attributes={"table": ("table", None)},
         )
 

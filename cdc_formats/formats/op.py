@@ -70,7 +70,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.metadata import text
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
@@ -235,17 +235,18 @@ class OpJson(Format):
             fields=struct,
             operation=(names["op_field"],),
             kinds=self._kinds,
-            operation_is_text=False,
-            or_else=": add it to codes",
+            codes=Codes(are_text=False, or_else=": add it to codes"),
             inspect=self._require_operation,
             adjust=partial(self._adjust, rows),
             after=after,
             before=before,
-            before_prefix=self.before_prefix or "",
             deleted=after,
-            deleted_in_either=bool(after and before),
-            remedy="Write the deleted row, or its key, into it or into row_field",
-            missing_is_null=self.missing_columns == "null",
+            images=Images(
+                before_prefix=self.before_prefix or "",
+                deleted_in_either=bool(after and before),
+                remedy="Write the deleted row, or its key, into it or into row_field",
+                missing_is_null=self.missing_columns == "null",
+            ),
         )
 
     def _require_operation(self, message: Any, kind: RowKind | Ignored | None) -> None:

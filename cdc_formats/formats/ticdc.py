@@ -50,7 +50,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
 from cdc_formats.decoding.metadata import bigint, member, text, unraw
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
@@ -94,25 +94,27 @@ class TicdcCanalJson(CanalFormat):
             fields=_Message,
             operation=("type",),
             kinds=KINDS,
-            without_table={"TIDB_WATERMARK": Ignored.HEARTBEAT},
-            or_else=", and the message is not DDL",
-            plain={
-                "is_ddl": (False, None),
-                "tidb.only_handle_key": (False, None),
-                "tidb.claim_check_location": (None,),
-            },
+            codes=Codes(
+                without_table={"TIDB_WATERMARK": Ignored.HEARTBEAT},
+                or_else=", and the message is not DDL",
+            ),
             inspect=_inspect,
             after="data",
             before="old",
-            before_has="changed columns",
             deleted="data",
+            images=Images(many="array of one", before_has="changed columns", missing_is_null=True),
             adjust=lambda event, _value, _index, keyed: (
                 None if keyed else _require_whole(event, rows)
             ),
-            rows="array of one",
-            missing_is_null=True,
-            needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
+            together=Together(
+                plain={
+                    "is_ddl": (False, None),
+                    "tidb.only_handle_key": (False, None),
+                    "tidb.claim_check_location": (None,),
+                },
+                needs_before=True,
+            ),
         )
 
     def position(self, message: Any) -> Position | None:

@@ -132,7 +132,7 @@ def not_redelivered(keys: Iterable[Hashable], positions: Iterable[bytes | None])
     Examples
     --------
     >>> positions = [stored_position(Position("db", high, 0, None)) for high in (1, 2, 1, 3)]
-    >>> first_deliveries("kkkk", positions)
+    >>> not_redelivered("kkkk", positions)
     [True, True, False, True]
     """
     first = []

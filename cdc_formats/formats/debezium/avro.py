@@ -67,7 +67,7 @@ from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, unframed
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Envelope, Framing, Together
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.decoding.tables import TableFilter
@@ -192,13 +192,15 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
         return envelope_of(
             rows,
-            strict=_FieldsWithSource if whole_source else fields,
+            together=Together(fields=_FieldsWithSource if whole_source else fields),
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
-            frame=self.registry.frame_size,
-            frame_header=VALUE_HEADER,
-            by_block=schemas.rows_of,
-            writer_schema=schemas.schema_of,
+            framing=Framing(
+                frame=self.registry.frame_size,
+                header=VALUE_HEADER,
+                by_block=schemas.rows_of,
+                writer_schema=schemas.schema_of,
+            ),
         )
 
     def for_topic(self, topic: str) -> DebeziumAvro:

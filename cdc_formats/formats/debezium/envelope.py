@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
@@ -157,15 +157,13 @@ def envelope_of(rows: RowConverter, **more: Any) -> Envelope:
     return Envelope(
         operation=("op",),
         kinds=_KINDS,
-        operation_is_text=False,
-        or_else=f", {', '.join(_WITHOUT_ROWS)}",
+        codes=Codes(are_text=False, or_else=f", {', '.join(_WITHOUT_ROWS)}"),
         inspect=_inspect,
         adjust=partial(mark_unchanged, rows),
         after="after",
         before="before",
         deleted="before",
-        remedy=_REMEDY,
-        missing_is_null=True,
+        images=Images(remedy=_REMEDY, missing_is_null=True),
         **more,
     )
 

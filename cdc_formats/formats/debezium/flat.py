@@ -60,7 +60,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope, image_shape
+from cdc_formats.decoding.envelope import Envelope, Images, RowKeys, Together, image_shape
 from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
@@ -218,22 +218,26 @@ class DebeziumFlatJson(DebeziumJson):
         """
         prefix = self.add_fields_prefix
         return Envelope(
-            strict=_plain_shape(prefix),
             operation=("op", "deleted"),
             kinds={
                 (op, text): RowKind.DELETE if deletes else kind
                 for op, kind in _KINDS.items()
                 for text, deletes in _DELETED.items()
             },
-            missing_is_null=True,
-            together=self.schema_include is not True,
+            images=Images(missing_is_null=True),
             # A record without a row names no table, and cannot be filtered by it. Its key may have
             # other columns, too.
-            key=None
-            if table_filter(self).set or self.keyless
-            else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
-            deletes=(None, b"null"),
-            message=lambda added, value: _Message(added, value, prefix),
+            keys=RowKeys(
+                shape=None
+                if table_filter(self).set or self.keyless
+                else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
+                deletes=(None, b"null"),
+            ),
+            together=Together(
+                possible=self.schema_include is not True,
+                fields=_plain_shape(prefix),
+                message=lambda added, value: _Message(added, value, prefix),
+            ),
         )
 
     def row_names(self, event: Event) -> RowNames | None:

@@ -67,7 +67,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Envelope, Framing, Together
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
@@ -251,12 +251,14 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         return envelope_of(
             rows,
             fields=_Message,
-            strict=_PlainWithWholeSource if whole_source else with_source,
+            together=Together(fields=_PlainWithWholeSource if whole_source else with_source),
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
-            block=("schema", "payload"),
-            bare=self.schema_include is not True,
-            by_block=partial(_rows_by_block, self, rows),
+            framing=Framing(
+                block=("schema", "payload"),
+                bare=self.schema_include is not True,
+                by_block=partial(_rows_by_block, self, rows),
+            ),
         )
 
     def encoder(

@@ -62,7 +62,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdc_formats.decoding.envelope import Envelope, image_shape
+from cdc_formats.decoding.envelope import Envelope, Framing, Images, RowKeys, image_shape
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, SchemaError
@@ -178,15 +178,18 @@ class UpsertKafka(UpsertOptions):
         key = image_shape(rows, rows.key_indices, names)
         return Envelope(
             kinds=Envelope.NEWEST,
-            missing_is_null=True,
-            row_reader=None if self.value_format == "json" else parts.value.batch_reader,
-            key=key,
-            key_reader=None if self.key_format == "json" else parts.key.batch_reader,
-            key_of_rows=True,
-            deletes=(None, b"null")
-            if self.json_null == "delete" and self.value_format == "json"
-            else (None,),
-            columns=parts.value_indices,
+            images=Images(missing_is_null=True, columns=parts.value_indices),
+            framing=Framing(
+                row_reader=None if self.value_format == "json" else parts.value.batch_reader
+            ),
+            keys=RowKeys(
+                shape=key,
+                reader=None if self.key_format == "json" else parts.key.batch_reader,
+                of_rows=True,
+                deletes=(None, b"null")
+                if self.json_null == "delete" and self.value_format == "json"
+                else (None,),
+            ),
         )
 
     def for_topic(self, topic: str) -> UpsertKafka:

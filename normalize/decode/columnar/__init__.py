@@ -109,13 +109,13 @@ class ColumnarDecoder:
         envelope = format.envelope(rows, plan.format_metadata, positions=plan.positions)
         if (
             envelope is None
-            or not envelope.together
+            or not envelope.together.possible
             or not envelope.can_hold(rows)
-            or (envelope.frame and find_spec("polars") is None)
+            or (envelope.framing.frame and find_spec("polars") is None)
         ):
             return None
         # A delete that has only a key is no row of a changelog.
-        has_rows = keyed or envelope.before_has != "some columns"
+        has_rows = keyed or envelope.images.before_has != "some columns"
         return cls(plan, envelope, rows, keyed=keyed, fewest=fewest) if has_rows else None
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:

@@ -94,7 +94,7 @@ class ColumnConverter:
         self.types = [column.type for column in rows.results]
         self.unify = row_unifier([rows.results[index] for index in self.key_indices])
         self.missing_before_is_null = (
-            envelope.missing_is_null and envelope.before_has == "all columns"
+            envelope.images.missing_is_null and envelope.images.before_has == "all columns"
         )
         self.metadata_readers = [
             (
@@ -205,7 +205,7 @@ class ColumnConverter:
                 if index in cells
                 else ([None] * len(rows.places), [])
             )
-            if self.envelope.key_of_rows:
+            if self.envelope.keys.of_rows:
                 parts, unread = column.canonical([getattr(key, f"c{index}") for key in rows.keys])
                 nameless &= {row for row, part in enumerate(parts) if part is None}
                 values = [
@@ -218,10 +218,10 @@ class ColumnConverter:
             keys[index] = values
         # A key without any of its columns is decoded alone.
         refused += nameless
-        if self.envelope.key_of_rows or not keys:
+        if self.envelope.keys.of_rows or not keys:
             # A row without any of the declared columns is an error, although its key is known or
             # not needed.
-            only_key = self.envelope.key_of_rows
+            only_key = self.envelope.keys.of_rows
             refused += [
                 row
                 for row in _empty(cells, len(rows.places))
@@ -341,7 +341,7 @@ class ColumnConverter:
         cells = encoding.cells([rows.befores[row] for row in updates])
         refused = (
             list[int]()
-            if self.envelope.before_has == "changed columns"
+            if self.envelope.images.before_has == "changed columns"
             else _empty(cells, len(updates))
         )
         befores = []
@@ -365,7 +365,7 @@ class ColumnConverter:
         """
         array, refused = encoding.columns[index].array(_absent_as_null(values))
         absent = np.array([value is ABSENT for value in values], bool)
-        if index in self.unique_indices or self.envelope.before_has == "changed columns":
+        if index in self.unique_indices or self.envelope.images.before_has == "changed columns":
             return pc.if_else(
                 pa.array(absent), after.take(pa.array(updates, pa.int64())), array
             ), refused

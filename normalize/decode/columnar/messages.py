@@ -132,18 +132,26 @@ class Encoding:
         frame: bytes = b"",
     ) -> None:
         missing = ABSENT if whole else None
-        image = envelope.image(rows, missing if envelope.missing_is_null else msgspec.NODEFAULT)
+        image = envelope.image(
+            rows, missing if envelope.images.missing_is_null else msgspec.NODEFAULT
+        )
         shape = envelope.shape(rows, image, whole=whole)
-        schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
+        schema = (
+            None
+            if envelope.framing.writer_schema is None
+            else envelope.framing.writer_schema(frame)
+        )
         if schema is not None:
             self.read = _avro_reader(schema, shape, fewest)
-        elif envelope.row_reader is not None:
-            self.read = envelope.row_reader(image)
+        elif envelope.framing.row_reader is not None:
+            self.read = envelope.framing.row_reader(image)
         else:
             self.read = batch_reader(shape, spelled=rows.spelled)
         self.read_befores = _reader_of_befores(envelope, rows, whole=whole)
         self.read_lacking = _reader_of_lacking(envelope, rows, whole=whole)
-        indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
+        indices = (
+            range(len(rows.columns)) if envelope.images.columns is None else envelope.images.columns
+        )
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
         required = [field for field in fields_of(image) if field.required]
         self.nothing = msgspec.convert({field.encode_name: None for field in required}, image)
@@ -164,7 +172,7 @@ def _reader_of_befores(
 
     None without such rows.
     """
-    if not envelope.before_prefix:
+    if not envelope.images.before_prefix:
         return None
     return batch_reader(envelope.prefixed_shape(rows, whole=whole), spelled=rows.spelled)
 
@@ -176,7 +184,7 @@ def _reader_of_lacking(
 
     Such rows are rare: looking for them among all rows would slow those that are whole.
     """
-    if envelope.missing_is_null or envelope.lacks_nulls is None:
+    if envelope.images.missing_is_null or envelope.together.lacks_nulls is None:
         return None
     return batch_reader(
         envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole), spelled=rows.spelled
@@ -189,7 +197,7 @@ class Encodings:
     def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, fewest: int) -> None:
         self.envelope = envelope
         self.compile = partial(Encoding, envelope, whole=whole, fewest=fewest)
-        self.bare = None if envelope.frame else self.compile(rows)
+        self.bare = None if envelope.framing.frame else self.compile(rows)
         self.by_block = dict[bytes, Encoding | None]()
 
     def of(self, block: bytes) -> Encoding | None:
@@ -198,10 +206,14 @@ class Encodings:
             if len(self.by_block) >= _BLOCKS_KEPT:
                 self.by_block.clear()
             try:
-                rows = self.envelope.by_block(block) if self.envelope.by_block is not None else None
+                rows = (
+                    self.envelope.framing.by_block(block)
+                    if self.envelope.framing.by_block is not None
+                    else None
+                )
             except DecodeError:
                 rows = None
-            frame = block if self.envelope.frame else b""
+            frame = block if self.envelope.framing.frame else b""
             self.by_block[block] = None if rows is None else self.compile(rows, frame=frame)
         return self.by_block[block]
 
@@ -272,8 +284,10 @@ class MessageReader:
         values = records.values
         deletes = (
             []
-            if self.envelope.key is None
-            else [place for place, value in enumerate(values) if value in self.envelope.deletes]
+            if self.envelope.keys.shape is None
+            else [
+                place for place, value in enumerate(values) if value in self.envelope.keys.deletes
+            ]
         )
         if all(values) and not deletes:
             present, empty = list(range(len(values))), []
@@ -311,11 +325,11 @@ class MessageReader:
         failed = [present[index] for index in unread]
         refused, ignored, parts = set(failed), Counter[str](), list[Messages]()
         places = [place for place in present if place not in refused] if refused else present
-        if self.envelope.block:
+        if self.envelope.framing.block:
             messages, places, by_block = self._without_blocks(messages, places)
             parts, unread_in_blocks = self._blocks(by_block)
             refused |= unread_in_blocks
-        if not self.envelope.bare:
+        if not self.envelope.framing.bare:
             refused.update(places)
             messages, places = [], []
         if self.matcher is not None and failed:
@@ -333,8 +347,8 @@ class MessageReader:
 
     def _framed(self, records: Records, present: list[int]) -> MessagesRead:
         """Read messages behind frames."""
-        size, values = self.envelope.frame, records.values
-        without_frame = _with_header(records, self.envelope.frame_header)
+        size, values = self.envelope.framing.frame, records.values
+        without_frame = _with_header(records, self.envelope.framing.header)
         by_frame: dict[bytes, list[tuple[int, bytes]]] = {}
         for place in present:
             value = values[place]
@@ -347,7 +361,7 @@ class MessageReader:
         self, messages: list[Any], places: list[int]
     ) -> tuple[list[Any], list[int], dict[bytes, list[tuple[int, bytes]]]]:
         """Return messages outside schema blocks with their records, and other texts by block."""
-        schema, payload = map(attrgetter, self.envelope.block)
+        schema, payload = map(attrgetter, self.envelope.framing.block)
         if not any(map(payload, messages)):
             return messages, places, {}
         by_block: dict[bytes, list[tuple[int, bytes]]] = {}
@@ -375,8 +389,8 @@ class MessageReader:
                 continue
             messages, failed = encoding.read([text for _, text in texts])
             unread = {texts[index][0] for index in failed}
-            for message in messages if self.envelope.block else ():
-                setattr(message, self.envelope.block[0], msgspec.Raw(block))
+            for message in messages if self.envelope.framing.block else ():
+                setattr(message, self.envelope.framing.block[0], msgspec.Raw(block))
             parts.append(
                 Messages(encoding, [place for place, _ in texts if place not in unread], messages)
             )
@@ -400,8 +414,8 @@ class MessageReader:
             self.envelope.plain_kinds.get(self.operation(message)) is not None
             for message in messages
         ]
-        if self.envelope.message is not None:
-            messages = [self.envelope.message(message, None) for message in messages]
+        if self.envelope.together.message is not None:
+            messages = [self.envelope.together.message(message, None) for message in messages]
         matches = matcher.matches(list(compress(messages, operations)))
         return {
             place
@@ -423,13 +437,13 @@ class MessageReader:
         """Set the columns that a message's rows lack to NULL; return whether all are NULL."""
         envelope, kind = self.envelope, self.envelope.plain_kinds.get(self.operation(message))
         images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
-        if envelope.rows == "one":
+        if envelope.images.many == "one":
             images, befores = [images], [befores]
-        assert envelope.lacks_nulls is not None
+        assert envelope.together.lacks_nulls is not None
         updated = befores or () if kind is RowKind.UPDATE_AFTER else ()
         for image, before in zip_longest(images or [None], updated):
             try:
-                if image is None or not envelope.lacks_nulls(message, kind, image, before):
+                if image is None or not envelope.together.lacks_nulls(message, kind, image, before):
                     return False
             except _REFUSALS:
                 return False

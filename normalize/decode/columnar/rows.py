@@ -48,7 +48,7 @@ class Needs(NamedTuple):
             plan.format.changelog_mode.contains(_UPDATE_BEFORE)
             and _UPDATE_BEFORE not in envelope.kinds.values()
         )
-        key = keyed or plan.by_key or plan.ignore_deletes or envelope.key is not None
+        key = keyed or plan.by_key or plan.ignore_deletes or envelope.keys.shape is not None
         return cls(keyed, pairs=together and not keyed, key=key)
 
 
@@ -115,10 +115,10 @@ class RowSelector:
         self.after, self.before = (
             attrgetter(field) if field else None for field in (envelope.after, envelope.before)
         )
-        self.needs_before = envelope.needs_before or needs.pairs
-        read_keys = envelope.key_reader or partial(batch_reader, spelled=rows.spelled)
+        self.needs_before = envelope.together.needs_before or needs.pairs
+        read_keys = envelope.keys.reader or partial(batch_reader, spelled=rows.spelled)
         self.read_key: BatchReader | None = (
-            None if envelope.key is None else read_keys(envelope.key)
+            None if envelope.keys.shape is None else read_keys(envelope.keys.shape)
         )
 
     def select(self, records: Records, part: Messages) -> tuple[Rows, Counter[str], set[int]]:
@@ -151,10 +151,10 @@ class RowSelector:
         befores = (
             [None] * len(messages) if self.before is None else list(map(self.before, messages))
         )
-        if self.envelope.message is not None:
+        if self.envelope.together.message is not None:
             texts = records.values
             messages = [
-                self.envelope.message(message, texts[place])
+                self.envelope.together.message(message, texts[place])
                 for message, place in zip(messages, part.places, strict=True)
             ]
         return Rows(part.places, messages, kinds, images, befores)
@@ -200,7 +200,7 @@ class RowSelector:
 
     def _exploded(self, rows: Rows) -> tuple[Rows, set[int]]:
         """Return a row for each element of the messages' arrays."""
-        if self.envelope.rows == "one":
+        if self.envelope.images.many == "one":
             return rows, set()
         # Most messages have one row: this takes a sixth of the decoder's time less than the general
         # case below.
@@ -214,7 +214,7 @@ class RowSelector:
     def _of_arrays(self, rows: Rows) -> tuple[Rows, set[int]]:
         """Return a row for each element of arrays of any length."""
         uneven, exploded = set(), []
-        one = self.envelope.rows == "array of one"
+        one = self.envelope.images.many == "array of one"
         for place, message, kind, images, old in zip(*rows[:5], strict=True):
             befores = old if kind is _UPDATE_AFTER else [None] * len(images or ())
             if (
@@ -252,7 +252,7 @@ class RowSelector:
         self, read: BatchReader, records: Records, rows: Rows, deletes: Sequence[int]
     ) -> tuple[Rows, set[int]]:
         """Add deletes of records without a row; read the keys of rows if rows may include them."""
-        of_rows = rows.places if self.envelope.key_of_rows else []
+        of_rows = rows.places if self.envelope.keys.of_rows else []
         places = [*of_rows, *deletes]
         read_keys, failed = read([records.keys[place] for place in places])
         refused = {places[index] for index in failed}
@@ -261,8 +261,8 @@ class RowSelector:
         )
         rows, deleted = rows.without(refused), [place for place in deletes if place not in refused]
         nothing = self.envelope.strict_fields()
-        if self.envelope.message is not None:
-            nothing = self.envelope.message(nothing, None)
+        if self.envelope.together.message is not None:
+            nothing = self.envelope.together.message(nothing, None)
         images, count = [keys[place] for place in deleted], len(deleted)
         added = Rows(deleted, [nothing] * count, [_DELETE] * count, images, [None] * count)
         rows = (
@@ -271,7 +271,7 @@ class RowSelector:
             else rows
         )
         return rows._replace(
-            keys=[keys[place] for place in rows.places] if self.envelope.key_of_rows else []
+            keys=[keys[place] for place in rows.places] if self.envelope.keys.of_rows else []
         ), refused
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
-from capture.options import Options, read_options
+from capture.options import CaptureOptions, read_options
 from capture.rows import BatchWriter
 from capture.server import Server, connect, run_query
 from capture.source import ChangelogReader
@@ -126,7 +126,7 @@ LATEST = {"scan.startup.mode": "latest-offset"}
 SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
 
 
-def purge(options: Options) -> None:
+def purge(options: CaptureOptions) -> None:
     """Purge all log files of a server except the current one."""
     with connect(options) as server:
         last, deadline = server.written().file, time.monotonic() + 30
@@ -137,7 +137,7 @@ def purge(options: Options) -> None:
         assert server.rows("SHOW BINARY LOGS")[0][0] == last
 
 
-def inferred(options: Options) -> pa.Schema:
+def inferred(options: CaptureOptions) -> pa.Schema:
     """Return the schema of a stream without a declared schema."""
 
     def schema(server: Server) -> pa.Schema:

@@ -173,7 +173,7 @@ MAY_IMPORT = {
     "cdc_cli": "",
     "cdc_formats": "decoding encoding topics topics.inference values",
     "cdc_formats.avro": "cdc_formats decoding values",
-    "cdc_formats.decoding": "cdc_formats avro values",
+    "cdc_formats.decoding": "cdc_formats values",
     "cdc_formats.encoding": "cdc_formats decoding values",
     "cdc_formats.formats": "cdc_formats decoding encoding formats.debezium values",
     "cdc_formats.formats.debezium": "cdc_formats avro decoding encoding values",

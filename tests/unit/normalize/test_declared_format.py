@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_formats import get_format
+from cdc_formats.decoding.envelope import Framing
 from cdc_formats.testing import Reject, Vector, check_format
 from normalize.decode.columnar import ColumnarDecoder
 from normalize.decode.plan import DecodePlan
@@ -30,7 +31,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cdc_formats import Format, Ignored, RowKind
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Envelope, Images
 from cdc_formats.message_format import MetadataColumn
 
 
@@ -59,7 +60,7 @@ class Declared(Format):
             after="row",
             before="was",
             deleted="row",
-            missing_is_null=True,
+            images=Images(missing_is_null=True),
             attributes={"shop": ("shop", None)},
         )
 
@@ -149,7 +150,7 @@ def test_a_subclass_that_reads_metadata_differently_is_decoded_alone(module: Any
 def test_a_declaration_that_the_generic_reader_cannot_follow_needs_a_reader(module: Any) -> None:
     class Wrapped(module.Declared):
         def envelope(self, rows, metadata=(), *, positions=False):
-            return replace(super().envelope(rows), block=("schema", "payload"))
+            return replace(super().envelope(rows), framing=Framing(block=("schema", "payload")))
 
     with pytest.raises(NotImplementedError, match=r"Wrapped needs read\(\) or reader\(\)"):
         Wrapped().decoder(SCHEMA)

@@ -15,9 +15,9 @@ from hypothesis import given, strategies as st
 
 from cdc_formats.events import Position
 from normalize.core.stored_position import (
-    first_deliveries,
     is_redelivery,
     kafka_position,
+    not_redelivered,
     redelivery_condition,
     stored_position,
 )
@@ -165,9 +165,7 @@ def test_redeliveries_in_any_parts_leave_the_newest_event(back: list[int], cuts:
         batch = stored(*delivered[start:end])
         *_, last = (
             position
-            for position, first in zip(
-                batch, first_deliveries("k" * len(batch), batch), strict=True
-            )
+            for position, first in zip(batch, not_redelivered("k" * len(batch), batch), strict=True)
             if first
         )
         row = row if is_redelivery(last, row) else last
