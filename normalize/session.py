@@ -114,6 +114,7 @@ def local_session(
             "local_session starts Spark, which pyspark-client does not have: pip install pyspark, "
             "or connect to a server with SparkSession.builder.remote('sc://...')"
         ) from None
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     for name in ("pandas", "pyarrow"):
@@ -148,6 +149,8 @@ def local_session(
         SparkContext(
             conf=spark_conf, gateway=None if SparkContext._gateway else _start_java(spark_conf)
         )
+    # It repeats each error of Spark as JSON, also those that are caught, as of a table's first look-up.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
 
 

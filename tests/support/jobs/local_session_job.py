@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
+
+from pyspark.errors import AnalysisException
 
 from normalize import from_kafka_changelog, local_session
 
@@ -32,6 +35,8 @@ def main(servers: str, topic: str) -> None:
         "name": spark.sparkContext.appName,
         "SPARK_HOME": os.environ["SPARK_HOME"],
     }
+    with suppress(AnalysisException):
+        spark.sql("DESCRIBE TABLE missing")  # an error that is caught is not logged
     spark.stop()
     del os.environ["SPARK_HOME"]
     loader = local_session(packages=["delta"])._jvm.Thread.currentThread().getContextClassLoader()
