@@ -13,12 +13,12 @@ module                              its part
 `schema`, `schema_store`, `facts`   a table's columns and key: inferred, extended, widened; the
                                     folder of their files; what must stay as it is
 `changes`                           the decoded changes of one table: the last of each key
-`merge`, `partial_rows`             the plan of a MERGE, which every writer renders
+`merge`                             the plan of a MERGE, which every writer renders
 `apply`, `latest`, `arrival`        a changelog that is applied to a table
 `history`, `interval`               versions of rows (SCD type 2), and a MERGE at an interval
 `targets`, `table_spec`,            a table to write, its columns, and the record of the
-`batches`, `narrowing`              micro-batches that it has
-`change_feed`, `feed_order`         changelogs from and to change feeds
+`batches`                           micro-batches that it has
+`change_feed`                       changelogs from and to change feeds
 `writers`                           Delta and Iceberg by Spark, Delta by delta-rs, databases
 ==================================  =============================================================
 """

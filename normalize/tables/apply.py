@@ -286,21 +286,16 @@ def _apply(
 def _apply_of(
     df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
 ) -> ApplyChanges | ApplyVersions:
-    from pyspark.sql.types import StructField, TimestampType
+    from pyspark.sql.types import TimestampType
 
-    may, policy = (options.create, options.on_new_column), options.policy
-    policy.require_supported(type(table))
+    policy, keys = options.policy, options.keys
+    table.require_supported(policy)
+    validity = version_fields(df, options.sequence_by) if policy.is_history else []
+    spec = TableSpec.of(policy, written, keys, options.create, options.on_new_column, validity)
     if policy.is_history:
-        spec = TableSpec(
-            (*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True
-        )
         return ApplyVersions(table, spec, options.sequence_by, policy.track_history)
     if not options.order_by:
-        require_arrival_order(df, options.keys)
-    if policy.deleted_column is None:
-        return ApplyChanges(table, TableSpec(written, options.keys, *may), options.order_by)
-    deleted = StructField(policy.deleted_column, TimestampType())
-    spec = TableSpec((*written, deleted), options.keys, *may, policy.deleted_column)
+        require_arrival_order(df, keys)
     times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
     return ApplyChanges(table, spec, options.order_by, next(times, None))
 

@@ -49,17 +49,16 @@ from normalize.decode.last_changes import (
 )
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.plan import DecodePlan, needed_columns
-from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import Notice
 
 from .database_target import source_id
 from .latest import rows_of, stored
-from .partial_rows import ABSENT_COLUMN, BASE_COLUMN
+from .merge import ABSENT_COLUMN, BASE_COLUMN
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructField
 
 FACT = "__fact"
@@ -90,7 +89,7 @@ def _numbered(prefix: str, columns: Sequence[Column]) -> list[Column]:
 
 def _layout(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[Column]:
     """Return the columns of `TableChanges`."""
-    written = _numbered("c", _written_columns(source.result_columns, options.shard_column))
+    written = _numbered("c", options.with_shard(source.result_columns))
     bases = (
         to_columns(f"{MOVED} BINARY")
         if merged
@@ -195,6 +194,10 @@ class ChangeOptions(NamedTuple):
     every: bool = False
     position_column: str | None = None
     topic_ids: Mapping[str, str] = {}
+
+    def with_shard(self, columns: Iterable[Column]) -> list[Column]:
+        """Return columns with that of the shard, if there is one."""
+        return [*columns, *([] if self.shard_column is None else [self.shard_column])]
 
 
 class TableChanges(HeldChanges):
@@ -464,8 +467,7 @@ def _source_key(
 def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns of the target's key."""
     written = source.result_columns
-    columns = [written[index] for index in key_indices(written, source.unique_key)]
-    return columns if options.shard_column is None else [*columns, options.shard_column]
+    return options.with_shard(written[index] for index in key_indices(written, source.unique_key))
 
 
 def _columns_of_records(source: DecodePlan) -> list[str]:
@@ -476,12 +478,6 @@ def _columns_of_records(source: DecodePlan) -> list[str]:
     """
     in_headers = hasattr(source.format, "previous_key")
     return list(dict.fromkeys([*needed_columns(source), "key", *["headers"] * in_headers]))
-
-
-def _written_columns(
-    columns: tuple[Column, ...], shard_column: Column | None
-) -> tuple[Column, ...]:
-    return columns if shard_column is None else (*columns, shard_column)
 
 
 class ArrowChanges(NamedTuple):
@@ -644,9 +640,7 @@ def collected_changes(
     from pyspark.sql import Observation, functions as F
 
     merged, stamps = _tasks(records) > 1, Observation()
-    timed = records.observe(
-        stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
-    ).select(*_columns_of_records(source))
+    timed = _timed(records, source, stamps)
     packed: Any = partial(packed_pass, decode=_decode(source, options, merged=merged))
     with stored(timed.mapInArrow(packed, "ipc BINARY")) as kept:
         # The first action computes and stores all of them.
@@ -668,6 +662,14 @@ def collected_changes(
         return None
     rows = pa.Table.from_batches(last, changes.rows.schema)
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
+
+
+def _timed(records: DataFrame, source: DecodePlan, stamps: Observation) -> DataFrame:
+    """Return the columns that are decoded, and observe the timestamps of the records."""
+    from pyspark.sql import functions as F
+
+    bounds = F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
+    return records.observe(stamps, *bounds).select(*_columns_of_records(source))
 
 
 def packed_pass(
@@ -705,7 +707,7 @@ def _decode(
     source: DecodePlan, options: ChangeOptions, *, merged: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the pass that decodes the records of a task."""
-    target = _target(source, options, merged=merged)
+    target = partial(TableChanges, source=source, merged=merged, options=options)
     return partial(decode_pass, plan=source, target=target, report=_unreported)
 
 
@@ -731,9 +733,7 @@ def changes_on_spark(
     layout = _layout(source, options, merged=merged)
     decode: Any = _decode(source, options, merged=merged)
     counts, stamps, changes = Observation(), Observation(), Observation()
-    timed = records.observe(
-        stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
-    ).select(*_columns_of_records(source))
+    timed = _timed(records, source, stamps)
     decoded = (timed if merged else timed.coalesce(1)).mapInArrow(
         decode, f"{_ddl(layout)}, {counts_ddl(DECODE_COUNTS)}"
     )
@@ -784,17 +784,13 @@ def _united(packed: Iterable[bytes]) -> PassFacts:
     return united
 
 
-def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> TargetMaker:
-    return partial(TableChanges, source=source, merged=merged, options=options)
-
-
 def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query compares them with the schema, and counts bad records."""
 
 
 def _result_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns that are written, without positions."""
-    written = _written_columns(source.result_columns, options.shard_column)
+    written = options.with_shard(source.result_columns)
     types = (each.type for each in _numbered("c", written))
     return [replace(of, type=kind) for of, kind in zip(written, types, strict=True)]
 
@@ -815,7 +811,7 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
     """Return the columns of the target with their names, of those of `TableChanges`."""
     from pyspark.sql import functions as F
 
-    columns = _written_columns(source.result_columns, options.shard_column)
+    columns = options.with_shard(source.result_columns)
     placed = [replace(column, name=f"c{index}") for index, column in enumerate(columns)]
     changes = with_frame_types(changes, placed)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]

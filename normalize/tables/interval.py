@@ -34,7 +34,7 @@ from normalize.core.output import ROW_KIND
 
 from .batches import Batch, Record, running_batch
 from .latest import computed, count
-from .partial_rows import ABSENT_COLUMN, BASE_COLUMN
+from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .table_spec import TableSpec
 from .targets import TableTarget, TargetError, repeat_conflicts
 from .writers.lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path

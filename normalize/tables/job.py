@@ -46,7 +46,6 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 
-from .arrow_rows import ArrowRows
 from .batches import is_repeat, running_batch
 from .changes import (
     FACT,
@@ -68,8 +67,7 @@ from .facts import (
 )
 from .history import ApplyVersions, version_fields
 from .interval import require_merged
-from .merge import ADDS
-from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
+from .merge import ABSENT_COLUMN, ADDS, BASE_COLUMN, is_absent
 from .policy import TablePolicy, with_arrow_deletion_times, with_deletion_times
 from .query import Query, in_session, records_of
 from .route import Router, TableSummary
@@ -84,7 +82,7 @@ from .schema import (
 )
 from .table_options import AS_IS, Selection, SyncError, TableOptions, wrong_options
 from .table_spec import END_AT, START_AT, TableSpec
-from .targets import Sink, TableTarget, TargetMissingError, Written, repeat_conflicts
+from .targets import ArrowRows, Sink, TableTarget, TargetMissingError, Written, repeat_conflicts
 from .writers.delta_writer import most_changes
 
 if TYPE_CHECKING:
@@ -692,11 +690,9 @@ class TableJob:
     ) -> None:
         """Write the last change of each key."""
         from pyspark.sql import functions as F
-        from pyspark.sql.types import BinaryType, StructField, TimestampType
+        from pyspark.sql.types import BinaryType, StructField
 
         deleted, position = self.policy.deleted_column, self.policy.position_column
-        if deleted is not None:
-            fields = (*fields, StructField(deleted, TimestampType()))
         # The position of an earlier change would drop changes that are newer than the row.
         unknown = schema.facts.position_column if position is None else ""
         if unknown:
@@ -716,29 +712,18 @@ class TableJob:
         if table is not None and deleted is not None:
             table = with_arrow_deletion_times(table, deleted)
         changes = frame() if table is None else ArrowRows(table, frame)
-        spec = TableSpec(
-            fields,
-            self._key(schema),
-            create=True,
-            on_new_column="add",
-            deleted_column=deleted,
+        spec = replace(
+            TableSpec.of(self.policy, fields, self._key(schema)),
             partial_rows=ABSENT_COLUMN
             in (frame().columns if table is None else table.column_names),
             position_column=position,
-            layout=self.policy.layout_of([each.name for each in fields]),
         )
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _write_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
-        spec = TableSpec(
-            (*fields, *version_fields(changes, (PLACE,))),
-            self._key(schema),
-            create=True,
-            on_new_column="add",
-            versions=True,
-            layout=self.policy.layout_of([each.name for each in fields]),
-        )
+        validity = version_fields(changes, (PLACE,))
+        spec = TableSpec.of(self.policy, fields, self._key(schema), validity=validity)
         tracked = self.policy.track_history
         ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
 

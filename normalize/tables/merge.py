@@ -12,6 +12,17 @@ partial rows                                                  keeps the row's va
                                                               that it lacks; fails without a row
 ========================================  ==================  =====================================
 
+A partial row lacks columns that did not change. Its column `ABSENT_COLUMN` is text with a flag for
+each column of the table, in their order, and the place of the record: ``010 shop[0]@8`` lacks the
+second of three columns. It is NULL for a whole row, and missing if all rows are whole.
+
+A partial row of a key that the table does not have is an error: the table does not have the values
+either.
+
+If the key of a partial row changed, the row of the earlier key has the values (`BASE_COLUMN`). A
+repeated micro-batch would find another row there. A lake's rows are therefore completed once and
+stored, and a database's transaction is not repeated.
+
 A renderer reads the plan alone: `spark_merge` (Delta, Iceberg, and a join), `delta_rs`, and
 `normalize.tables.writers.dialects` (PostgreSQL, MySQL).
 """
@@ -22,15 +33,47 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from cdc_formats.errors import PartialImageError
 from normalize.core.output import ROW_KIND
-
-from .partial_rows import ABSENT_COLUMN, is_absent
+from normalize.decode.last_changes import partial_row
 
 ADDS = ("+I", "+U")
+ABSENT_COLUMN = "__absent"
+BASE_COLUMN = "__base"
+"""The column with the earlier key of a partial row, a struct of the key's columns; NULL for a row
+whose key did not change."""
 _ADDED, _REMOVED = f"s.{ROW_KIND} IN {ADDS}", f"s.{ROW_KIND} NOT IN {ADDS}"
 _PARTIAL = f"s.{ABSENT_COLUMN} IS NOT NULL"
 Side = Literal["s", "t"]
 """The alias of the changes (source), and that of the table (target)."""
+
+
+def missing_row(where: str = "") -> PartialImageError:
+    """Return the error for a partial row of a key that the table does not have.
+
+    Parameters
+    ----------
+    where : str
+        The record.
+    """
+    return partial_row(
+        (
+            "the target does not have its key, and so cannot complete it: read the source table "
+            "from a snapshot"
+        ),
+        where,
+    )
+
+
+def is_absent(index: int) -> str:
+    """Return the SQL condition that a change, ``s``, lacks the column with this index.
+
+    Examples
+    --------
+    >>> is_absent(1)
+    "s.__absent IS NOT NULL AND substring(s.__absent, 2, 1) = '1'"
+    """
+    return f"s.{ABSENT_COLUMN} IS NOT NULL AND substring(s.{ABSENT_COLUMN}, {index + 1}, 1) = '1'"
 
 
 class Sql(NamedTuple):
@@ -135,7 +178,7 @@ def merge_plan(
     deleted_column, position_column : str or None
         As in `TableSpec`.
     partial_rows : bool
-        Whether the changes have the column of `partial_rows`.
+        Whether the changes have the column `ABSENT_COLUMN`.
     place : sequence of str
         The columns of which the first that is not NULL identifies a row, too: those of a version.
 

@@ -20,8 +20,6 @@ from .merge import ADDS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from .targets import TableTarget
-
 DELETED_AT = "deleted_at"
 """The default name of the column of soft deletes."""
 DELETED_PROPERTY = "changelog.deleted_column"
@@ -97,31 +95,6 @@ class TablePolicy:
         for text, is_wrong in wrong.items():
             if is_wrong:
                 raise ArgumentError(text)
-
-    def require_supported(self, of: type[TableTarget]) -> None:
-        """Raise an error if tables of a kind cannot be kept like this.
-
-        Raises
-        ------
-        ArgumentError
-        """
-        if self.is_history and not of.histories:
-            raise ArgumentError(
-                f"scd_type=2 is not supported for {of.__name__}: write the history to Delta or "
-                "Iceberg"
-            )
-        if self.position_column is not None and not of.positions:
-            raise ArgumentError(
-                f"position_column is not supported for {of.__name__}, whose sink does not compare "
-                "positions: remove it"
-            )
-
-        if self.layout != NO_LAYOUT and not of.provider:
-            raise ArgumentError(
-                "partition_by, cluster_by and properties are not supported for "
-                f"{of.__name__}: remove them, or create the table before the query starts"
-            )
-        self.layout_of(()).check(of.provider)
 
     def layout_of(self, columns: Collection[str]) -> Layout:
         """Return the layout of a table with these columns, if it is created."""

@@ -25,8 +25,8 @@ from normalize.core.arrow import spark_type
 from normalize.monitoring.notice import shown_names
 
 from .facts import TableFacts
-from .narrowing import wider
 from .table_options import SyncError, TableOptions, require_distinct_names
+from .table_spec import wider
 from .targets import TableTarget
 
 if TYPE_CHECKING:

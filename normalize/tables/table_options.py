@@ -197,7 +197,7 @@ class TableOptions:
             self.layout,
             default.database_layout,
         )
-        policy.require_supported(of)
+        of.require_supported(policy)
         return policy
 
     def decides(self, column: str) -> bool:

@@ -20,14 +20,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from cdc_formats.errors import ChangelogError
+from cdc_formats.errors import ArgumentError, ChangelogError
+
+from .layout import NO_LAYOUT
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-    from .arrow_rows import ArrowRows
     from .batches import Batch, Record
+    from .policy import TablePolicy
     from .table_spec import TableSpec
 
 _log = logging.getLogger("normalize")
@@ -63,6 +66,21 @@ class Written(NamedTuple):
     reason: str
 
 
+class ArrowRows(NamedTuple):
+    """The last change of each key, as in ``Sink.merge``.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        ``row_kind`` and the columns, and `ABSENT_COLUMN` if there are partial rows.
+    frame : callable
+        Returns the same as a DataFrame.
+    """
+
+    table: pa.Table
+    frame: Callable[[], DataFrame]
+
+
 class TableTarget(ABC):
     """The description of a table: its name and connection.
 
@@ -93,6 +111,31 @@ class TableTarget(ABC):
         A query keeps it, and stops if a restart names another target.
         """
         return self.sql_name
+
+    @classmethod
+    def require_supported(cls, policy: TablePolicy) -> None:
+        """Raise an error if such a table cannot be kept by a policy.
+
+        Raises
+        ------
+        ArgumentError
+        """
+        if policy.is_history and not cls.histories:
+            raise ArgumentError(
+                f"scd_type=2 is not supported for {cls.__name__}: write the history to Delta or "
+                "Iceberg"
+            )
+        if policy.position_column is not None and not cls.positions:
+            raise ArgumentError(
+                f"position_column is not supported for {cls.__name__}, whose sink does not compare "
+                "positions: remove it"
+            )
+        if policy.layout != NO_LAYOUT and not cls.provider:
+            raise ArgumentError(
+                "partition_by, cluster_by and properties are not supported for "
+                f"{cls.__name__}: remove them, or create the table before the query starts"
+            )
+        policy.layout_of(()).check(cls.provider)
 
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
@@ -176,7 +219,7 @@ class Sink(ABC):
         latest : DataFrame
             ``row_kind`` and the columns of `spec`: a row for each key, in which ``+I`` and ``+U``
             are the key's new row, and other kinds delete it. With ``spec.partial_rows`` also the
-            columns of `partial_rows`.
+            columns `ABSENT_COLUMN` and `BASE_COLUMN` of `merge`.
         spec : TableSpec
             As of `prepare`.
         keep : callable or None

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cdc_formats.events import Position
 from normalize.core.stored_position import stored_position
-from normalize.tables.partial_rows import ABSENT_COLUMN
+from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:

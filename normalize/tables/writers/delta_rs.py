@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.core.stored_position import redelivery_condition
-from normalize.tables.merge import ADDS, MergePlan, Side
-from normalize.tables.partial_rows import ABSENT_COLUMN, missing_row
+from normalize.tables.merge import ABSENT_COLUMN, ADDS, MergePlan, Side, missing_row
 
 from .spark_merge import SparkSql
 

@@ -29,7 +29,6 @@ from cdc_formats.values.schema import backquoted
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.table_progress import WRITERS
-from normalize.tables.arrow_rows import ArrowRows
 from normalize.tables.batches import (
     Batch,
     Record,
@@ -39,10 +38,16 @@ from normalize.tables.batches import (
     version_of,
     write_to_checkpoint,
 )
-from normalize.tables.merge import MergePlan
-from normalize.tables.partial_rows import ABSENT_COLUMN
+from normalize.tables.merge import ABSENT_COLUMN, MergePlan
 from normalize.tables.table_spec import TableSpec
-from normalize.tables.targets import ConflictError, RefusedError, TargetError, Writer, Written
+from normalize.tables.targets import (
+    ArrowRows,
+    ConflictError,
+    RefusedError,
+    TargetError,
+    Writer,
+    Written,
+)
 
 from . import delta_rs
 

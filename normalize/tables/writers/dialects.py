@@ -16,8 +16,7 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.core.stored_position import redelivery_condition
-from normalize.tables.merge import ADDS, Clause, MergePlan, Side
-from normalize.tables.partial_rows import ABSENT_COLUMN
+from normalize.tables.merge import ABSENT_COLUMN, ADDS, Clause, MergePlan, Side
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -42,10 +42,13 @@ from normalize.tables.batches import (
     running_batch,
     version_of,
 )
-from normalize.tables.merge import MergePlan
-from normalize.tables.narrowing import require_no_narrowing
-from normalize.tables.partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
-from normalize.tables.table_spec import TableSpec, missing_columns, written_spec
+from normalize.tables.merge import ABSENT_COLUMN, BASE_COLUMN, MergePlan, missing_row
+from normalize.tables.table_spec import (
+    TableSpec,
+    missing_columns,
+    require_no_narrowing,
+    written_spec,
+)
 from normalize.tables.targets import ConflictError, Sink, TableTarget, TargetError, java_causes
 
 from .dialects import Dialect, MySql, dialect_of
@@ -521,7 +524,7 @@ class JdbcConnection:
     def columns(self, table: str) -> dict[str, DataType | None] | None:
         """Return a table's columns with their types, or None if the table is missing.
 
-        Only types are known that can silently lose part of a value (`narrowing`). The others are
+        Only types are known that can silently lose part of a value (`table_spec`). The others are
         None.
         """
         from py4j.protocol import Py4JJavaError

@@ -26,7 +26,6 @@ from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.notice import Notice, log
 from normalize.spark_versions import package
-from normalize.tables.arrow_rows import ArrowRows
 from normalize.tables.batches import (
     ICEBERG_BATCH,
     ICEBERG_OFFSETS,
@@ -40,12 +39,16 @@ from normalize.tables.batches import (
     version_of,
 )
 from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, differences, sql_property
-from normalize.tables.merge import ADDS
-from normalize.tables.narrowing import require_no_narrowing
-from normalize.tables.partial_rows import BASE_COLUMN, is_absent
+from normalize.tables.merge import ADDS, BASE_COLUMN, Side
 from normalize.tables.policy import DELETED_PROPERTY
-from normalize.tables.table_spec import TableSpec, missing_columns, written_spec
+from normalize.tables.table_spec import (
+    TableSpec,
+    missing_columns,
+    require_no_narrowing,
+    written_spec,
+)
 from normalize.tables.targets import (
+    ArrowRows,
     ConflictError,
     Sink,
     TableTarget,
@@ -57,7 +60,7 @@ from normalize.tables.targets import (
 
 from .delta_rs import not_installed, unsafe_storage
 from .delta_writer import DeltaWriter
-from .spark_merge import RAISED, merge_statement
+from .spark_merge import SPARK_SQL, merge_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -534,30 +537,26 @@ class LakeSink(Sink):
         """
         from pyspark.sql import functions as F
 
-        names = [name for name in spec.names if name != spec.deleted_column]
-        key = [
-            (F.col(f"s.{BASE_COLUMN}.{backquoted(name)}"), F.col(f"t.{backquoted(name)}"))
-            for name in spec.primary_key
-        ]
-        same, changes = [earlier == there for earlier, there in key], moved.alias("s")
+        plan, column = spec.plan(), SPARK_SQL.column
+
+        def of_base(side: Side, name: str) -> str:
+            return f"s.{BASE_COLUMN}.{backquoted(name)}" if side == "s" else column(side, name)
+
+        same, changes = F.expr(plan.same.render(of_base)), moved.alias("s")
         # Few rows change their key: the table is not shuffled.
         stored = self.rows().alias("t").join(F.broadcast(changes), same, "left_semi")
         joined = changes.join(F.broadcast(stored), same, "left")
-        lost = key[0][1].isNull()
+        lost = f"{column('t', plan.primary_key[0])} IS NULL"
         if spec.deleted_column is not None:
-            lost |= F.col(f"t.{backquoted(spec.deleted_column)}").isNotNull()
-        values = []
-        for index, name in enumerate(names):
-            kind, own = moved.schema[name].dataType, F.col(f"s.{backquoted(name)}")
-            kept = F.when(lost, F.expr(RAISED).cast(kind)).otherwise(
-                F.col(f"t.{backquoted(name)}").cast(kind)
-            )
-            values.append(F.when(F.expr(is_absent(index)), kept).otherwise(own).alias(name))
-        unchanged = [
-            F.col(f"s.{backquoted(name)}")
-            for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))
-        ]
-        return joined.select(*unchanged, *values)
+            lost += f" OR {column('t', spec.deleted_column)} IS NOT NULL"
+        values = {name: column("s", name) for name in (ROW_KIND, *spec.names)}
+        values |= {name: each.render(column) for name, each in plan.completed.items()}
+        first = plan.primary_key[0]
+        values[first] = SPARK_SQL.failing(lost, values[first])
+        types = {field.name: field.dataType for field in moved.schema.fields}
+        return joined.select(
+            *(F.expr(value).cast(types[name]).alias(name) for name, value in values.items())
+        )
 
     def _iceberg_record(self, batch: Batch) -> Record | None:
         """Return the record of the snapshots; None also when they are expired."""

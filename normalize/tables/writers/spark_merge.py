@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from cdc_formats.values.schema import backquoted
 from normalize.core.stored_position import redelivery_condition
-from normalize.tables.merge import MergePlan, OneStatement, Side
-from normalize.tables.partial_rows import ABSENT_COLUMN, missing_row
+from normalize.tables.merge import ABSENT_COLUMN, MergePlan, OneStatement, Side, missing_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame

@@ -18,7 +18,7 @@ from normalize.decode.plan import DecodePlan
 from normalize.tables.batches import Batch
 from normalize.tables.changes import ChangeOptions, changes_here, changes_on_spark
 from normalize.tables.facts import QueryFacts
-from normalize.tables.partial_rows import BASE_COLUMN
+from normalize.tables.merge import BASE_COLUMN
 from normalize.tables.route import RECORD_DDL
 from normalize.tables.schema import TableSchema
 from normalize.tables.schema_store import SchemaStore

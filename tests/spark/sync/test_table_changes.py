@@ -20,7 +20,7 @@ from normalize.tables.changes import (
     collected_changes,
 )
 from normalize.tables.job import ROUTED_COLUMNS
-from normalize.tables.partial_rows import ABSENT_COLUMN
+from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.route import RECORD_DDL
 from tests.support.databases import RECORDS, maxwell
 from tests.support.streams import settings

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats.errors import MissingFieldError
 from normalize.tables.arrival import ChangeOrderError
-from normalize.tables.feed_order import in_order
+from normalize.tables.change_feed import in_order
 from tests.support.examples import examples
 
 REMOVES, ADDS = ("-U", "-D"), ("+I", "+U")

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import SchemaError
-from normalize.tables.narrowing import is_narrower, require_no_narrowing, wider
-from normalize.tables.table_spec import TableSpec, missing_columns, written_spec
+from normalize.tables.table_spec import (
+    TableSpec,
+    is_narrower,
+    missing_columns,
+    require_no_narrowing,
+    wider,
+    written_spec,
+)
 from normalize.tables.writers.lake import DeltaTarget, IcebergTarget, LakeTarget, column_definition
 
 if TYPE_CHECKING:
