@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from cdc_formats.errors import MalformedMessageError, TypeConversionError
+from cdc_formats.events import ControlEvent, Ignored
 from cdc_formats.values.handling import ConversionError, Handling
-from cdc_formats.values.json_reader import json_reader, json_text, read_json
+from cdc_formats.values.json_reader import json_reader, json_text, read_json, read_object
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
 from cdc_formats.values.types import converter
@@ -55,6 +56,13 @@ def text(value: Any) -> str | None:
 def named(value: Any) -> str | None:
     """Return a name, or None if it is missing, empty or not text."""
     return value if isinstance(value, str) and value else None
+
+
+def table_event(value: bytes | None, reason: Ignored, statement: str = "sql") -> ControlEvent:
+    """Return the control event of a message with ``database``, ``table`` and a statement's field."""
+    message = read_object(value) if value else {}
+    database, table, text = (named(message.get(name)) for name in ("database", "table", statement))
+    return ControlEvent(reason, database, None, table, text)
 
 
 def text_list(value: Any) -> list[Any] | None:

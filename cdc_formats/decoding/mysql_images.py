@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from cdc_formats.errors import MissingBeforeImageError
+from cdc_formats.events import Event
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.images import ABSENT
 
@@ -73,6 +75,13 @@ class PartialRows:
             return present is not None
         return _within(present, key) and _within(names("data"), key)
 
+    def mark(self, event: Event, key: Collection[str], names: Names) -> None:
+        """Mark an event whose missing columns are unchanged, not NULL; parameters as in `update`."""
+        if event.kind is RowKind.DELETE:
+            event.sparse = self.delete(event.before, key, names)
+        elif event.kind is RowKind.UPDATE_AFTER:
+            event.sparse = self.update(event.after, event.before, key, names)
+
     def nulls(self, kind: Any, image: Any, old: Any, key: Collection[str]) -> bool:
         """Return whether a row's missing columns are certainly NULL, from declared columns only.
 
@@ -97,6 +106,23 @@ class PartialRows:
             if value is not ABSENT
         }
         return None if len(present) == len(self.rows.names) else present
+
+
+def require_same_key(
+    what: str, unique_key: Collection[str], key: Collection[Any], path: str
+) -> None:
+    """Raise for an update if a column of the declared key is not in the table's primary key.
+
+    Raises
+    ------
+    MissingBeforeImageError
+    """
+    if other := next((name for name in unique_key if name not in key), None):
+        raise MissingBeforeImageError(
+            f"{what}, and `{other}` is not in the table's primary key, so it may have changed: "
+            f"{WHOLE_ROWS}",
+            path,
+        )
 
 
 def _within(names: Collection[str], key: Collection[Any]) -> bool:

@@ -7,10 +7,9 @@ Pairing of an update's two rows, ``-U`` and ``+U``, to one update with the row b
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from operator import ne
-from typing import Any
+from typing import Any, ClassVar
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
@@ -242,9 +241,18 @@ class EnvelopeEncoder(Encoder):
             declared, handlings, unique_key, iso=iso, excerpt=format.error_excerpt
         )
 
-    @abstractmethod
+    key_names: ClassVar[str] = ""
+    """The field with the names of the primary key's columns."""
+
     def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
         """Return the message of an operation and its images; None: there is none."""
+        envelope, names = self.images.envelope, list(self.rows.key_names)
+        return {
+            envelope.operation[0]: operation,
+            **({self.key_names: names} if names and self.key_names else {}),
+            envelope.after: after,
+            **({} if before is None else {envelope.before: before}),
+        }
 
     def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> KeyValue:
         """Return the key and value of one change's record.

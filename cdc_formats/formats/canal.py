@@ -57,11 +57,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope, Images, Together
-from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
-from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows
+from cdc_formats.decoding.metadata import epoch_ms, int_map, table_event, text, text_list
+from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows, require_same_key
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding.envelope import EnvelopeEncoder
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
+from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice
@@ -121,14 +121,7 @@ class CanalFormat(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the event's database, table and statement."""
-        message = read_object(value) if value else {}
-        return ControlEvent(
-            reason,
-            named(message.get("database")),
-            None,
-            named(message.get("table")),
-            named(message.get("sql")),
-        )
+        return table_event(value, reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,13 +258,8 @@ def _require_key(
         raise MissingFieldError(
             f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path
         )
-    other = [name for name in unique_key if name in present and name not in names]
-    if other:
-        reason = (
-            f"the update lacks columns, and `{other[0]}` is not in the table's primary key, so it "
-            "may have changed"
-        )
-        raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", event.before_path)
+    key = [name for name in unique_key if name in present]
+    require_same_key("the update lacks columns", key, names, event.before_path)
 
 
 class _Encoder(EnvelopeEncoder):

@@ -57,18 +57,18 @@ Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeseria
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import msgspec
 
 from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
-from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
-from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows
+from cdc_formats.decoding.metadata import bigint, epoch_s, table_event, text, text_list, unraw
+from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows, require_same_key
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding.envelope import EnvelopeEncoder
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError
+from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
     ControlEvent,
     Event,
@@ -87,13 +87,11 @@ from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_object
 from cdc_formats.values.schema import Column
 
-# Member lookup on an Enum is slow up to Python 3.11.
-_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _KINDS: dict[str, RowKind | Ignored] = {
-    "insert": _INSERT,
-    "bootstrap-insert": _INSERT,
-    "update": _UPDATE,
-    "delete": _DELETE,
+    "insert": RowKind.INSERT,
+    "bootstrap-insert": RowKind.INSERT,
+    "update": RowKind.UPDATE_AFTER,
+    "delete": RowKind.DELETE,
     "bootstrap-start": Ignored.SNAPSHOT_MARK,
     "bootstrap-complete": Ignored.SNAPSHOT_MARK,
 }
@@ -162,11 +160,17 @@ class MaxwellJson(Format):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of the operation and the rows.
-
-        Rows that may lack unchanged columns are decoded alone.
-        """
+        """Return the places of the operation and the rows; partial rows are decoded alone."""
         partial = PartialRows(rows, self.binlog_row_image)
+
+        def mark_partial(event: Event, value: bytes, _: int, keyed: bool) -> None:
+            declared = rows.unique_key if keyed else ()
+            key = _key_names(event.message, declared)
+            without_old = event.kind is RowKind.UPDATE_AFTER and event.before is None
+            if without_old and self.binlog_row_image != "FULL":
+                require_same_key("the update has no `old`", declared, key, "$.old")
+            partial.mark(event, key, lambda field: read_object(value)[field])
+
         return Envelope(
             fields=_Message,
             operation=("type",),
@@ -178,9 +182,7 @@ class MaxwellJson(Format):
             images=Images(
                 before_has="changed columns", missing_is_null=self.binlog_row_image == "FULL"
             ),
-            adjust=lambda event, value, _, keyed: _mark_partial(
-                event, value, partial, rows.unique_key if keyed else ()
-            ),
+            adjust=mark_partial,
             attributes={"database": ("database", None), "table": ("table", None)},
             together=Together(
                 needs_before=True,
@@ -197,43 +199,36 @@ class MaxwellJson(Format):
         return _Encoder(self, columns, unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the position in the binlog (``position``) and in the transaction.
-
-        A bootstrap's row has only the clock.
-
-        Raises
-        ------
-        MissingFieldError
-            When Maxwell is not configured to write it.
-        TypeConversionError
-            When it is malformed.
-        """
-        place = unraw(message.position)
+        """Return the position in the binlog and the transaction; a bootstrap's row has a clock."""
+        place, last, number = unraw(message.position), message.commit is True, message.xoffset
         if place is None and message.type != "bootstrap-insert":
             raise MissingFieldError(
                 "`position` is missing: set Maxwell's output_binlog_position=true", "$.position"
             )
-        return binlog_position(
-            place,
-            message.xoffset,
-            last=message.commit is True,
-            server_id=message.server_id,
-            ts=message.ts,
-        )
+        clock = None if message.ts is None else integer(message.ts, 64, "$.ts") * 1000
+        server = message.server_id
+        history = "" if server is None else str(integer(server, 64, "$.server_id"))
+        if place is None:
+            return Position(history, None, 0, clock)
+        file, _, at = place.rpartition(":") if isinstance(place, str) else ("", "", "")
+        if not file:
+            example = "a file and an offset, as in 'master.000006:800911'"
+            raise malformed(example, place, "$.position")
+        if not last and number is None:
+            raise MissingFieldError(
+                "`xoffset` is missing: set Maxwell's output_xoffset=true and "
+                "output_commit_info=true",
+                "$.xoffset",
+            )
+        offset = digits(at, 32, "$.position") << 32
+        number = _LAST_OF_TRANSACTION if last else integer(number, 32, "$.xoffset")
+        return Position(history, file_number(file, "$.position"), offset | number, clock)
 
     def control_event(
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the database, table and statement; for a bootstrap's mark its ``type``."""
-        message = read_object(value) if value else {}
-        statement = message.get("type") if reason is Ignored.SNAPSHOT_MARK else message.get("sql")
-        return ControlEvent(
-            reason,
-            named(message.get("database")),
-            None,
-            named(message.get("table")),
-            named(statement),
-        )
+        return table_event(value, reason, "type" if reason is Ignored.SNAPSHOT_MARK else "sql")
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -251,97 +246,11 @@ class _Message(msgspec.Struct, gc=False):
     server_id: Any = None
 
 
-def _mark_partial(
-    event: Event, value: bytes, partial: PartialRows, unique_key: Sequence[str]
-) -> None:
-    """Mark an event whose missing columns are unchanged, not NULL."""
-    key = _key_names(event.message, unique_key)
-
-    def names(field: str) -> Collection[str]:
-        image: Mapping[str, Any] = read_object(value)[field]
-        return image
-
-    if event.kind is _DELETE:
-        event.sparse = partial.delete(event.before, key, names)
-    elif event.kind is _UPDATE:
-        if event.before is None and partial.row_image != "FULL":
-            _require_key(key, unique_key)
-        event.sparse = partial.update(event.after, event.before, key, names)
-
-
 def _key_names(message: Any, unique_key: Sequence[str]) -> Sequence[str]:
     """Return the primary key's columns that a message names, or the declared ones."""
-    return (
-        message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
-    )
-
-
-def _require_key(key: Sequence[str], unique_key: Sequence[str]) -> None:
-    """Raise for an update without ``old`` if the primary key `key` is not the declared one."""
-    other = [name for name in unique_key if name not in key]
-    if other:
-        reason = (
-            f"the update has no `old`, and `{other[0]}` is not in the table's primary key, so it "
-            "may have changed"
-        )
-        raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", "$.old")
-
-
-def binlog_position(
-    position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any
-) -> Position | None:
-    """Return the position of a Maxwell message.
-
-    Parameters
-    ----------
-    position : Any
-        ``file:position``; without it the message has only a clock (a bootstrap's rows).
-    xoffset : Any
-        The row's number in its transaction.
-    last : bool
-        Whether the row is its transaction's last (``commit``), which has no ``xoffset``.
-    server_id : Any
-    ts : Any
-        Seconds since 1970-01-01 UTC.
-
-    Raises
-    ------
-    TypeConversionError
-        When one of them has the wrong type or is malformed.
-    MissingFieldError
-        When a row that is not the last has no ``xoffset``.
-
-    Examples
-    --------
-    >>> binlog_position("master.000006:800911", 2, last=False, server_id=23042, ts=1477053217)
-    Position(history='23042', high=6, low=3439886552006658, clock_ms=1477053217000)
-    """
-    clock = None if ts is None else integer(ts, 64, "$.ts") * 1000
-    history = "" if server_id is None else str(integer(server_id, 64, "$.server_id"))
-    if position is None:
-        return Position(history, None, 0, clock)
-    file, _, at = position.rpartition(":") if isinstance(position, str) else ("", "", "")
-    if not file:
-        raise malformed(
-            "a file and an offset, as in 'master.000006:800911'", position, "$.position"
-        )
-    if not last and xoffset is None:
-        raise MissingFieldError(
-            "`xoffset` is missing: set Maxwell's output_xoffset=true and output_commit_info=true",
-            "$.xoffset",
-        )
-    number = _LAST_OF_TRANSACTION if last else integer(xoffset, 32, "$.xoffset")
-    return Position(
-        history, file_number(file, "$.position"), digits(at, 32, "$.position") << 32 | number, clock
-    )
+    names = message.primary_key_columns
+    return names if isinstance(names, list) else unique_key
 
 
 class _Encoder(EnvelopeEncoder):
-    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
-        key = {"primary_key_columns": list(self.rows.key_names)} if self.rows.key_names else {}
-        return {
-            "type": operation,
-            **key,
-            "data": after,
-            **({} if before is None else {"old": before}),
-        }
+    key_names = "primary_key_columns"

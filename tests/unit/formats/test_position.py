@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import Position
 from cdc_formats.formats.debezium.position import position_of
-from cdc_formats.formats.maxwell import binlog_position
+from cdc_formats.formats.maxwell import MaxwellJson
 from cdc_formats.formats.ogg import trail_position
 from cdc_formats.formats.ticdc import commit_position
 from cdc_formats.registry import BUILT_IN
@@ -86,6 +87,22 @@ MONGODB = {
     "snapshot": "false",
     "ord": 31,
 }
+
+
+def binlog_position(
+    position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any
+) -> Position | None:
+    """Return the position of a message of Maxwell."""
+    return MaxwellJson().position(
+        SimpleNamespace(
+            type="insert",
+            position=position,
+            xoffset=xoffset,
+            commit=last,
+            server_id=server_id,
+            ts=ts,
+        )
+    )
 
 
 def at(source: dict[str, Any], **changed: Any) -> tuple[str, int | None, int]:
