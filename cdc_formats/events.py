@@ -6,7 +6,7 @@ A `Position` is two unsigned 64-bit integers in a history. Nothing is guessed: a
 an error. Parts of a producer's position beyond 128 bits are omitted if no two changes of one key
 need them; otherwise they are an error too.
 
-Each format describes its positions in its module, and `Format.position` reads them.
+Each format describes its positions in its module, and its method `position` reads them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ Headers = Sequence[tuple[str, "bytes | None"]]
 KeyValue = tuple["bytes | None", "bytes | None"]
 """The key and the value of a Kafka record."""
 Reader = Callable[..., "Sequence[Event] | Ignored"]
-"""A function from the key and value of a Kafka record (and its headers if `Format.reads_headers`)
+"""A function from the key and value of a Kafka record (and its headers if `Traits.reads_headers`)
 to its events."""
 
 

@@ -221,7 +221,7 @@ class Envelope:
         within another), and the function from its value to the canonical one, None if it is text.
         The format's `metadata` reads all others.
     position : callable or None
-        From the struct of a message to its position; None: `Format.position`.
+        From the struct of a message to its position; None: `Traits.position`.
     framing : Framing
     keys : RowKeys
     together : Together

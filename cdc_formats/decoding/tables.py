@@ -25,7 +25,7 @@ class TableFilter:
         By the names of the options, such as ``database_include``, their expressions; None matches
         everything.
     columns : sequence of str
-        The metadata columns that the options select (`MessageFormat.table_identity`).
+        The metadata columns that the options select (`Traits.table_identity`).
     read : callable
         From a message to the values of these columns.
 

@@ -121,7 +121,7 @@ class Identity:
     Parameters
     ----------
     columns : tuple of str
-        Columns of `Format.table_identity` that neither an option selects nor the primary key
+        Columns of `Traits.table_identity` that neither an option selects nor the primary key
         contains.
     options : tuple of str
         For each, the option that selects its values, or the empty string.

@@ -56,7 +56,7 @@ def operation_reader(envelope: Envelope) -> Read:
 
 
 def names_reader(plan: DecodePlan, envelope: Envelope, names: Sequence[str]) -> Read | None:
-    """Return the reader of columns of `Format.table_identity`, as a tuple; None without names."""
+    """Return the reader of columns of `Traits.table_identity`, as a tuple; None without names."""
     if not names:
         return None
     fields = [envelope.attributes[name][0] for name in names if name in envelope.attributes]
