@@ -1,4 +1,4 @@
-"""``cdc init`` and ``cdc run``: a job file for a database, made from its topics, and run."""
+"""``cdc init``, ``cdc run`` and ``cdc maintain``: a job file, made from topics, run, and maintained."""
 
 from __future__ import annotations
 
@@ -73,6 +73,24 @@ def run(
             raise
         print_message(f"error: {explain_error(error)}", "red")
         raise typer.Exit(1) from None
+
+
+def maintain(
+    context: typer.Context,
+    job: JobFile,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="The job's query does not run now.")
+    ] = False,
+) -> None:
+    """Maintain the Delta or Iceberg tables of a job file: compact them, and remove old files.
+
+    It prints a line for each table, and ends with 1 if one failed. The query may be running, unless
+    the job has `only_writer`. Without `maintenance` in the file, the options are the defaults.
+    """
+    from normalize.run import maintain_job, read_job
+
+    if maintain_job(read_job(job), print_message, stopped=stopped):
+        raise typer.Exit(1)
 
 
 def init(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,25 @@ def check_location(name: str, value: Any) -> None:
     """
     if not isinstance(value, str) or not value.strip():
         raise ArgumentError(f"{name} is {value!r}: pass the path or the URL of a folder")
+
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+
+
+def seconds_of(name: str, interval: str) -> int:
+    """Return the seconds of an argument that is an interval, such as ``10 minutes``.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    matched = re.fullmatch(rf"(\d+) ({'|'.join(_SECONDS)})s?", interval)
+    if not matched:
+        raise ArgumentError(
+            f"{name} is {interval!r}: pass a number of seconds, minutes, hours or days, as "
+            "'10 minutes'"
+        )
+    return int(matched[1]) * _SECONDS[matched[2]]
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -10,8 +10,9 @@ try:
     from .check import check_job
     from .events import Event
     from .job import Job, job_schema, read_job
+    from .maintain import maintain_job
     from .supervise import run_job
 except ImportError as error:
     raise missing_dependency(error, "run") from None
 
-__all__ = ["Event", "Job", "check_job", "job_schema", "read_job", "run_job"]
+__all__ = ["Event", "Job", "check_job", "job_schema", "maintain_job", "read_job", "run_job"]

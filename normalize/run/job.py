@@ -26,6 +26,7 @@ from normalize.decode.check import check_readable
 from normalize.kafka.reader_options import reader_options
 from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize.tables.policy import Maintenance
 from normalize.tables.table_options import AS_IS, QUESTION, TableOptions
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ _INTERVAL = re.compile(rf"(?:interval +)?{_PART}(?: +{_PART})*", re.IGNORECASE)
 _MOST_SHOWN = 10
 _ASKING = ("format_options", "tables", "target")
 """The parts of a file that can have questions."""
+_MAINTAINED = ("tables[...]", "target.delta", "target.iceberg")
 _OF_THE_CALL = ("spark", "topic", "format", "target", "tables", "mode")
 
 
@@ -262,6 +264,7 @@ def _parts() -> dict[str, type[msgspec.Struct]]:
         "$.tables[...]": _table(),
         "$.target": _target(),
         **{f"$.target.{name}": kind for name, kind in _targets().items()},
+        **{f"$.{place}.maintenance": Maintenance for place in _MAINTAINED},
         "$.trigger": Trigger,
         "$.restart": Restart,
         "$.topic": TopicPattern,

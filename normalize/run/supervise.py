@@ -54,7 +54,7 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
         job.check_topics()
     previous = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
-        session = spark or _session(job)
+        session = spark or session_of(job)
         signal.signal(signal.SIGINT, handle)  # a new SparkContext has one that only cancels jobs
         _run(job, session, stop, report)
     except Exception as error:
@@ -138,7 +138,8 @@ def pause(restart: Restart, failures: int) -> float:
     return min(restart.longest_pause, restart.first_pause * 2.0 ** min(failures - 1, 60))
 
 
-def _session(job: Job) -> SparkSession:
+def session_of(job: Job) -> SparkSession:
+    """Return the session of ``spark-submit``, or else a `local_session` with the job's packages."""
     if _BELOW_SPARK_SUBMIT in os.environ:
         from pyspark.sql import SparkSession
 

@@ -350,6 +350,8 @@ class SyncDatabase:
                 self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
             finally:
                 self._report_unused_masks()
+        for job in self.tables.values():
+            job.maintain()
 
     def _load(self, tables: Collection[str]) -> None:
         """Read the files of all tables, also of those without records: their targets are taken."""

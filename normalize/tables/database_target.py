@@ -11,7 +11,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
 from .layout import NO_LAYOUT, Layout, Properties
-from .policy import DELETED_AT, TablePolicy, soft_delete_column
+from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
 from .targets import TableTarget, TargetError, Writer
 from .writers.jdbc import JdbcTarget
 from .writers.lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
@@ -47,6 +47,7 @@ class LakeDatabase:
     partition_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
     cluster_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
     properties: Properties = field(default_factory=dict, kw_only=True, hash=False)
+    maintenance: Maintenance | None = field(default=None, kw_only=True)
     of: ClassVar[type[LakeTarget]]
 
     @property
@@ -66,6 +67,7 @@ class LakeDatabase:
             soft_delete_column(self.deletes, self.deleted_column),
             self.scd_type,
             database_layout=self.layout,
+            maintenance=self.maintenance,
         )
 
     def __post_init__(self) -> None:
@@ -116,6 +118,8 @@ class DeltaDatabase(LakeDatabase):
         Same as in `TableOptions`, for the new tables that have all columns of them.
     properties : mapping
         Same as in `TableOptions`, for all new tables; those of a table take precedence.
+    maintenance : Maintenance or None
+        Same as in `TableOptions`, for all tables.
     """
 
     writer: Writer | None = field(default=None, kw_only=True)
@@ -171,7 +175,7 @@ class IcebergDatabase(LakeDatabase):
         As ``catalog.namespace``.
     table : str
         The template of the tables' names, as of `DeltaDatabase`.
-    deletes, deleted_column, scd_type, max_tables, max_columns, partition_by, cluster_by, properties
+    deletes, deleted_column, scd_type, max_tables, max_columns, partition_by, cluster_by, properties, maintenance
         As of `DeltaDatabase`.
     """
 

@@ -21,7 +21,6 @@ reading them.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
+from normalize.arguments import seconds_of
 from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _COLUMNS = ["query", "batch", "appended_ms", ROW_KIND, "key", "row", "deleted"]
 """The last three are structs: the key, all columns, and the column of soft deletes, which is
 missing with hard deletes."""
@@ -98,13 +97,7 @@ class MergedDeltaTarget(DeltaTarget):
     @property
     def seconds(self) -> int:
         """The interval in seconds."""
-        interval = re.fullmatch(rf"(\d+) ({'|'.join(_SECONDS)})s?", self.merge_every)
-        if not interval:
-            raise ArgumentError(
-                f"merge_every is {self.merge_every!r}: pass a number of seconds, minutes, hours or "
-                "days, as '10 minutes'"
-            )
-        return int(interval[1]) * _SECONDS[interval[2]]
+        return seconds_of("merge_every", self.merge_every)
 
     def sink(self, spark: SparkSession) -> LakeSink:
         if is_connect(spark):

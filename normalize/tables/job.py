@@ -67,6 +67,7 @@ from .facts import (
 )
 from .history import ApplyVersions, version_fields
 from .interval import require_merged
+from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, ADDS, BASE_COLUMN, is_absent
 from .policy import TablePolicy, with_arrow_deletion_times, with_deletion_times
 from .query import Query, in_session, records_of
@@ -179,6 +180,7 @@ class TableJob:
     max_columns: tuple[int, str]
     routed: bool
     schema: TableSchema | None = None
+    maintainer: Maintainer = field(default_factory=Maintainer, repr=False)
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
@@ -251,6 +253,13 @@ class TableJob:
             self.apply(TableRecords(records, TableSummary(self.table)))
         except (Py4JError, PartialImageError) as error:
             raise SyncError(f"{self.table}: {explain_error(error)}") from None
+        self.maintain()
+
+    def maintain(self) -> None:
+        """Maintain the target, if it is due."""
+        options = self.policy.maintenance
+        if options is not None and self.owns_target and not self.stopped:
+            self.maintainer(self.query.spark, self.target(self.kept_target_name), options)
 
     def apply(self, records: TableRecords) -> None:
         """Apply the table's records of a micro-batch to its target."""

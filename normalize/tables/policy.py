@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column, SqlType, backquoted
+from normalize.arguments import seconds_of
 from normalize.core.output import ROW_KIND
 
 from .layout import NO_LAYOUT, Layout
@@ -24,6 +26,51 @@ DELETED_AT = "deleted_at"
 """The default name of the column of soft deletes."""
 DELETED_PROPERTY = "changelog.deleted_column"
 """The property with the column's name, of Delta and Iceberg tables that get the column here."""
+
+
+_LEAST = {"delta": 7, "iceberg": 1}
+"""The least days of a retention: Delta's default, and Iceberg's least for orphan files."""
+
+
+class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Maintenance of a Delta or Iceberg table.
+
+    Parameters
+    ----------
+    every : str
+        The least time between two runs of a query, after whose micro-batches it happens: at first
+        this long after the start.
+    compact : bool
+        Whether small files are written together into larger ones.
+    expire : str or bool
+        How long files that the table no longer has are kept: ``"7 days"``. True: as long as the
+        table format keeps them by default (Delta: 7 days, Iceberg: 5 days, and 3 for files that no
+        commit names), or as the table's properties say. False: nothing is removed.
+    """
+
+    every: str = "1 hour"
+    compact: bool = True
+    expire: str | bool = True
+
+    def __post_init__(self) -> None:
+        seconds_of("every", self.every)
+        if isinstance(self.expire, str):
+            seconds_of("expire", self.expire)
+
+    def check(self, provider: str) -> None:
+        """Raise an error for a retention that could remove the files of a running statement.
+
+        Raises
+        ------
+        ArgumentError
+        """
+        # VACUUM does not refuse it: Delta 4.4 takes RETAIN 1 HOURS.
+        least = _LEAST[provider]
+        if isinstance(self.expire, str) and seconds_of("expire", self.expire) < least * 86400:
+            raise ArgumentError(
+                f"expire is {self.expire!r}, and a running MERGE or reader needs older files: pass "
+                f"at least '{least} days', or expire=True and the retention in the table's property"
+            )
 
 
 @dataclass(frozen=True)
@@ -48,6 +95,7 @@ class TablePolicy:
         The column with the name of the source table, which is part of the key.
     layout, database_layout : Layout
         Of the table if it is created, and of those tables of its database that say nothing else.
+    maintenance : Maintenance or None
 
     Raises
     ------
@@ -64,6 +112,7 @@ class TablePolicy:
     shard_column: str | None = None
     layout: Layout = NO_LAYOUT
     database_layout: Layout = NO_LAYOUT
+    maintenance: Maintenance | None = None
 
     def __post_init__(self) -> None:
         name, history = self.position_column, self.scd_type == 2

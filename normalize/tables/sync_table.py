@@ -88,8 +88,8 @@ def sync_table(
         Options of the format.
     table : TableOptions or None
         Its ``where``, ``deletes``, ``deleted_column``, ``scd_type``, ``track_history``,
-        ``position_column``, ``partition_by``, ``cluster_by`` and ``properties``, as in
-        `sync_database`. Its other options are refused.
+        ``position_column``, ``partition_by``, ``cluster_by``, ``properties`` and ``maintenance``,
+        as in `sync_database`. Its other options are refused.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of the source table fails the query. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
@@ -193,6 +193,7 @@ _OPTIONS = frozenset(
         "partition_by",
         "cluster_by",
         "properties",
+        "maintenance",
     }
 )
 

@@ -16,7 +16,7 @@ from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
 from .layout import Layout, Properties
-from .policy import DELETED_AT, TablePolicy, soft_delete_column
+from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -88,6 +88,9 @@ class TableOptions:
         does not write; the sort order of Iceberg, which every write then pays for.
     properties : mapping
         Properties of a new table, such as ``{"delta.enableDeletionVectors": True}``.
+    maintenance : Maintenance or None
+        The query compacts the Delta or Iceberg table at an interval, and removes old files; None:
+        as of the database.
     """
 
     name: str | None = None
@@ -107,6 +110,7 @@ class TableOptions:
     partition_by: str | Sequence[str] = ()
     cluster_by: str | Sequence[str] = ()
     properties: Properties = field(default_factory=dict, hash=False)
+    maintenance: Maintenance | None = None
 
     def __post_init__(self) -> None:
         _ = self.layout  # raises for a transform that does not exist
@@ -196,6 +200,7 @@ class TableOptions:
             self.shard_column,
             self.layout,
             default.database_layout,
+            self.maintenance or default.maintenance,
         )
         of.require_supported(policy)
         return policy

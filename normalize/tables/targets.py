@@ -136,6 +136,10 @@ class TableTarget(ABC):
                 f"{cls.__name__}: remove them, or create the table before the query starts"
             )
         policy.layout_of(()).check(cls.provider)
+        if policy.maintenance is not None:
+            if not cls.provider:
+                raise ArgumentError(f"maintenance is not supported for {cls.__name__}: remove it")
+            policy.maintenance.check(cls.provider)
 
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:

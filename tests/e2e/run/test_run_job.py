@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize.run import Event, Job, check_job, read_job, run_job
+from normalize.run import Event, Job, check_job, maintain_job, read_job, run_job
 from tests.support.databases import maxwell
 from tests.support.job_file import job_file
 from tests.support.servers.processes import free_port
@@ -47,6 +47,9 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
     assert (batch["event"], batch["batch"], batch["records"]) == ("micro-batch", 0, 1)
     assert batch["offsets_left"] == 0
     assert batch["tables"]["shop.orders"]["rows"] == 1
+    maintained: list[str] = []
+    assert maintain_job(job, maintained.append, spark, stopped=False) == 0
+    assert maintained == ["shop.orders: 0 files compacted into 0; old files removed"]
     assert [str(each) for each in check_job(job)] == [
         "ok: the file, whose questions have answers",
         "ok: the format maxwell-json, and the types of 0 tables",

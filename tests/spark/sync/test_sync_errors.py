@@ -12,6 +12,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError
 from normalize import JdbcDatabase
+from normalize.tables.policy import Maintenance
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, debezium, maxwell
 from tests.support.syncing import MINIMAL, ORDER, BoundedSync, rows_of, write
@@ -322,6 +323,16 @@ def test_options_without_effect(sync: BoundedSync) -> None:
             {"schema": "id INT", "primary_key": "id", "cluster_by": "at"},
             sync.tables.database,
             "cluster_by has 'at', which is not one of the columns: id",
+        ),
+        (
+            {"maintenance": Maintenance()},
+            JdbcDatabase("jdbc:postgresql://db/shop"),
+            "maintenance is not supported for JdbcTarget",
+        ),
+        (
+            {"maintenance": Maintenance(expire="6 days")},
+            sync.tables.database,
+            "expire is '6 days', and a running MERGE or reader needs older files",
         ),
         # The columns are unknown.
         ({"where": "qty >"}, sync.tables.database, r"where is not a condition .*\[PARSE_SYNTAX"),

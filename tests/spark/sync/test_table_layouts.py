@@ -26,7 +26,7 @@ LAYOUTS = {
 
 def statements(sync: BoundedSync, caplog: pytest.LogCaptureFixture) -> list[str]:
     """Run the statements of the warnings, and return them."""
-    texts = [record.message for record in caplog.records if "another layout" in record.message]
+    texts = [text for text in caplog.messages if "another layout" in text]
     caplog.clear()
     found = [each for text in texts for each in text.partition("keeps it: ")[2].split("; ")]
     for each in found:

@@ -12,7 +12,7 @@ import yaml
 
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
 from normalize import DeadLetter, DeltaDatabase, JdbcDatabase
-from normalize.run import Job, job_schema, read_job, run_job
+from normalize.run import Job, job_schema, maintain_job, read_job, run_job
 from normalize.run.job import Restart, Trigger
 from normalize.tables.table_options import TableOptions
 from tests.support.pages import PAGES
@@ -124,6 +124,14 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
             {"tables": {"a": {"primary-key": "id"}}},
             r"`primary-key` at `\$\.tables\[\.\.\.\]` .* did you mean `primary_key`\?",
         ),
+        (
+            {"target": {"delta": {"name": "/lake", "maintenance": {"expires": "1 day"}}}},
+            r"`expires` at `\$\.target\.delta\.maintenance` .* did you mean `expire`\?",
+        ),
+        (
+            {"tables": {"a": {"maintenance": {"every": "hourly"}}}},
+            r"every is 'hourly': pass a number .* - at `\$\.tables\[\.\.\.\]\.maintenance`",
+        ),
         ({"parallel": "4"}, r"Expected `int`, got `str` - at `\$\.parallel`"),
         ({"on_truncate": "stop"}, r"Invalid enum value 'stop' - at `\$\.on_truncate`"),
         ({"target": {}}, r"`\$\.target` has 0 databases: write one of delta, iceberg, jdbc"),
@@ -208,6 +216,18 @@ def test_the_schema_accepts_and_refuses_what_the_reader_does() -> None:
         {**SMALLEST, "target": {"delta": {"nam": ""}}},
     ):
         assert not validator.is_valid(wrong)
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ({"jdbc": {"url": "jdbc:postgresql://db/shop"}}, "which maintains its tables itself"),
+        ({"delta": {"name": "/lake", "only_writer": True}}, "stop the query and pass --stopped"),
+    ],
+)
+def test_tables_that_another_process_does_not_maintain(read, target: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        maintain_job(read(target=target), print, stopped=False)
 
 
 JOBS = {

@@ -1,0 +1,158 @@
+"""Maintenance of Delta and Iceberg tables: small files become larger ones, and old files go.
+
+=========  =================================  ===================================================
+option     Delta                              Iceberg
+=========  =================================  ===================================================
+compact    ``OPTIMIZE``                       ``rewrite_data_files``,
+                                              ``rewrite_position_delete_files``
+expire     ``VACUUM``                         ``expire_snapshots``, ``remove_orphan_files``
+=========  =================================  ===================================================
+
+A query's record of its last micro-batch is in Delta's log, which none of these change. Of Iceberg
+it is in the summary of a snapshot, which is therefore never expired (`_oldest_kept`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from cdc_formats.values.schema import backquoted, name_parts
+from normalize.arguments import seconds_of
+from normalize.monitoring.explain_error import explain_error
+
+from .batches import ICEBERG_BATCH, ICEBERG_QUERY, running_batch
+from .policy import Maintenance
+from .targets import TableTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+_log = logging.getLogger("normalize")
+_OPTIMIZE = "spark.databricks.delta.optimize"
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_SIZES = {f"{_OPTIMIZE}.maxFileSize": 128 << 20, f"{_OPTIMIZE}.minFileSize": 96 << 20}
+"""Larger files, such as Delta's default of 1 GB, would be written whole by each MERGE that changes
+a row of them."""
+_AGE, _DEFAULT_AGE = "history.expire.max-snapshot-age-ms", 5 * 24 * 3600 * 1000  # Iceberg's
+
+
+@dataclass
+class Maintainer:
+    """Maintains a table of a query between two micro-batches, at an interval."""
+
+    last: float = field(default_factory=time.monotonic)
+
+    def __call__(self, spark: SparkSession, target: TableTarget, options: Maintenance) -> None:
+        """Maintain the table if it is due; a failure is a warning."""
+        if time.monotonic() - self.last < seconds_of("every", options.every):
+            return
+        batch, name = running_batch(spark), target.sql_name
+        try:
+            done = "; ".join(maintain(spark, target, options, batch.query if batch else ""))
+            _log.info("%s: maintained: %s", name, done)
+        except Exception as error:  # the rows are written, and the query goes on
+            _log.warning("%s: the maintenance failed: %s", name, explain_error(error))
+        self.last = time.monotonic()
+
+
+def maintain(
+    spark: SparkSession,
+    target: TableTarget,
+    options: Maintenance,
+    query: str,
+    *,
+    now: datetime | None = None,
+) -> Iterator[str]:
+    """Maintain a table, and yield what was done.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    target : TableTarget
+        Of Delta or Iceberg.
+    options : Maintenance
+    query : str
+        The id of the query that writes the table; empty: all that wrote it.
+    now : datetime or None
+    """
+    session = target.session(spark)
+    # By default, VACUUM lists folders in 10,000 tasks.
+    tasks = max(8, spark.sparkContext.defaultParallelism)
+    for name, value in {**_SIZES, _LISTING: tasks}.items():
+        if session.conf.get(name, None) is None:
+            session.conf.set(name, value)
+    if target.provider == "delta":
+        yield from _maintain_delta(session, target.sql_name, options)
+    else:
+        yield from _maintain_iceberg(
+            session, target.sql_name, options, query, now or datetime.now(timezone.utc)
+        )
+
+
+def _maintain_delta(spark: SparkSession, name: str, options: Maintenance) -> Iterator[str]:
+    if options.compact:
+        (row,) = spark.sql(f"OPTIMIZE {name}").select("metrics").collect()
+        yield _compacted(row[0]["numFilesRemoved"], row[0]["numFilesAdded"])
+    if options.expire:
+        kept = isinstance(options.expire, str) and seconds_of("expire", options.expire) / 3600
+        spark.sql(f"VACUUM {name}" + (f" RETAIN {kept:g} HOURS" if kept else "")).collect()
+        yield "old files removed"
+
+
+def _maintain_iceberg(
+    spark: SparkSession, name: str, options: Maintenance, query: str, now: datetime
+) -> Iterator[str]:
+    catalog, *rest = name_parts(name)
+    if spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+        catalog, rest = spark.catalog.currentCatalog(), [catalog, *rest]
+    table = ".".join(map(backquoted, rest)).replace("\\", "\\\\").replace("'", "\\'")
+
+    def call(procedure: str, more: str = "") -> list[Row]:
+        arguments = f"table => '{table}'{more}"
+        return spark.sql(f"CALL {backquoted(catalog)}.system.{procedure}({arguments})").collect()
+
+    if options.compact:
+        (row,) = call("rewrite_data_files")
+        yield _compacted(row["rewritten_data_files_count"], row["added_data_files_count"])
+        call("rewrite_position_delete_files")
+    if options.expire:
+        until = _oldest_kept(spark, name, options.expire, query, now)
+        (row,) = call(
+            "expire_snapshots", f", older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S.%f}Z'"
+        )
+        orphans = call("remove_orphan_files")
+        yield f"{row['deleted_data_files_count']} expired and {len(orphans)} orphan files removed"
+
+
+def _oldest_kept(
+    spark: SparkSession, name: str, expire: str | bool, query: str, now: datetime
+) -> datetime:
+    """Return since when snapshots are kept: also the last one of the query.
+
+    Without it, a repeated micro-batch would be written again, and a second driver not be noticed.
+    """
+    from pyspark.sql import functions as F
+
+    if isinstance(expire, str):
+        age = timedelta(seconds=seconds_of("expire", expire))
+    else:
+        rows = spark.sql(f"SHOW TBLPROPERTIES {name}").where(f"key = '{_AGE}'").collect()
+        age = timedelta(milliseconds=int(rows[0]["value"]) if rows else _DEFAULT_AGE)
+    writer, number = (F.col("summary")[each] for each in (ICEBERG_QUERY, ICEBERG_BATCH))
+    last = F.max(F.struct(number.cast("bigint"), F.unix_millis("committed_at").alias("at")))
+    snapshots = (
+        spark.table(f"{name}.snapshots").groupBy(writer.alias("query")).agg(last.alias("last"))
+    )
+    kept = snapshots.where("query" + (" IS NOT NULL" if not query else f" = '{query}'"))
+    stamps = [row[0] for row in kept.select("last.at").collect()]
+    expired = now - age
+    return min([expired, *(datetime.fromtimestamp(each / 1000, timezone.utc) for each in stamps)])
+
+
+def _compacted(removed: int, added: int) -> str:
+    return f"{removed} files compacted into {added}"
