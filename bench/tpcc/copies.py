@@ -101,7 +101,8 @@ def reader_options(servers: str) -> dict[str, Any]:
 def delta(recording: Recording, folder: Path) -> Iterator[Target]:
     """Yield `sync_database` into Delta tables."""
     with session("delta") as spark:
-        target = DeltaDatabase(str(folder / "lake"))
+        # Nothing else writes these tables; without the word of the user, Spark writes a local path.
+        target = DeltaDatabase(str(folder / "lake"), only_writer=True)
         yield Target(
             spark,
             _synced(spark, target, recording),

@@ -7,11 +7,14 @@ for each table in ``truth``.
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -274,33 +277,29 @@ def wait_for(
 
 
 def write_records(servers: str, source: type[Source], file: Path) -> dict[str, int]:
-    """Write the topics into a file in the order of their timestamps, and return their counts."""
-    columns: list[list[Any]] = [[], [], [], []]
-    counts = {}
-    for number, table in enumerate(TABLES):
-        topic = topic_of(source, table.name)
-        counts[table.name] = 0
-        for message in messages(servers, topic):
-            for column, value in zip(
-                columns,
-                (number, message.timestamp()[1], message.key(), message.value()),
-                strict=True,
-            ):
-                column.append(value)
-            counts[table.name] += 1
-    records = pa.table(columns, schema=_SCHEMA)
-    # Stable: the records of a topic keep their order.
-    records = records.take(_order(records["timestamp"]))
+    """Write the topics into a file in the order of their timestamps, and return their counts.
+
+    The records of a topic keep their order. A recording is larger than memory.
+    """
+    counts = dict.fromkeys((table.name for table in TABLES), 0)
+    topics = (_timed(servers, source, number) for number in range(len(TABLES)))
+    records = heapq.merge(*topics, key=itemgetter(1))
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(str(file), _SCHEMA, options=options) as writer:
-        writer.write_table(records, max_chunksize=_BATCH)
+        while batch := list(islice(records, _BATCH)):
+            for number, *_ in batch:
+                counts[TABLES[number].name] += 1
+            columns = [
+                pa.array(each, kind)
+                for each, kind in zip(zip(*batch, strict=True), _SCHEMA.types, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
     return counts
 
 
-def _order(timestamps: pa.ChunkedArray) -> Any:
-    import numpy as np
-
-    return pa.array(np.argsort(timestamps.to_numpy(), kind="stable"))
+def _timed(servers: str, source: type[Source], number: int) -> Iterator[tuple[Any, ...]]:
+    for message in messages(servers, topic_of(source, TABLES[number].name)):
+        yield number, message.timestamp()[1], message.key(), message.value()
 
 
 def messages(servers: str, topic: str) -> Iterator[Any]:
