@@ -32,7 +32,7 @@ def main(text: str) -> None:
         arguments["topics"],
         format="debezium-json",
         format_options=arguments["format_options"],
-        target=DeltaDatabase(arguments["lake"]),
+        target=DeltaDatabase(arguments["lake"], only_writer=True),
         schema_location=arguments["schemas"],
         options=arguments["options"],
         tables={name: TableOptions(**each) for name, each in arguments["tables"].items()},
