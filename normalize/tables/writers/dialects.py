@@ -77,6 +77,8 @@ class Dialect:
         "NULL AND i.indexprs IS NULL"
     )
     timestamp_suffix: ClassVar[str] = "+00"
+    copies: ClassVar[bool] = True
+    """Whether its connection loads a file, by ``COPY``."""
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",
         "tinyint": "SMALLINT",
@@ -370,6 +372,7 @@ class MySql(Dialect):
         "WHERE table_schema = ? AND table_name = ? AND non_unique = 0 AND column_name IS NOT NULL"
     )
     timestamp_suffix: ClassVar[str] = ""
+    copies: ClassVar[bool] = False
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",
         "tinyint": "TINYINT",

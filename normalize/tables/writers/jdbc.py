@@ -1,10 +1,13 @@
-"""Tables of PostgreSQL, MySQL and MariaDB, written by Spark's JDBC writer and one transaction.
+"""Tables of PostgreSQL, MySQL and MariaDB, written through a staging table by one transaction.
 
-The writer fills a staging table, and the transaction applies each micro-batch.
+Spark's JDBC writer fills the staging table, and the transaction applies each micro-batch.
 
 ::
 
     workers ──Spark's JDBC writer──► products_changes_1f0c ──DELETE, INSERT ... ON CONFLICT (or ON DUPLICATE KEY)──► products
+
+Changes that the driver has as Arrow's columns get into PostgreSQL by ``COPY`` instead, without a job
+of Spark.
 
 The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape
 names, which come from messages.
@@ -25,8 +28,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
+
+import pyarrow as pa
+from pyarrow import csv
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
@@ -49,8 +56,16 @@ from normalize.tables.table_spec import (
     require_no_narrowing,
     written_spec,
 )
-from normalize.tables.targets import ConflictError, Sink, TableTarget, TargetError, java_causes
+from normalize.tables.targets import (
+    ArrowRows,
+    ConflictError,
+    Sink,
+    TableTarget,
+    TargetError,
+    java_causes,
+)
 
+from .copy_text import copy_text
 from .dialects import Dialect, MySql, dialect_of
 
 if TYPE_CHECKING:
@@ -161,12 +176,22 @@ class DatabaseSink(Sink):
                 else written_spec(self.table, spec, connection.columns(self.table.table))
             )
 
+    @property
+    def takes_arrow(self) -> bool:
+        return dialect_of(self.table.url).copies
+
     def merge(
         self,
         latest: DataFrame,
         spec: TableSpec,
         keep: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
+        self._merge(latest, spec)
+
+    def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
+        self._merge(latest if self.takes_arrow else latest.frame(), spec)
+
+    def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         """Apply the last change of each key, and complete partial rows, in one transaction."""
         with self._staged(latest, spec) as staged:
             staged.require_distinct_keys()
@@ -197,14 +222,15 @@ class DatabaseSink(Sink):
             return False
 
     @contextmanager
-    def _staged(self, rows: DataFrame, spec: TableSpec) -> Iterator[_StagedRows]:
+    def _staged(self, rows: DataFrame | ArrowRows, spec: TableSpec) -> Iterator[_StagedRows]:
         with JdbcConnection.open(self.spark, self.table) as connection:
             name = self._staging_table()
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.execute(drop)
             spelled = connection.spelled(self.table.table, spec.names)
             plan = spec.plan(dict(zip(spec.names, spelled, strict=True)).__getitem__)
-            with_bases = BASE_COLUMN in rows.columns
+            # `ArrowRows` have no earlier keys.
+            with_bases = not isinstance(rows, ArrowRows) and BASE_COLUMN in rows.columns
             staged = _StagedRows(
                 connection,
                 self.table,
@@ -257,7 +283,7 @@ class _StagedRows:
     bases: dict[str, str]
     plan: MergePlan
 
-    def fill(self, rows: DataFrame, spec: TableSpec) -> None:
+    def fill(self, rows: DataFrame | ArrowRows, spec: TableSpec) -> None:
         """Create the staging table, and write the rows into it."""
         dialect, connection = self.connection.dialect, self.connection
         connection.execute(
@@ -269,6 +295,10 @@ class _StagedRows:
                 bases=self.bases,
             )
         )
+        if isinstance(rows, ArrowRows):
+            if self._copied(rows.table, spec):
+                return
+            rows = rows.frame()
         kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
         bases = [_base(column, part) for part, column in enumerate(spec.primary_key) if self.bases]
         renamed = rows.select(*kind, *positional(spec.names), *bases)
@@ -279,6 +309,27 @@ class _StagedRows:
         with database_errors(self.table):
             staged.write.format("jdbc").options(**options).mode("append").save()
             self._require_once(rows.count())
+
+    def _copied(self, rows: pa.Table, spec: TableSpec) -> bool:
+        """Write the rows into the staging table by ``COPY``; False if Spark must write them."""
+        dialect, kind = self.connection.dialect, [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
+        text = copy_text(rows.select([*kind, *spec.names]))
+        if text is None:
+            return False
+        columns = dialect.names([*kind, *self.names.values()])
+        copy = (
+            f"COPY {dialect.table(self.name)} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
+        )
+        # Through a file: py4j would send the text of a micro-batch line by line.
+        with TemporaryDirectory(prefix="changes-") as folder, database_errors(self.table):
+            file = f"{folder}/rows.csv"
+            csv.write_csv(text, file, csv.WriteOptions(include_header=False))
+            stream = self.connection.jvm.java.io.FileInputStream(file)
+            try:
+                self.connection.java.getCopyAPI().copyIn(copy, stream)
+            finally:
+                stream.close()
+        return True
 
     def _require_once(self, count: int) -> None:
         """Raise an error if rows were staged twice.

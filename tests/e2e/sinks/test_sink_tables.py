@@ -17,13 +17,14 @@ import pytest
 from cdc_formats.errors import SchemaError
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
-from normalize.tables.targets import TargetError
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.targets import ArrowRows, TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sink_kinds import delta_in_each_version
 from tests.support.sinking import Sink, changelog, random_changelog
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NewSink = Callable[[str], Sink]
 
@@ -149,6 +150,28 @@ def test_repeated_batches_end_in_the_same_table(
 
 # --------------------------------------------------------------------------------------------------
 # the databases
+
+
+@pytest.mark.postgres
+def test_values_of_every_type_are_copied_into_postgresql_unchanged(
+    spark: SparkSession, new_sink: NewSink
+) -> None:
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    rows = list(zip(*(values for _, values in TYPES.values()), strict=True))
+    changes = changelog(
+        spark, f"id INT, {columns}", [("+I", index, *row) for index, row in enumerate(rows)]
+    )
+    sink = new_sink("postgresql")
+    spec = TableSpec(tuple(changes.schema.fields[1:]), ("id",), create=True, on_new_column="fail")
+    database = sink.table.sink(spark)
+    database.prepare(spec)
+
+    def frame() -> DataFrame:
+        raise AssertionError("no row of the JVM is needed")
+
+    database.merge_arrow(ArrowRows(changes.toArrow(), frame), spec)
+    read = sink.read().orderBy("id").drop("id").toArrow().to_pylist()
+    assert [tuple(row.values()) for row in read] == rows
 
 
 @pytest.mark.postgres
