@@ -161,7 +161,7 @@ def ids(attributes: Any) -> list[int]:
     return [attribute.exprId().id() for attribute in elements(attributes)]
 
 
-def require_of_row(rows: DataFrame, condition: SparkColumn) -> None:
+def require_of_row(rows: DataFrame, condition: SparkColumn, option: str = "where") -> None:
     """Raise an error if a condition does not depend on the row alone.
 
     Raises
@@ -182,8 +182,8 @@ def require_of_row(rows: DataFrame, condition: SparkColumn) -> None:
         if "NONDETERMINISTIC" not in str(error).partition("]")[0]:
             raise
         raise ArgumentError(
-            "where is not deterministic, and so the same row could match or not: use a condition "
-            "on the columns alone, without functions such as rand() or uuid()"
+            f"{option} is not deterministic, and so the same row could give another result: use "
+            "the columns alone, without functions such as rand() or uuid()"
         ) from None
 
 

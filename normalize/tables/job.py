@@ -33,14 +33,12 @@ from cdc_formats.errors import (
 from cdc_formats.events import Ignored
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, quote
-from normalize.analyzed_plan import elements, require_of_row
 from normalize.arguments import names_of
 from normalize.core.arrow import spark_ddl
 from normalize.core.counts import WITHOUT_POSITION
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND
 from normalize.decode.decode_pass import header_lists
-from normalize.decode.last_changes import partial_row
 from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
@@ -57,6 +55,7 @@ from .changes import (
     table_changes,
     written_fields,
 )
+from .expressions import check_expressions, computed_fields, selected
 from .facts import (
     GuardFacts,
     TableFacts,
@@ -68,7 +67,7 @@ from .facts import (
 from .history import ApplyVersions, version_fields
 from .interval import require_merged
 from .maintenance import Maintainer
-from .merge import ABSENT_COLUMN, ADDS, BASE_COLUMN, is_absent
+from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .policy import TablePolicy, with_arrow_deletion_times, with_deletion_times
 from .query import Query, in_session, records_of
 from .route import Router, TableSummary
@@ -270,7 +269,7 @@ class TableJob:
             return
         source = self.source(schema)
         options = self._change_options(schema, source, records)
-        typed = options.every or self.policy.where is not None or isinstance(records.rows, pa.Table)
+        typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not self._sink(target).takes_arrow else most_changes()
         with table_changes(records.rows, source, options, most_bytes) as changes:
             rows, result = changes
@@ -497,6 +496,8 @@ class TableJob:
             return
         self._require_free_names(schema)
         names = [column.name for column in schema.columns]
+        lower = [name.lower() for name in names]
+        names += [name for name in self.policy.select if names and name.lower() not in lower]
         unknown = [name for name in self.policy.track_history if name not in names]
         if unknown and names:
             raise ArgumentError(
@@ -523,7 +524,9 @@ class TableJob:
             (policy.deleted_column, "deleted_column", "deleted_column"),
             (policy.shard_column, "shard_column", "shard_column"),
         ]
-        names = {name.lower(): name for name in {*schema.names, *schema.primary_key}}
+        names = {
+            name.lower(): name for name in {*schema.names, *schema.primary_key, *policy.select}
+        }
         for name, what, option in own:
             if name is not None and (taken := names.get(name.lower())):
                 raise SyncError(
@@ -531,23 +534,13 @@ class TableJob:
                 )
 
     def _require_condition(self, schema: TableSchema) -> None:
-        from pyspark.errors import AnalysisException, ParseException
-        from pyspark.sql import functions as F
-
-        where, shard = self.policy.where, self.policy.shard
-        if where is None:
+        policy = self.policy
+        if policy.where is None and not policy.select:
             return
         columns = schema.columns and result_columns(schema.columns, self._masks(schema))
-        ddl = spark_ddl([*columns, *([] if shard is None else [shard])])
-        try:
-            rows = self.query.spark.createDataFrame([], ddl).where(F.expr(where))
-            require_of_row(rows, F.expr(where))
-        except AnalysisException as error:
-            # Of a table whose columns are unknown, only the syntax can be checked.
-            if schema.columns or isinstance(error, ParseException):
-                raise ArgumentError(
-                    f"where is not a condition on its columns: {str(error).strip().splitlines()[0]}"
-                ) from None
+        shard = [] if policy.shard is None or not columns else [policy.shard]
+        rows = self.query.spark.createDataFrame([], spark_ddl([*columns, *shard]))
+        check_expressions(rows, policy.where, policy.select, self._key(schema))
 
     # ----------------------------------------------------------------------------------------------
     # the changes
@@ -656,7 +649,7 @@ class TableJob:
         schema = self._required_schema
         self._require_target(target)
         if options.every:
-            self._write_versions(self._where(_frame(self.query, rows)), target, schema)
+            self._write_versions(self._selected(rows), target, schema)
         else:
             self._write_last(rows, target, schema, written_fields(source, options))
         target.refresh(self.query.user_session)
@@ -678,18 +671,6 @@ class TableJob:
             "new checkpoint"
         )
 
-    def _where(self, changes: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        where = self.policy.where
-        if where is None:
-            return changes
-        # As in ChangelogNormalize: a row that no longer matches is deleted.
-        kept = F.col(ROW_KIND).isin(*ADDS) & F.coalesce(F.expr(where), F.lit(False))
-        if ABSENT_COLUMN in changes.columns:
-            _require_columns_of(where, changes)
-        return changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
-
     def _write_last(
         self,
         rows: DataFrame | ArrowChanges,
@@ -709,14 +690,17 @@ class TableJob:
             # Soft deletes write it too, which needs no comparison with NULL.
             position = unknown if deleted is not None and target.positions else None
 
+        if self.policy.select:
+            fields = computed_fields(self._selected(rows), fields, self.policy.select)
+
         @cache
         def frame() -> DataFrame:
-            changes = self._where(_frame(self.query, rows))
+            changes = self._selected(rows)
             if deleted is not None:
                 changes = with_deletion_times(changes, deleted)
             return changes.withColumn(unknown, F.lit(None).cast("binary")) if unknown else changes
 
-        in_arrow = self.policy.where is None and not unknown
+        in_arrow = not self.policy.is_computed and not unknown
         table = rows.table() if isinstance(rows, ArrowChanges) and in_arrow else None
         if table is not None and deleted is not None:
             table = with_arrow_deletion_times(table, deleted)
@@ -728,6 +712,9 @@ class TableJob:
             position_column=position,
         )
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+
+    def _selected(self, rows: DataFrame | ArrowChanges) -> DataFrame:
+        return selected(_frame(self.query, rows), self.policy.where, self.policy.select)
 
     def _write_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
@@ -804,31 +791,3 @@ class TableJob:
 
 def _frame(query: Query, rows: DataFrame | ArrowChanges) -> DataFrame:
     return rows.frame(query.spark) if isinstance(rows, ArrowChanges) else rows
-
-
-def _require_columns_of(where: str, changes: DataFrame) -> None:
-    """Raise an error for a partial row without a column that a condition reads.
-
-    The table cannot complete it: it does not have a row for which the condition was not true.
-    """
-    from pyspark.sql import functions as F
-
-    filtered: Any = changes.where(where)
-    read = {
-        attribute.name()
-        for attribute in elements(
-            filtered._jdf.queryExecution().analyzed().condition().references().toSeq()
-        )
-    }
-    names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN)]
-    for index, name in enumerate(names):
-        lost = (
-            changes.alias("s").where(F.col(ROW_KIND).isin(*ADDS)).where(is_absent(index)).first()
-            if name in read
-            else None
-        )
-        if lost is not None:
-            raise partial_row(
-                f"where reads its column {quote(name)}: use another condition",
-                lost[ABSENT_COLUMN].split()[1],
-            )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from cdc_formats.values.schema import Column, SqlType, backquoted
 from normalize.arguments import seconds_of
 from normalize.core.output import ROW_KIND
 
+from .expressions import computed_property
 from .layout import NO_LAYOUT, Layout
 from .merge import ADDS
 
@@ -96,6 +98,8 @@ class TablePolicy:
     layout, database_layout : Layout
         Of the table if it is created, and of those tables of its database that say nothing else.
     maintenance : Maintenance or None
+    select : mapping
+        The expressions of computed columns.
 
     Raises
     ------
@@ -113,6 +117,7 @@ class TablePolicy:
     layout: Layout = NO_LAYOUT
     database_layout: Layout = NO_LAYOUT
     maintenance: Maintenance | None = None
+    select: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         name, history = self.position_column, self.scd_type == 2
@@ -147,7 +152,13 @@ class TablePolicy:
 
     def layout_of(self, columns: Collection[str]) -> Layout:
         """Return the layout of a table with these columns, if it is created."""
-        return self.layout.or_of(self.database_layout, columns)
+        layout = self.layout.or_of(self.database_layout, columns)
+        return replace(layout, properties=(*layout.properties, *computed_property(self.select)))
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether Spark computes which rows the table has, or columns of them."""
+        return self.where is not None or bool(self.select)
 
     @property
     def is_history(self) -> bool:
@@ -167,6 +178,7 @@ class TablePolicy:
             "where": " ".join((self.where or "").split()),
             "deleted_column": self.deleted_column or "",
             "shard_column": self.shard_column or "",
+            **({"select": json.dumps(dict(self.select))} if self.select else {}),
         }
 
 

@@ -87,7 +87,7 @@ def sync_table(
     format_options : mapping or None
         Options of the format.
     table : TableOptions or None
-        Its ``where``, ``deletes``, ``deleted_column``, ``scd_type``, ``track_history``,
+        Its ``where``, ``select``, ``deletes``, ``deleted_column``, ``scd_type``, ``track_history``,
         ``position_column``, ``partition_by``, ``cluster_by``, ``properties`` and ``maintenance``,
         as in `sync_database`. Its other options are refused.
     on_truncate : {"fail", "ignore"}
@@ -185,6 +185,7 @@ def sync_table(
 _OPTIONS = frozenset(
     {
         "where",
+        "select",
         "deletes",
         "deleted_column",
         "scd_type",

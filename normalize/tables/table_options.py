@@ -57,6 +57,9 @@ class TableOptions:
         Columns to ignore.
     where : str or None
         A SQL condition on the columns. A row for which it is not true is deleted from the target.
+    select : mapping
+        Computed columns, as Spark's SQL on the decoded row: ``{"name": "upper(name)", "total":
+        "price * quantity"}``. Other columns stay as they are. No column of the primary key.
     shards : str or None
         A regular expression for the names of the source tables that are merged into this one:
         ``"shop_[0-9]+[.]orders"``. A key must be in one of them only, unless there is a
@@ -111,6 +114,7 @@ class TableOptions:
     cluster_by: str | Sequence[str] = ()
     properties: Properties = field(default_factory=dict, hash=False)
     maintenance: Maintenance | None = None
+    select: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         _ = self.layout  # raises for a transform that does not exist
@@ -201,6 +205,7 @@ class TableOptions:
             self.layout,
             default.database_layout,
             self.maintenance or default.maintenance,
+            self.select,
         )
         of.require_supported(policy)
         return policy

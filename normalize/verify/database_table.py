@@ -130,6 +130,7 @@ class DatabaseTable:
 
     # A database has no property of a table.
     deleted_column: str | None = None
+    computed_columns: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from normalize.tables.expressions import COMPUTED_PROPERTY
 from normalize.tables.policy import DELETED_PROPERTY
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeTarget, refresh_table, table_property
@@ -67,6 +69,10 @@ class TargetTable(ComparableTable, Protocol):
     def deleted_column(self) -> str | None:
         """The column of soft deletes that the table declares, or None."""
 
+    @property
+    def computed_columns(self) -> frozenset[str]:
+        """The computed columns that the table declares, in lower case."""
+
 
 @dataclass(frozen=True)
 class LakeTable:
@@ -89,6 +95,11 @@ class LakeTable:
     @property
     def deleted_column(self) -> str | None:
         return table_property(self.spark, self.target, DELETED_PROPERTY)
+
+    @property
+    def computed_columns(self) -> frozenset[str]:
+        names = table_property(self.spark, self.target, COMPUTED_PROPERTY) or "[]"
+        return frozenset(map(str.lower, json.loads(names)))
 
     def _read(self) -> DataFrame:
         from pyspark.errors import AnalysisException

@@ -66,8 +66,9 @@ def verify_table(
         The columns that identify a row, with the source's names; by default the source's primary
         key. They must not be NULL in the source.
     exclude : str or sequence of str
-        Columns of the source that are not compared. Columns that only the target has are never
-        compared, and are listed in the result.
+        Columns of the source that are not compared. Columns that only the target has, and those
+        that ``TableOptions(select=...)`` computes in a Delta or Iceberg table, are never compared,
+        and are listed in the result.
     target_where : str
         SQL that selects the target's rows to compare: ``__END_AT IS NULL`` for a history.
     deleted_column : str or None
@@ -176,6 +177,8 @@ def _comparison(
         _require_distinct_names(table)
     key = _key(read, keys, exclude)
     exclude = (*exclude, *_without_values(read, key, masks, exclude))
+    computed = [name for name in read.schema.fieldNames() if name.lower() in copy.computed_columns]
+    exclude = (*exclude, *(name for name in computed if name not in exclude))
     columns = _compared_columns(read, copy, exclude, masks)
     of_source = {name.lower() for name in read.schema.fieldNames()}
     only_target = [name for name in copy.schema.fieldNames() if name.lower() not in of_source]
