@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, verify_table
 from normalize.tables.apply import apply_batch
+from normalize.tables.expressions import COMPUTED_PROPERTY
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from normalize.verify.repair import DebeziumSignal
@@ -485,6 +486,13 @@ def test_selected_rows_and_columns(
         spark, maria.source(source), target, exclude="name", target_where="deleted_at IS NULL"
     )
     assert (result.equal, result.not_compared) == (True, ("name", "deleted_at"))
+    # The table says itself which columns are computed.
+    computed = f"'{COMPUTED_PROPERTY}' = '[\"NAME\"]'"
+    spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ({computed})")
+    assert result == replace(
+        verify(spark, maria.source(source), target, target_where="deleted_at IS NULL"),
+        seconds=result.seconds,
+    )
 
 
 def test_what_cannot_be_compared_is_refused(
