@@ -93,8 +93,8 @@ def sizes(spark: SparkSession, target: LakeTarget, path: Path) -> str:
     else:
         table: Any = spark.table(f"{target.sql_name}.files")
         (files, size) = table.selectExpr("count(*)", "sum(file_size_in_bytes)").first()
-    there = [each.stat().st_size for each in path.rglob("*") if each.suffix in (".parquet", ".bin")]
-    return f"{files:6} {size / 1e6:6.1f} {len(there):9} {sum(there) / 1e6:6.1f}"
+    sizes = [each.stat().st_size for each in path.rglob("*") if each.suffix in (".parquet", ".bin")]
+    return f"{files:6} {size / 1e6:6.1f} {len(sizes):9} {sum(sizes) / 1e6:6.1f}"
 
 
 def costs(spark: SparkSession, target: LakeTarget, merge: Callable[[], None]) -> str:

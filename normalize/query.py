@@ -107,7 +107,7 @@ class Request:
             The options of Spark's Kafka source; empty if the records do not come from Kafka.
         format, schema, primary_key, normalize, mode, metadata, changelog_mode, control_events,
         on_truncate, observation
-            As of `from_kafka_changelog`.
+            Same as `from_kafka_changelog`.
 
         Raises
         ------

@@ -176,7 +176,7 @@ def package_jars(packages: Sequence[str]) -> list[Path]:
     Parameters
     ----------
     packages : sequence of str
-        As of `local_session`.
+        Same as `local_session`.
     """
     return _jars(_coordinates(packages))
 

@@ -314,7 +314,7 @@ class Envelope:
         ----------
         rows : RowConverter
         missing : Any
-            As of `image_shape`.
+            Same as `image_shape`.
         """
         indices = range(len(rows.columns)) if self.images.columns is None else self.images.columns
         return image_shape(
@@ -392,7 +392,7 @@ def image_shape(
         The value of a missing column; ``msgspec.NODEFAULT``: it is an error.
     base : type
     missing_mark : str
-        As of `Envelope`.
+        Same as `Envelope`.
     """
     fields: list[Any] = []
     for index in indices:

@@ -36,7 +36,7 @@ class ScalarReader:
     rows : RowConverter
     tables : TableFilter
     keyed : bool
-        As of `MessageFormat.reader`.
+        Same as `MessageFormat.reader`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ScalarReader:
         root : str
             The message's path in the record's value, for errors.
         rows : RowConverter or None
-            As of `Event`.
+            Same as `Event`.
         """
         envelope, operation = self.envelope, self._operation(message, root)
         if reason := envelope.codes.without_table.get(operation or ""):

@@ -72,7 +72,7 @@ class TicdcCanalJson(CanalFormat):
     Parameters
     ----------
     timestamp_format_standard, database_include, table_include, binary_handling_mode, time_zone
-        As of `canal_json.CanalJson`; the zone is that of the TiCDC server (``time-zone``).
+        Same as `canal_json.CanalJson`; the zone is that of the TiCDC server (``time-zone``).
     """
 
     identifier = "ticdc-canal-json"

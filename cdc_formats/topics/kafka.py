@@ -248,7 +248,7 @@ def profile_topic(
     Parameters
     ----------
     servers, topic, sample, config, timeout_seconds
-        As of `sample_topic`.
+        Same as `sample_topic`.
     format : str, Format or None
         None tries every registered format.
     progress : bool or None

@@ -117,7 +117,7 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
     ----------
     shape : type
     spelled : bool
-        As of `json_reader`.
+        Same as `json_reader`.
 
     Returns
     -------
@@ -200,7 +200,7 @@ def read_object(text: bytes) -> dict[str, Any]:
     Parameters
     ----------
     text : bytes, bytearray or memoryview
-        As of `read_json`.
+        Same as `read_json`.
 
     Returns
     -------

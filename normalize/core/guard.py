@@ -308,7 +308,7 @@ def changed_mask(
     Parameters
     ----------
     before, now : mapping
-        As of `values.masks.Masks.facts`.
+        Same as `values.masks.Masks.facts`.
     names : iterable of str
         The columns that are compared.
 

@@ -131,7 +131,7 @@ def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[I
     Parameters
     ----------
     keys, sources, stamps : array of int
-        As of `last_of_keys`; changes of a partition are in their order.
+        Same as `last_of_keys`; changes of a partition are in their order.
     absent : array of bool
         A row for each change, with a flag for each column that it lacks.
 

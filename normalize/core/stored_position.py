@@ -75,7 +75,7 @@ def is_redelivery(position: bytes | None, stored: bytes | None) -> bool:
     Parameters
     ----------
     position, stored : bytes or None
-        As of `stored_position`.
+        Same as `stored_position`.
 
     Examples
     --------

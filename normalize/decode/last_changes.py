@@ -84,7 +84,7 @@ class HeldChanges(Target):
     Parameters
     ----------
     output, key_groups, shape
-        As of `Target`.
+        Same as `Target`.
     row_order : {"log", "offset", "row"} or None
         The order of the records (`row_order`); None: the last change of each key in each partition,
         to be merged later (`merge_pass`).
@@ -190,13 +190,13 @@ class LastChanges(HeldChanges):
     Parameters
     ----------
     output, key_groups, shape
-        As of `Target`.
+        Same as `Target`.
     row_order : {"log", "offset", "row"}
         The order of the records (`row_order`).
     facts : mapping
         The facts that are known on the driver, by name.
     partitions : mapping
-        The number of partitions of each topic, as of `added_partitions.facts`.
+        The number of partitions of each topic, as in `added_partitions.facts`.
     merged : bool
         Whether `merge_pass` follows.
     """

@@ -103,7 +103,7 @@ class Job:
     trigger : Trigger
     restart : Restart
     packages : tuple of str
-        As of `local_session`; not used below ``spark-submit``.
+        Same as `local_session`; not used below ``spark-submit``.
     spark : mapping
         Settings of Spark.
     """

@@ -206,7 +206,7 @@ class TableChanges(HeldChanges):
     Parameters
     ----------
     output, key_groups, shape
-        As of `Target`.
+        Same as `Target`.
     source : DecodePlan
     merged : bool
         Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their

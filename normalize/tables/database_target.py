@@ -105,9 +105,9 @@ class DeltaDatabase(LakeDatabase):
         The template of the tables' names, with ``{table}``, and optionally ``{schema}`` and
         ``{database}`` of the source table: ``"{database}_{table}"``.
     deletes, deleted_column
-        As of `apply_changes`, for all tables. `TableOptions` has them for one table.
+        Same as `apply_changes`, for all tables. `TableOptions` has them for one table.
     scd_type : {1, 2}
-        2: all tables are histories, with a row for each version of a row, as of `apply_changes`.
+        2: all tables are histories, with a row for each version of a row, as in `apply_changes`.
         The offset in Kafka orders them. `TableOptions` has it for one table.
     writer, only_writer, storage_options
         Same as in `DeltaTarget`, for all tables.
@@ -174,9 +174,9 @@ class IcebergDatabase(LakeDatabase):
     name : str
         As ``catalog.namespace``.
     table : str
-        The template of the tables' names, as of `DeltaDatabase`.
+        The template of the tables' names, as in `DeltaDatabase`.
     deletes, deleted_column, scd_type, max_tables, max_columns, partition_by, cluster_by, properties, maintenance
-        As of `DeltaDatabase`.
+        Same as `DeltaDatabase`.
     """
 
     of: ClassVar[type[LakeTarget]] = IcebergTarget
@@ -189,13 +189,13 @@ class JdbcDatabase:
     Parameters
     ----------
     url, user, password, options
-        As of `JdbcTarget`.
+        Same as `JdbcTarget`.
     schema : str or None
         The schema of the tables; None: the connection's default.
     table : str
-        The template of the tables' names, as of `DeltaDatabase`.
+        The template of the tables' names, as in `DeltaDatabase`.
     deletes, deleted_column, max_tables, max_columns
-        As of `DeltaDatabase`.
+        Same as `DeltaDatabase`.
     """
 
     url: str
@@ -298,7 +298,7 @@ def table_name(template: str, source: str) -> str:
     ----------
     template : str
     source : str
-        As of `source_id`, or a topic. Its last part is the table, the part before it the schema,
+        Same as `source_id`, or a topic. Its last part is the table, the part before it the schema,
         and the first of three the database. A producer that writes two parts has no schema of its
         own, and so ``{schema}`` and ``{database}`` are the same.
 

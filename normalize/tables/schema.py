@@ -220,7 +220,7 @@ def decide_merged(
     samples : mapping
         The first records of each shard.
     format, passed_options, options
-        As of `decide`.
+        Same as `decide`.
 
     Raises
     ------
@@ -622,7 +622,7 @@ def how_to_widen(
     spark : SparkSession
     target : LakeTarget or JdbcTarget
     columns : (Column, Column)
-        As of `wider_column`.
+        Same as `wider_column`.
     schema : TableSchema
     file : str
         The table's file.

@@ -67,13 +67,13 @@ class TableOptions:
     shard_column : str or None
         The column with the name of the source table, which becomes part of the primary key.
     deletes : {"hard", "soft"} or None
-        As of `apply_changes`; None: as of the database.
+        Same as `apply_changes`; None: as of the database.
     deleted_column : str or None
         The column of soft deletes; None: as of the database.
     scd_type : {1, 2} or None
-        2 keeps every version of a row, as of `apply_changes`; None: as of the database.
+        2 keeps every version of a row, as in `apply_changes`; None: as of the database.
     track_history : str or sequence of str
-        The columns of which a change makes a version of a history, as of `apply_changes`; by
+        The columns of which a change makes a version of a history, as in `apply_changes`; by
         default all.
     position_column : str or None
         A BINARY column for the position of each row's last change, also of its delete (`deletes`

@@ -225,7 +225,7 @@ class Sink(ABC):
             are the key's new row, and other kinds delete it. With ``spec.partial_rows`` also the
             columns `ABSENT_COLUMN` and `BASE_COLUMN` of `merge`.
         spec : TableSpec
-            As of `prepare`.
+            Same as `prepare`.
         keep : callable or None
             Returns the same rows whenever the micro-batch is repeated, for rows that are computed
             from the table itself.

@@ -127,9 +127,9 @@ class DebeziumFlatJson(DebeziumJson):
         Whether the table has no primary key, so that records have null keys.
     timestamp_format_standard, schema_include, decimal_handling_mode, time_precision_mode,
     binary_handling_mode
-        As of `DebeziumJson`.
+        Same as `DebeziumJson`.
     bigint_unsigned_handling_mode, time_zone
-        As of `DebeziumJson`.
+        Same as `DebeziumJson`.
     unavailable_value_placeholder : str
         Same as in `DebeziumJson`. A message shows that its connector never writes it only if
         ``add.fields`` has ``connector`` and ``version``.
@@ -138,9 +138,9 @@ class DebeziumFlatJson(DebeziumJson):
         value has neither field and is an error.
     url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location,
     ssl_key_location, ssl_key_password
-        As of `DebeziumJson`.
+        Same as `DebeziumJson`.
     properties, retry_seconds
-        As of `DebeziumJson`.
+        Same as `DebeziumJson`.
     """
 
     identifier = "debezium-flat-json"

@@ -363,7 +363,7 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
     "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
     **{name: (f"source.{field}", None) for name, field in _SOURCE_MEMBERS.items()},
 }
-"""As of `Envelope.attributes`, for `SourceFields`."""
+"""Same as `Envelope.attributes`, for `SourceFields`."""
 
 
 _NO_BLOCK = (b"", b"null")

@@ -46,7 +46,7 @@ def mark_unchanged(rows: RowConverter, event: Event, text: bytes, index: int, ke
     text : bytes
         The text of the message, if it is JSON.
     index, keyed
-        As of `Envelope.adjust`.
+        Same as `Envelope.adjust`.
 
     Raises
     ------

@@ -481,7 +481,7 @@ def json_schema_columns(schema: Any, connector: str = "") -> list[DeclaredColumn
     schema : Any
         The parsed JSON Schema.
     connector : str
-        As of `source_types.connect_columns`.
+        Same as `source_types.connect_columns`.
 
     Raises
     ------

@@ -89,7 +89,7 @@ def json_columns(
     value : bytes
     headers : sequence of (str, bytes or None)
     connector : str
-        As of `json_schema.json_schema_columns`.
+        Same as `json_schema.json_schema_columns`.
 
     Raises
     ------

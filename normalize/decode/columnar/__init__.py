@@ -75,7 +75,7 @@ class ColumnarDecoder:
     Attributes
     ----------
     tables : set
-        As of `decoder.Decoder`.
+        Same as `decoder.Decoder`.
     """
 
     def __init__(

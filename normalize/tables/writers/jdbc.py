@@ -87,7 +87,7 @@ class JdbcTable:
     Parameters
     ----------
     url, table, user, password, options
-        As of `JdbcTarget` and `JdbcSource`.
+        Same as `JdbcTarget` and `JdbcSource`.
     """
 
     url: str
