@@ -87,13 +87,11 @@ def _numbered(prefix: str, columns: Sequence[Column]) -> list[Column]:
     return [Column(f"{prefix}{index}", kind) for index, kind in enumerate(types)]
 
 
-def _layout(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[Column]:
+def _layout(plan: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[Column]:
     """Return the columns of `TableChanges`."""
-    written = _numbered("c", options.with_shard(source.result_columns))
+    written = _numbered("c", options.with_shard(plan.result_columns))
     bases = (
-        to_columns(f"{MOVED} BINARY")
-        if merged
-        else _numbered(_BASES, _key_columns(source, options))
+        to_columns(f"{MOVED} BINARY") if merged else _numbered(_BASES, _key_columns(plan, options))
     )
     position = to_columns(f"{POSITION} BINARY") if options.position_column is not None else ()
     return [
@@ -207,7 +205,7 @@ class TableChanges(HeldChanges):
     ----------
     output, key_groups, shape
         Same as `Target`.
-    source : DecodePlan
+    plan : DecodePlan
     merged : bool
         Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their
         base.
@@ -220,22 +218,22 @@ class TableChanges(HeldChanges):
         key_groups: int,
         shape: Shape,
         *,
-        source: DecodePlan,
+        plan: DecodePlan,
         merged: bool,
         options: ChangeOptions,
     ) -> None:
         self.schema = pa.schema(
             [
                 (column.name, arrow_type(column.type))
-                for column in _layout(source, options, merged=merged)
+                for column in _layout(plan, options, merged=merged)
             ]
         )
         self.key, self.by_shard, self.merged = (
-            key_indices(source.result_columns, source.unique_key),
+            key_indices(plan.result_columns, plan.unique_key),
             options.shard_column is not None,
             merged,
         )
-        self.previous_key, self.source_key = _previous_key(source), _source_key(source)
+        self.previous_key, self.source_key = _previous_key(plan), _source_key(plan)
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.partitions: dict[tuple[str, int], PartitionSummary] = {}
         self.source_keys = set[tuple[str, ...]]()
@@ -425,13 +423,13 @@ def _duration_as_integer(array: pa.Array) -> pa.Array:
     return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
 
 
-def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
+def _previous_key(plan: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
     """Return the function from headers to a row's earlier key, or None if they do not name it."""
-    rows = RowConverter(source.read_columns, source.format.handling, source.unique_key)
+    rows = RowConverter(plan.read_columns, plan.format.handling, plan.unique_key)
     unified = row_unifier([rows.results[index] for index in rows.key_indices]) or tuple
 
     def previous_key(headers: Headers) -> tuple[Any, ...] | None:
-        image = source.format.traits.previous_key(headers)
+        image = plan.format.traits.previous_key(headers)
         try:
             key = rows.key(image, "$") if image else (ABSENT_VALUE,)
         except DecodeError:  # a type that the producer writes in another way in headers
@@ -442,14 +440,14 @@ def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | N
 
 
 def _source_key(
-    source: DecodePlan,
+    plan: DecodePlan,
 ) -> Callable[[bytes | None, bytes | None, Headers], tuple[str, ...]]:
     """Return the function from a record to the source's primary key that it names.
 
     The function returns the columns of this key; the result is empty if the record names none.
     """
     try:
-        reader = AnyColumns(source.format)
+        reader = AnyColumns(plan.format)
     except InferenceError:
         return lambda key, value, headers: ()
 
@@ -464,20 +462,20 @@ def _source_key(
     return source_key
 
 
-def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
+def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns of the target's key."""
-    written = source.result_columns
-    return options.with_shard(written[index] for index in key_indices(written, source.unique_key))
+    written = plan.result_columns
+    return options.with_shard(written[index] for index in key_indices(written, plan.unique_key))
 
 
-def _columns_of_records(source: DecodePlan) -> list[str]:
+def _columns_of_records(plan: DecodePlan) -> list[str]:
     """Return the columns that are decoded.
 
     They include the key, which may name the source's key. They include headers if these name a
     row's earlier key.
     """
-    in_headers = hasattr(source.format, "previous_key")
-    return list(dict.fromkeys([*needed_columns(source), "key", *["headers"] * in_headers]))
+    in_headers = hasattr(plan.format, "previous_key")
+    return list(dict.fromkeys([*needed_columns(plan), "key", *["headers"] * in_headers]))
 
 
 class ArrowChanges(NamedTuple):
@@ -488,13 +486,13 @@ class ArrowChanges(NamedTuple):
     rows : pyarrow.Table
         The columns of `_layout`.
     result : PassResult
-    source : DecodePlan
+    plan : DecodePlan
     options : ChangeOptions
     """
 
     rows: pa.Table
     result: PassResult
-    source: DecodePlan
+    plan: DecodePlan
     options: ChangeOptions
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -506,7 +504,7 @@ class ArrowChanges(NamedTuple):
         }
         layout = [
             column
-            for column in _layout(self.source, self.options, merged=False)
+            for column in _layout(self.plan, self.options, merged=False)
             if column.name in self.rows.column_names
             and (
                 column.name not in may_be_null
@@ -516,14 +514,14 @@ class ArrowChanges(NamedTuple):
         rows = spark.createDataFrame(
             self.rows.select([column.name for column in layout]), _ddl(layout)
         )
-        return _named(rows, self.source, self.options)
+        return _named(rows, self.plan, self.options)
 
     def table(self) -> pa.Table | None:
         """Return the same columns for a writer of Arrow; None if only Spark has all their types.
 
         A key that changed is completed by Spark, too.
         """
-        columns, rows = _result_columns(self.source, self.options), self.rows
+        columns, rows = _result_columns(self.plan, self.options), self.rows
         of_spark = self.options.every or any(
             frame_type(column.type) != spark_type(column.type) for column in columns
         )
@@ -543,7 +541,7 @@ class ArrowChanges(NamedTuple):
 
 
 def _arrow_changes(
-    decoded: pa.Table, source: DecodePlan, options: ChangeOptions, stamps: tuple[int, int]
+    decoded: pa.Table, plan: DecodePlan, options: ChangeOptions, stamps: tuple[int, int]
 ) -> ArrowChanges:
     """Return the changes of the decode pass."""
     counts = Counter[str]()
@@ -554,13 +552,13 @@ def _arrow_changes(
     moved = len(changes) - changes.column(MOVED).null_count if MOVED in changes.column_names else 0
     facts = _united(decoded.column("fact").drop_null().to_pylist())
     result = PassResult(counts, changes.num_rows, stamps, moved, facts)
-    return ArrowChanges(changes, result, source, options)
+    return ArrowChanges(changes, result, plan, options)
 
 
 @contextmanager
 def table_changes(
     records: DataFrame | pa.Table,
-    source: DecodePlan,
+    plan: DecodePlan,
     options: ChangeOptions,
     most_bytes: int | None,
 ) -> Iterator[tuple[DataFrame | ArrowChanges, PassResult]]:
@@ -570,7 +568,7 @@ def table_changes(
     ----------
     records : DataFrame or pyarrow.Table
         The columns of `route.RECORD_DDL`. Those of a table are decoded on the driver.
-    source : DecodePlan
+    plan : DecodePlan
     options : ChangeOptions
     most_bytes : int or None
         The most bytes of changes that are collected on the driver; None: Spark writes them.
@@ -579,14 +577,14 @@ def table_changes(
 
     collected: ArrowChanges | None = None
     if isinstance(records, pa.Table):
-        collected = changes_here(records, source, options)
+        collected = changes_here(records, plan, options)
     elif most_bytes is not None:
-        collected = collected_changes(records, source, options, most_bytes)
+        collected = collected_changes(records, plan, options, most_bytes)
     if collected is not None:
         yield collected, collected.result
         return
     for in_one_task in (False, True):
-        changes = changes_on_spark(records, source, options, in_one_task=in_one_task)
+        changes = changes_on_spark(records, plan, options, in_one_task=in_one_task)
         with stored(changes.rows) as kept:
             try:
                 rows, result = changes.finish(kept)
@@ -603,30 +601,30 @@ def table_changes(
 _PARTIAL = f"[{PartialImageError.condition}]"
 
 
-def changes_here(records: pa.Table, source: DecodePlan, options: ChangeOptions) -> ArrowChanges:
+def changes_here(records: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
     """Return the changes of records, decoded on the driver.
 
     Parameters
     ----------
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
-    source : DecodePlan
+    plan : DecodePlan
     options : ChangeOptions
     """
-    needed = records.select(_columns_of_records(source)).combine_chunks().to_batches()
-    decoded = pa.Table.from_batches(_decode(source, options, merged=False)(iter(needed)))
+    needed = records.select(_columns_of_records(plan)).combine_chunks().to_batches()
+    decoded = pa.Table.from_batches(_decode(plan, options, merged=False)(iter(needed)))
     stamps = pc.min_max(records.column("stamp")).as_py()
-    return _arrow_changes(decoded, source, options, (stamps["min"], stamps["max"]))
+    return _arrow_changes(decoded, plan, options, (stamps["min"], stamps["max"]))
 
 
 def collected_changes(
-    records: DataFrame, source: DecodePlan, options: ChangeOptions, most_bytes: int
+    records: DataFrame, plan: DecodePlan, options: ChangeOptions, most_bytes: int
 ) -> ArrowChanges | None:
     """Return the changes of records, decoded by Spark and collected on the driver.
 
     Parameters
     ----------
-    records, source, options
+    records, plan, options
         Same as in `changes_on_spark`.
     most_bytes : int
         The most bytes that are collected.
@@ -640,15 +638,15 @@ def collected_changes(
     from pyspark.sql import Observation, functions as F
 
     merged, stamps = _tasks(records) > 1, Observation()
-    timed = _timed(records, source, stamps)
-    packed: Any = partial(packed_pass, decode=_decode(source, options, merged=merged))
+    timed = _timed(records, plan, stamps)
+    packed: Any = partial(packed_pass, decode=_decode(plan, options, merged=merged))
     with stored(timed.mapInArrow(packed, "ipc BINARY")) as kept:
         # The first action computes and stores all of them.
         if sum(row[0] for row in kept.select(F.length("ipc")).collect()) > most_bytes:
             return None
         parts = [pa.ipc.open_stream(row[0]).read_all() for row in kept.collect()]
     bounds = stamps.get["least"], stamps.get["greatest"]
-    changes = _arrow_changes(pa.concat_tables(parts), source, options, bounds)
+    changes = _arrow_changes(pa.concat_tables(parts), plan, options, bounds)
     if changes.result.moved:
         return None
     if not merged:
@@ -664,12 +662,12 @@ def collected_changes(
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
 
 
-def _timed(records: DataFrame, source: DecodePlan, stamps: Observation) -> DataFrame:
+def _timed(records: DataFrame, plan: DecodePlan, stamps: Observation) -> DataFrame:
     """Return the columns that are decoded, and observe the timestamps of the records."""
     from pyspark.sql import functions as F
 
     bounds = F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
-    return records.observe(stamps, *bounds).select(*_columns_of_records(source))
+    return records.observe(stamps, *bounds).select(*_columns_of_records(plan))
 
 
 def packed_pass(
@@ -704,15 +702,15 @@ def _packed(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _decode(
-    source: DecodePlan, options: ChangeOptions, *, merged: bool
+    plan: DecodePlan, options: ChangeOptions, *, merged: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the pass that decodes the records of a task."""
-    target = partial(TableChanges, source=source, merged=merged, options=options)
-    return partial(decode_pass, plan=source, target=target, report=_unreported)
+    target = partial(TableChanges, plan=plan, merged=merged, options=options)
+    return partial(decode_pass, plan=plan, target=target, report=_unreported)
 
 
 def changes_on_spark(
-    records: DataFrame, source: DecodePlan, options: ChangeOptions, *, in_one_task: bool = False
+    records: DataFrame, plan: DecodePlan, options: ChangeOptions, *, in_one_task: bool = False
 ) -> Changes:
     """Return the changes of records, decoded by Spark.
 
@@ -720,7 +718,7 @@ def changes_on_spark(
     ----------
     records : DataFrame
         The columns of `route.RECORD_DDL`.
-    source : DecodePlan
+    plan : DecodePlan
     options : ChangeOptions
     in_one_task : bool
         Whether one task decodes all records, so that rows whose key changed are followed from key
@@ -730,10 +728,10 @@ def changes_on_spark(
 
     tasks = 1 if in_one_task else _tasks(records)
     merged = tasks > 1
-    layout = _layout(source, options, merged=merged)
-    decode: Any = _decode(source, options, merged=merged)
+    layout = _layout(plan, options, merged=merged)
+    decode: Any = _decode(plan, options, merged=merged)
     counts, stamps, changes = Observation(), Observation(), Observation()
-    timed = _timed(records, source, stamps)
+    timed = _timed(records, plan, stamps)
     decoded = (timed if merged else timed.coalesce(1)).mapInArrow(
         decode, f"{_ddl(layout)}, {counts_ddl(DECODE_COUNTS)}"
     )
@@ -748,7 +746,7 @@ def changes_on_spark(
     numbers = [
         F.count(of).alias(name) for name, of in partial_columns.items() if of in keyed.columns
     ]
-    rows = _named(keyed.observe(changes, F.count("key").alias("rows"), *numbers), source, options)
+    rows = _named(keyed.observe(changes, F.count("key").alias("rows"), *numbers), plan, options)
 
     def finish(stored: DataFrame) -> tuple[DataFrame, PassResult]:
         # The first action computes and stores all rows.
@@ -788,18 +786,18 @@ def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query compares them with the schema, and counts bad records."""
 
 
-def _result_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
+def _result_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns that are written, without positions."""
-    written = options.with_shard(source.result_columns)
+    written = options.with_shard(plan.result_columns)
     types = (each.type for each in _numbered("c", written))
     return [replace(of, type=kind) for of, kind in zip(written, types, strict=True)]
 
 
-def written_fields(source: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:
+def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:
     """Return the columns that are written, with the position."""
     from pyspark.sql.types import StructType
 
-    columns = _result_columns(source, options)
+    columns = _result_columns(plan, options)
     ddl = [f"{backquoted(each.name)} {frame_type(each.type)}" for each in columns]
     if options.position_column is not None:
         ddl.append(f"{backquoted(options.position_column)} BINARY")
@@ -807,11 +805,11 @@ def written_fields(source: DecodePlan, options: ChangeOptions) -> tuple[StructFi
     return tuple(of_table.fields)
 
 
-def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> DataFrame:
+def _named(changes: DataFrame, plan: DecodePlan, options: ChangeOptions) -> DataFrame:
     """Return the columns of the target with their names, of those of `TableChanges`."""
     from pyspark.sql import functions as F
 
-    columns = options.with_shard(source.result_columns)
+    columns = options.with_shard(plan.result_columns)
     placed = [replace(column, name=f"c{index}") for index, column in enumerate(columns)]
     changes = with_frame_types(changes, placed)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
@@ -830,7 +828,7 @@ def _named(changes: DataFrame, source: DecodePlan, options: ChangeOptions) -> Da
     )
     bases = [
         F.col(f"{_BASES}{part}").alias(column.name)
-        for part, column in enumerate(_key_columns(source, options))
+        for part, column in enumerate(_key_columns(plan, options))
     ]
     base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (
         f"{_BASES}0" in changes.columns

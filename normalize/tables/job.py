@@ -267,15 +267,15 @@ class TableJob:
         schema = self._decided(records, target)
         if schema is None:
             return
-        source = self.source(schema)
-        options = self._change_options(schema, source, records)
+        plan = self.plan(schema)
+        options = self._change_options(schema, plan, records)
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not self._sink(target).takes_arrow else most_changes()
-        with table_changes(records.rows, source, options, most_bytes) as changes:
+        with table_changes(records.rows, plan, options, most_bytes) as changes:
             rows, result = changes
-            guard = self._checked(result.facts, source)
+            guard = self._checked(result.facts, plan)
             if result.rows:
-                self._write(rows, source, target, options)
+                self._write(rows, plan, target, options)
             self._keep_guard(guard, written=bool(result.rows))
         self._report(result, target.written, time.monotonic() - started)
 
@@ -546,11 +546,11 @@ class TableJob:
     # the changes
 
     def _change_options(
-        self, schema: TableSchema, source: DecodePlan, records: TableRecords
+        self, schema: TableSchema, plan: DecodePlan, records: TableRecords
     ) -> ChangeOptions:
         """Return which changes are computed, and what they have."""
         position, ids = self.policy.position_column, dict[str, str]()
-        if position is not None and not source.positions:
+        if position is not None and not plan.positions:
             described = self.query.topics(records.summary.topics)
             ids = {name: topic.topic_id for name, topic in described.items()}
         return ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
@@ -578,7 +578,7 @@ class TableJob:
             )
         return masks.of_columns(columns, self.table)
 
-    def source(self, schema: TableSchema) -> DecodePlan:
+    def plan(self, schema: TableSchema) -> DecodePlan:
         """Return the arguments of the decode pass."""
         query, policy, masks = self.query, self.policy, self._masks(schema)
         format = with_options(query.format, schema)
@@ -604,7 +604,7 @@ class TableJob:
             completes_moved=True,
         )
 
-    def _checked(self, facts: PassFacts, source: DecodePlan) -> GuardFacts:
+    def _checked(self, facts: PassFacts, plan: DecodePlan) -> GuardFacts:
         """Return the guard's facts after a micro-batch, whose records contradict nothing kept."""
         batch = running_batch(self.query.spark)
         kept = self._required_schema.facts.guard
@@ -612,7 +612,7 @@ class TableJob:
         described = {
             topic: each for topic, each in self.query.topics(topics).items() if topic in topics
         }
-        expected = Expected(Identity() if self.routed else source.identity, described)
+        expected = Expected(Identity() if self.routed else plan.identity, described)
         guard = checked_guard(
             kept if batch is not None else GuardFacts(),
             facts.partitions,
@@ -642,7 +642,7 @@ class TableJob:
     def _write(
         self,
         rows: DataFrame | ArrowChanges,
-        source: DecodePlan,
+        plan: DecodePlan,
         target: TableTarget,
         options: ChangeOptions,
     ) -> None:
@@ -651,7 +651,7 @@ class TableJob:
         if options.every:
             self._write_versions(self._selected(rows), target, schema)
         else:
-            self._write_last(rows, target, schema, written_fields(source, options))
+            self._write_last(rows, target, schema, written_fields(plan, options))
         target.refresh(self.query.user_session)
 
     def _require_target(self, target: TableTarget) -> None:

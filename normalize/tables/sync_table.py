@@ -178,7 +178,7 @@ def sync_table(
     )
     job.check("table")
     if check:
-        check_records(job.source(table_schema), query.kafka, keyed=True, bounded=False)
+        check_records(job.plan(table_schema), query.kafka, keyed=True, bounded=False)
     return query.records().writeStream.foreachBatch(job)
 
 

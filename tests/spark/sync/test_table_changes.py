@@ -73,7 +73,7 @@ def records_of(values: Sequence[bytes | None], *, partitions: int = 1) -> pa.Tab
 
 
 def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> None:
-    source = DecodePlan(
+    plan = DecodePlan(
         format=get_format("changelog-json"),
         columns=columns(SCHEMA),
         unique_key=("day", "k"),
@@ -91,7 +91,7 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> No
         partitions=3,
     )
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
-        rows = [rows for rows, _ in each_way(spark, table, source, ChangeOptions())]
+        rows = [rows for rows, _ in each_way(spark, table, plan, ChangeOptions())]
         texts = [sorted(map(str, each.orderBy("k").toArrow().to_pylist())) for each in rows]
         instant = (
             rows[0]
@@ -117,7 +117,7 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> No
 
 
 def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> None:
-    source = DecodePlan(
+    plan = DecodePlan(
         format=get_format("changelog-json"),
         columns=columns("k INT NOT NULL, name STRING"),
         unique_key=("k",),
@@ -133,7 +133,7 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
         partitions=3,
     )
     outcomes = []
-    for rows, result in each_way(spark, table, source, ChangeOptions()):
+    for rows, result in each_way(spark, table, plan, ChangeOptions()):
         assert sorted((row["row_kind"], row["k"]) for row in rows.collect()) == [
             ("+U", 2),
             ("-D", 1),
@@ -143,32 +143,32 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
 
 
 def each_way(
-    spark: SparkSession, table: pa.Table, source: DecodePlan, options: ChangeOptions
+    spark: SparkSession, table: pa.Table, plan: DecodePlan, options: ChangeOptions
 ) -> Iterator[tuple[DataFrame, PassResult]]:
     """Yield the changes that the driver decodes, and that several tasks of Spark decode.
 
     Those of the tasks are typed rows, and Arrow's columns on the driver.
     """
     tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
-    here = changes_here(table, source, options)
+    here = changes_here(table, plan, options)
     yield here.frame(spark), here.result
-    by_spark = changes_on_spark(tasks, source, options)
+    by_spark = changes_on_spark(tasks, plan, options)
     computed = by_spark.rows.cache()
     computed.count()
     yield by_spark.finish(computed)
     if not options.every:
-        collected = collected_changes(tasks, source, options, 1 << 20)
+        collected = collected_changes(tasks, plan, options, 1 << 20)
         assert collected is not None
         schema = collected.frame(spark).schema
         yield spark.createDataFrame(collected.table(), schema), collected.result
 
 
 def all_rows(
-    spark: SparkSession, table: pa.Table, source: DecodePlan, options: ChangeOptions
+    spark: SparkSession, table: pa.Table, plan: DecodePlan, options: ChangeOptions
 ) -> list[list[dict[str, Any]]]:
     """Return the rows of `each_way`."""
     results = []
-    for changes, _ in each_way(spark, table, source, options):
+    for changes, _ in each_way(spark, table, plan, options):
         rows = [row.asDict(recursive=True) for row in changes.collect()]
         results.append(
             sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
@@ -187,14 +187,14 @@ def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSess
         maxwell("t", "update", {"id": 2, "c": 5}, {"c": 1}),
     ]
     format = get_format("maxwell-json", binlog_row_image="MINIMAL")
-    source = DecodePlan(
+    plan = DecodePlan(
         format=format,
         columns=columns("id INT NOT NULL, a INT, b INT, c INT"),
         unique_key=("id",),
         record_columns=ROUTED_COLUMNS,
     )
     for rows in all_rows(
-        spark, records_of([value for _, value in changes], partitions=3), source, ChangeOptions()
+        spark, records_of([value for _, value in changes], partitions=3), plan, ChangeOptions()
     ):
         values = sorted(
             (row["id"], row["a"], row["b"], row["c"], row[ABSENT_COLUMN] is None) for row in rows
@@ -212,7 +212,7 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
         maxwell("t", "delete", {"id": 1, "name": "a"}, database="z"),
     ]
     format = get_format("maxwell-json")
-    source = DecodePlan(
+    plan = DecodePlan(
         format=format,
         columns=columns("id INT NOT NULL, name STRING"),
         unique_key=("id",),
@@ -222,14 +222,14 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
     )
     options = ChangeOptions(shard_column=Column("shard", SqlType("STRING"), nullable=False))
     for rows in all_rows(
-        spark, records_of([value for _, value in changes], partitions=2), source, options
+        spark, records_of([value for _, value in changes], partitions=2), plan, options
     ):
         values = sorted((row["shard"], row["row_kind"], row["id"], row["name"]) for row in rows)
         assert values == [("x.t", "+U", 1, "a"), ("y.t", "+U", 1, "b"), ("z.t", "-D", 1, None)]
 
 
 def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:
-    source = DecodePlan(
+    plan = DecodePlan(
         format=get_format("changelog-json"),
         columns=columns("k INT NOT NULL, name STRING"),
         unique_key=("k",),
@@ -241,7 +241,7 @@ def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:
         ("+U", {"k": 1, "name": "c"}),
         ("-D", {"k": 1, "name": "c"}),
     ]
-    for rows in all_rows(spark, records(*changes, partitions=2), source, ChangeOptions(every=True)):
+    for rows in all_rows(spark, records(*changes, partitions=2), plan, ChangeOptions(every=True)):
         places = sorted(
             (row[PLACE]["partition"], row[PLACE]["offset"], row["row_kind"], row["k"], row["name"])
             for row in rows
