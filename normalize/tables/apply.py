@@ -407,8 +407,8 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
                     f"{', '.join(names)}"
                 )
     policy = options.policy
-    own = [START_AT, END_AT] if policy.is_history else [policy.deleted_column or ""]
-    own = [name.lower() for name in own]
+    own = [START_AT, END_AT] if policy.is_history else [policy.deleted_column]
+    own = [name.lower() for name in own if name]
     for name in names:
         if name.lower() in own:
             raise ArgumentError(

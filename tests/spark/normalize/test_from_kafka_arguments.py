@@ -87,10 +87,10 @@ NOWHERE = {"kafka.bootstrap.servers": "localhost:1"}
         ),
         pytest.param(
             {
-                "schema": "id INT, at TIMESTAMP",
+                "schema": "id INT, at TIMESTAMP_NTZ",
                 "format_options": {"time_precision_mode": "adaptive"},
             },
-            r"TIMESTAMP\(3\)",
+            r"TIMESTAMP_NTZ\(3\)",
             id="no unit",
         ),
     ],
