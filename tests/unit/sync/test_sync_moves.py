@@ -115,7 +115,7 @@ def changes(
         completes_moved=True,
     )
     column = Column("shard", SqlType("STRING")) if shard else None
-    target = partial(TableChanges, source=source, merged=False, options=ChangeOptions(column))
+    target = partial(TableChanges, plan=source, merged=False, options=ChangeOptions(column))
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
     changed_rows = [
         row
