@@ -93,10 +93,10 @@ def sizes(spark: SparkSession, target: LakeTarget, path: Path) -> str:
     else:
         table: Any = spark.table(f"{target.sql_name}.files")
         (files, size) = table.selectExpr("count(*)", "sum(file_size_in_bytes)").first()
-    bytes_of = [
+    stored = [
         each.stat().st_size for each in path.rglob("*") if each.suffix in (".parquet", ".bin")
     ]
-    return f"{files:6} {size / 1e6:6.1f} {len(bytes_of):9} {sum(bytes_of) / 1e6:6.1f}"
+    return f"{files:6} {size / 1e6:6.1f} {len(stored):9} {sum(stored) / 1e6:6.1f}"
 
 
 def costs(spark: SparkSession, target: LakeTarget, merge: Callable[[], None]) -> str:

@@ -123,12 +123,12 @@ def sql_type(column: SourceColumn) -> SqlType:
         return _text_type(column)
     if kind in _OWN and (kind, column.precision) != ("bit", 1):
         return _OWN[kind]
-    known = mysql_type(kind, column.precision, column.scale, unsigned=column.unsigned)
-    if known is None:
+    shared = mysql_type(kind, column.precision, column.scale, unsigned=column.unsigned)
+    if shared is None:
         raise ServerNotReadyError(
             f"column `{column.name}` has the type {column.column_type}, which is not supported"
         )
-    return known
+    return shared
 
 
 def _text_type(column: SourceColumn) -> SqlType:

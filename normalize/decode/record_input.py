@@ -123,7 +123,6 @@ def records(df: DataFrame, plan: DecodePlan) -> DataFrame:
 def _column(name: str, plan: DecodePlan) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    there = name in plan.record_columns
     if name == "value":
         # As text, whose bytes nothing checks: Spark copies the bytes of a BINARY once more when it
         # writes them for Python.
@@ -137,7 +136,7 @@ def _column(name: str, plan: DecodePlan) -> SparkColumn:
     if name == "timestamp":
         return F.unix_micros("timestamp")
     if name == "partition":
-        return F.col(name).cast("int") if there else F.spark_partition_id()
+        return F.col(name).cast("int") if name in plan.record_columns else F.spark_partition_id()
     if name == "offset":
         return F.col(name).cast("bigint")
     return F.col(name).cast(_HEADERS) if name == "headers" else F.col(name)

@@ -136,8 +136,8 @@ def _content(
 ) -> dict[str, Any]:
     """Return the fields of a profile that come from reading the records in a format."""
     reader = AnyColumns(format)
-    known = {id(each.inspected): each for each in detected}
-    readings = [known.get(id(each)) or reader.read(each) for each in records]
+    by_record = {id(each.inspected): each for each in detected}
+    readings = [by_record.get(id(each)) or reader.read(each) for each in records]
     profiles, places = tables(readings, reader), positions(readings, format)
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
     errors = [
