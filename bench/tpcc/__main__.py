@@ -3,7 +3,8 @@
 python -m bench.tpcc record --warehouses 1 --minutes 1     # a recording, into the user's cache
 python -m bench.tpcc record --database postgresql
 python -m bench.tpcc --warehouses 1 --minutes 1            # replays it to each way in turn
-python -m bench.tpcc --ways delta --replay-minutes 60      # is memory flat, is the lag flat?
+# Is memory flat, is the lag flat? The changes of one recording are written five times.
+python -m bench.tpcc --ways delta --at 4000 --rounds 5 --trigger "30 seconds" --replay-minutes 60
 # the database, go-tpc, Debezium, Kafka and the query at once, which are killed:
 python -m bench.tpcc live --live-minutes 6 --kill driver,executor,broker,connector,database --every 30
 
@@ -73,6 +74,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     replay.add_argument("--at", type=float, help="measure at this rate, without a search")
     replay.add_argument("--seconds", type=float, default=60, help="of each trial")
     replay.add_argument("--warm-up", type=float, default=30, help="seconds before the first trial")
+    replay.add_argument("--rounds", type=int, default=1, help="how many times changes are written")
+    replay.add_argument(
+        "--trigger", help='time between micro-batches, such as "30 seconds"; default: none'
+    )
     replay.add_argument(
         "--replay-minutes",
         type=float,

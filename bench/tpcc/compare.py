@@ -86,9 +86,9 @@ def measured(way: str, options: argparse.Namespace, recording: Recording) -> Res
     with (
         tempfile.TemporaryDirectory(prefix="tpcc-") as folder,
         LocalKafka() as kafka,
-        target_of(recording, Path(folder)) as target,
+        target_of(recording, Path(folder), options.trigger) as target,
     ):
-        player = Player(recording, kafka)
+        player = Player(recording, kafka, options.rounds)
         began = time.time()
         player.send(recording.snapshot)
         copy = target.start(kafka.bootstrap_servers, Path(folder))
@@ -110,7 +110,7 @@ def _measured(
 ) -> Result:
     snapshot = copy.wait(player.records) - began
     say(f"snapshot: {recording.snapshot:,} records readable after {snapshot:.0f} s")
-    replay = Replay(recording, copy, player)
+    replay = Replay(recording, copy, player, options.rounds)
     trials, exhausted = ([], False) if options.at else replay.search(options)
     seconds = 60 * options.replay_minutes or options.seconds
     rate = options.at or sustained_rate(trials) / 2 or options.rate / 2
@@ -183,9 +183,9 @@ class Watch:
 class Replay:
     """The changes of a recording, of which each trial takes the next ones."""
 
-    def __init__(self, recording: Recording, copy: Copy, player: Player) -> None:
+    def __init__(self, recording: Recording, copy: Copy, player: Player, rounds: int) -> None:
         self.copy, self.player = copy, player
-        self._all = recording.snapshot + recording.changes
+        self._all = recording.snapshot + recording.changes * rounds
 
     @property
     def left(self) -> int:

@@ -75,7 +75,9 @@ def sync_options(recording: Recording) -> dict[str, TableOptions]:
     }
 
 
-def _synced(spark: SparkSession, target: Any, recording: Recording) -> Callable[..., Copy]:
+def _synced(
+    spark: SparkSession, target: Any, recording: Recording, trigger: str | None
+) -> Callable[..., Copy]:
     def start(servers: str, folder: Path) -> Copy:
         writer = sync_database(
             spark,
@@ -87,9 +89,16 @@ def _synced(spark: SparkSession, target: Any, recording: Recording) -> Callable[
             options=reader_options(servers),
             tables=sync_options(recording),
         )
-        return SparkCopy(writer.option("checkpointLocation", str(folder / "checkpoint")).start())
+        return started(writer, folder, trigger)
 
     return start
+
+
+def started(writer: Any, folder: Path, trigger: str | None) -> SparkCopy:
+    """Start a query with a time between its micro-batches; by default, they follow each other."""
+    if trigger:
+        writer = writer.trigger(processingTime=trigger)
+    return SparkCopy(writer.option("checkpointLocation", str(folder / "checkpoint")).start())
 
 
 def reader_options(servers: str) -> dict[str, Any]:
@@ -98,21 +107,21 @@ def reader_options(servers: str) -> dict[str, Any]:
 
 
 @contextmanager
-def delta(recording: Recording, folder: Path) -> Iterator[Target]:
+def delta(recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
     """Yield `sync_database` into Delta tables."""
     with session("delta") as spark:
         # Nothing else writes these tables; without the word of the user, Spark writes a local path.
         target = DeltaDatabase(str(folder / "lake"), only_writer=True)
         yield Target(
             spark,
-            _synced(spark, target, recording),
+            _synced(spark, target, recording, trigger),
             lambda name: spark.table(f"delta.`{folder}/lake/{name}`"),
             lambda: files_in(folder / "lake"),
         )
 
 
 @contextmanager
-def iceberg(recording: Recording, folder: Path) -> Iterator[Target]:
+def iceberg(recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
     """Yield `sync_database` into Iceberg tables; it requires PySpark 4.1."""
     catalog = {
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
@@ -122,27 +131,27 @@ def iceberg(recording: Recording, folder: Path) -> Iterator[Target]:
     with session("iceberg", **catalog) as spark:
         yield Target(
             spark,
-            _synced(spark, IcebergDatabase("lake.tpcc"), recording),
+            _synced(spark, IcebergDatabase("lake.tpcc"), recording, trigger),
             lambda name: spark.table(f"lake.tpcc.{name}"),
             lambda: files_in(folder / "lake"),
         )
 
 
 @contextmanager
-def postgresql(recording: Recording, folder: Path) -> Iterator[Target]:
+def postgresql(recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
     """Yield `sync_database` into a PostgreSQL."""
     with Postgres() as server, session("postgresql") as spark:
-        yield in_postgres(spark, server, _synced(spark, database_of(server), recording))
+        yield in_postgres(spark, server, _synced(spark, database_of(server), recording, trigger))
 
 
 @contextmanager
-def by_hand(recording: Recording, folder: Path) -> Iterator[Target]:
+def by_hand(recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
     """Yield the recipe by hand into Delta tables, with the setting for Delta's state."""
     with session("delta") as spark:
         yield Target(
             spark,
-            lambda servers, work: SparkCopy(
-                merged_by_hand(spark, servers, TOPICS, work, folder / "lake")
+            lambda servers, work: started(
+                merged_by_hand(spark, servers, TOPICS, folder / "lake"), work, trigger
             ),
             lambda name: spark.table(f"delta.`{folder}/lake/{name}`"),
             lambda: files_in(folder / "lake"),
@@ -153,10 +162,8 @@ def by_hand(recording: Recording, folder: Path) -> Iterator[Target]:
 # by hand
 
 
-def merged_by_hand(
-    spark: SparkSession, servers: str, topics: list[str], work: Path, lake: Path
-) -> Any:
-    """Start a query of ``from_json``, ``row_number()`` and a MERGE for each table."""
+def merged_by_hand(spark: SparkSession, servers: str, topics: list[str], lake: Path) -> Any:
+    """Return the writer of a query of ``from_json``, ``row_number()`` and a MERGE for each table."""
     for table in TABLES:
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS delta.`{lake}/{table.name}` ({table.ddl}) USING delta"
@@ -175,8 +182,7 @@ def merged_by_hand(
         .options(subscribe=",".join(topics), startingOffsets="earliest", **reader_options(servers))
         .load()
     )
-    writer = records.writeStream.foreachBatch(write)
-    return writer.option("checkpointLocation", str(work / "checkpoint")).start()
+    return records.writeStream.foreachBatch(write)
 
 
 def _merge_by_hand(records: DataFrame, table: Table, lake: Path) -> None:

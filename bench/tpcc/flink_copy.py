@@ -154,8 +154,8 @@ _POSTGRES = {"STRING": "TEXT", "TIMESTAMP_NTZ": "TIMESTAMP"}
 
 
 @contextmanager
-def flink(recording: Recording, folder: Path) -> Iterator[Target]:
-    """Yield Flink's copy into the tables of a PostgreSQL."""
+def flink(recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
+    """Yield Flink's copy into the tables of a PostgreSQL; it has no micro-batches."""
     with Postgres() as server, session("postgresql") as spark:
         with JdbcConnection.open(spark, database_of(server).target("any")) as connection:
             for table in TABLES:

@@ -24,9 +24,9 @@ def main(text: str) -> None:
         from bench.tpcc.copies import merged_by_hand
 
         servers = arguments["options"]["kafka.bootstrap.servers"]
-        folders = Path(arguments["checkpoint"]).parent, Path(arguments["lake"])
-        query = merged_by_hand(spark, servers, arguments["topics"], *folders)
-        query.awaitTermination()
+        writer = merged_by_hand(spark, servers, arguments["topics"], Path(arguments["lake"]))
+        writer.option("checkpointLocation", arguments["checkpoint"]).start().awaitTermination()
+        return
     writer = sync_database(
         spark,
         arguments["topics"],

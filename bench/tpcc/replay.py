@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,7 +23,15 @@ TOPICS = [f"{PREFIX}.{table.name}" for table in TABLES]
 
 
 class Player:
-    """Writes the records of a recording, each once and in their order.
+    """Writes the records of a recording in their order.
+
+    Parameters
+    ----------
+    recording : Recording
+    kafka : LocalKafka
+    rounds : int, optional
+        How many times the changes are written, as by a connector that starts again from an older
+        position. The last message of each key is the same in each round, and so are the rows.
 
     Attributes
     ----------
@@ -32,7 +41,7 @@ class Player:
         The same by table.
     """
 
-    def __init__(self, recording: Recording, kafka: LocalKafka) -> None:
+    def __init__(self, recording: Recording, kafka: LocalKafka, rounds: int = 1) -> None:
         for topic in TOPICS:
             kafka.create_topic(topic)
         self.sent, self.records = 0, [0] * len(TABLES)
@@ -40,7 +49,9 @@ class Player:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
-            target=_play, args=(recording.folder, kafka.bootstrap_servers, theirs), daemon=True
+            target=_play,
+            args=(recording.folder, rounds, kafka.bootstrap_servers, theirs),
+            daemon=True,
         )
         self._process.start()
 
@@ -48,15 +59,15 @@ class Player:
         """Begin to write so many records, at a rate in a second; by default, all at once."""
         self._pipe.send((records, rate))
 
-    def end(self) -> dict[int, list[float]]:
+    def end(self) -> dict[int, Sequence[float]]:
         """Wait until they are written, and return when each was sent, by table."""
-        times: dict[int, list[float]] = self._pipe.recv()
+        times: dict[int, Sequence[float]] = self._pipe.recv()
         for table, each in times.items():
             self.records[table] += len(each)
             self.sent += len(each)
         return times
 
-    def send(self, records: int, rate: float | None = None) -> dict[int, list[float]]:
+    def send(self, records: int, rate: float | None = None) -> dict[int, Sequence[float]]:
         """Write so many records, and return when each was sent, by table."""
         self.begin(records, rate)
         return self.end()
@@ -67,7 +78,7 @@ class Player:
         self._process.join()
 
 
-def _play(folder: Path, servers: str, pipe: Connection) -> None:
+def _play(folder: Path, rounds: int, servers: str, pipe: Connection) -> None:
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -75,13 +86,15 @@ def _play(folder: Path, servers: str, pipe: Connection) -> None:
     )
     for topic in TOPICS:
         producer.list_topics(topic, timeout=60)
-    records = Recording.of(folder).records()
+    recording = Recording.of(folder)
+    again = (islice(recording.records(), recording.snapshot, None) for _ in range(1, rounds))
+    records = chain(recording.records(), *again)
     with suppress(EOFError):
         while True:
             count, rate = pipe.recv()
-            times: dict[int, list[float]] = {}
+            times: dict[int, Any] = {}
             for table, key, value in _paced(islice(records, count), rate, producer):
-                times.setdefault(table, []).append(time.time())
+                times.setdefault(table, array("d")).append(time.time())
                 _produce(producer, TOPICS[table], key, value)
             if producer.flush(60):
                 raise SystemExit("records could not be written to Kafka")
