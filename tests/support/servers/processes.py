@@ -94,6 +94,10 @@ def home_of(name: str, ivy_module: str, unpack: Callable[[Path, Path], None]) ->
         with tempfile.TemporaryDirectory(prefix="unpacking-", dir=home.parent) as work:
             unpack(next(fetched.iterdir()), Path(work) / "home")
             # Renamed when complete, so that a part is never used.
-            (Path(work) / "home").rename(home)
-        shutil.rmtree(fetched)
+            try:
+                (Path(work) / "home").rename(home)
+            except OSError:  # another process was first
+                if not home.is_dir():
+                    raise
+        shutil.rmtree(fetched, ignore_errors=True)
     return home
