@@ -27,7 +27,9 @@ from .tables import TABLES
 
 GO_TPC = "1.0.12"
 """1.0.7 has no driver for PostgreSQL."""
-DEBEZIUM = "3.4.0.Final"
+DEBEZIUM, CONNECT = "3.4.0.Final", "4.1.1"
+"""Debezium, and the version of Kafka Connect that it is built with. With the clients of Kafka 4.4,
+Debezium fails: they lack a class that it uses."""
 PREFIX = "tpcc"
 """The beginning of the topics' names."""
 END = "tpcc_end"
@@ -199,8 +201,8 @@ def check_source(source: Source, warehouses: int) -> str:
 def connect_jars() -> Path:
     """Return the folder of the jars of Kafka Connect and Debezium; fetch them if they are missing."""
     modules = [
-        ("org.apache.kafka", "connect-runtime", local_kafka.KAFKA_VERSION),
-        ("org.apache.kafka", "connect-json", local_kafka.KAFKA_VERSION),
+        ("org.apache.kafka", "connect-runtime", CONNECT),
+        ("org.apache.kafka", "connect-json", CONNECT),
         ("io.debezium", "debezium-connector-postgres", DEBEZIUM),
         ("io.debezium", "debezium-connector-mariadb", DEBEZIUM),
         ("org.slf4j", "slf4j-simple", "1.7.36"),
@@ -210,7 +212,7 @@ def connect_jars() -> Path:
         for organisation, name, version in modules
     )
     return local_kafka.fetch_jars(
-        f"debezium-{DEBEZIUM}",
+        f"debezium-{DEBEZIUM}-{CONNECT}",
         '<ivy-module version="2.0"><info organisation="local" module="debezium"/><dependencies>'
         f"{dependencies}</dependencies></ivy-module>",
         f"Debezium {DEBEZIUM}",
