@@ -8,17 +8,16 @@ qualifier of its columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ArgumentError
 
-from .connect import analyze, is_connect
 from .core.output import ROW_KIND
+from .spark.connect import analyze, is_connect
+from .spark.plans import Node, plan_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
+    from pyspark.sql import Column as SparkColumn, DataFrame
 
 _ALIAS = "changelog_"
 ROW_KIND_WITH_UPDATE_BEFORE = f"{_ALIAS}all.{ROW_KIND}"
@@ -57,35 +56,6 @@ _KEEP_MODE = ROW_BY_ROW | {
     "Window",
     "WithCTE",
 }
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of an analyzed plan."""
-
-    java: Any
-    spark: SparkSession
-
-    @property
-    def name(self) -> str:
-        """The name of its class."""
-        return str(self.java.getClass().getSimpleName())
-
-    @property
-    def children(self) -> list[Node]:
-        """Its inputs. That of a ``foreachBatch`` DataFrame is the plan of the running query."""
-        query = _running_query(self.spark) if self.name == "LogicalRDD" else None
-        if query is not None and ids(query.output()) == ids(self.java.output()):
-            return [Node(query, self.spark)]
-        return [Node(child, self.spark) for child in elements(self.java.children())]
-
-
-def plan_of(df: DataFrame) -> Node:
-    """Return the plan of a DataFrame of a classic session.
-
-    The client of Spark Connect has no plan: its server analyzes.
-    """
-    return Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
 
 
 def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFrame:
@@ -151,16 +121,6 @@ def is_native(node: Node) -> bool:
     return node.name == "SubqueryAlias" and bool(node.java.alias() == NATIVE)
 
 
-def elements(sequence: Any) -> Iterator[Any]:
-    """Yield the elements of a Scala sequence."""
-    return (sequence.apply(index) for index in range(sequence.length()))
-
-
-def ids(attributes: Any) -> list[int]:
-    """Return the ids of attributes, which identify them in all nodes of a plan."""
-    return [attribute.exprId().id() for attribute in elements(attributes)]
-
-
 def require_of_row(rows: DataFrame, condition: SparkColumn, option: str = "where") -> None:
     """Raise an error if a condition does not depend on the row alone.
 
@@ -185,15 +145,3 @@ def require_of_row(rows: DataFrame, condition: SparkColumn, option: str = "where
             f"{option} is not deterministic, and so the same row could give another result: use "
             "the columns alone, without functions such as rand() or uuid()"
         ) from None
-
-
-def _running_query(spark: SparkSession) -> Any:
-    """Return the plan of the streaming query whose ``foreachBatch`` function runs, or None."""
-    query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if query_id is None:
-        return None
-    jvm: Any = spark._jvm
-    # A foreachBatch function has its own session, whose `streams` do not list the query.
-    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    query = queries.get(jvm.java.util.UUID.fromString(query_id))
-    return None if query is None else query.lastExecution().analyzed().children().apply(0)

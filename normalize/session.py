@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from cdc_formats.errors import MissingDependencyError
 
 from .local_kafka import fetch_jars, find_java
+from .spark.sessions import end_java, running_gateway, start_java
 from .spark_versions import installed_version, package
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -143,11 +143,11 @@ def local_session(
         f"-Dlog4j2.configurationFile={log_settings} {settings.get(_JAVA_OPTIONS, '')}".strip()
     )
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    _end_java()
+    end_java()
     with _own_spark():
         spark_conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
         SparkContext(
-            conf=spark_conf, gateway=None if SparkContext._gateway else _start_java(spark_conf)
+            conf=spark_conf, gateway=None if running_gateway() else _start_java(spark_conf)
         )
     # It repeats each error of Spark as JSON, also those that are caught, as of a table's first look-up.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -203,32 +203,16 @@ def _jars(coordinates: Sequence[str]) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
-def _start_java(conf: SparkConf) -> JavaGateway:
+def _start_java(conf: SparkConf) -> Any:
     """Start Spark's JVM without Java's line about a Spark module, which no option suppresses."""
-    from pyspark.java_gateway import launch_gateway
-
     read, write = os.pipe()
     threading.Thread(
         target=_pass_on, args=(read,), name="stderr of Spark's JVM", daemon=True
     ).start()
     try:
-        return launch_gateway(conf, {"stderr": write})  # type: ignore[no-untyped-call]
+        return start_java(conf, write)
     finally:
         os.close(write)
-
-
-def _end_java() -> None:
-    """End the JVM of a stopped session: another session in it would not find further jars."""
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)  # None if Spark started this Python
-    if gateway is None or process is None:
-        return
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait()
-    SparkContext._gateway = SparkContext._jvm = None
 
 
 def _pass_on(stderr: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import MissingDependencyError
 
-from .connect import analyze, is_connect
+from .spark.connect import analyze, is_connect
 from .spark_versions import spark_packages
 
 if TYPE_CHECKING:

@@ -6,9 +6,11 @@ import logging
 import re
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
+
+from .spark.sessions import location_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,18 +211,9 @@ def _numbers(spark_version: str) -> tuple[int, int]:
 
 def kafka_source(spark: SparkSession) -> str:
     """Return text with the file name of the session's Kafka source, or without it if unknown."""
-    gateway: Any = getattr(spark, "_jvm", None)
-    if gateway is None:  # Spark Connect
+    location = location_of(spark, "org.apache.spark.sql.kafka010.KafkaSourceProvider")
+    if location is None:  # Spark Connect
         return " ".join(
             spark.conf.get(name, "") or "" for name in ("spark.jars.packages", "spark.jars")
         )
-    try:
-        loader = gateway.java.lang.Thread.currentThread().getContextClassLoader()
-        source = (
-            loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
-            .getProtectionDomain()
-            .getCodeSource()
-        )
-        return str(source.getLocation())
-    except Exception:  # no Kafka source, or a class loader of a platform
-        return ""
+    return location

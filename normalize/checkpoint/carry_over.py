@@ -18,7 +18,6 @@ from cdc_formats.errors import ArgumentError, StateVersionError
 from cdc_formats.values.lattice import holds
 from cdc_formats.values.schema import Column, backquoted
 from normalize.analyzed_plan import has_native_engine
-from normalize.connect import require_jvm
 from normalize.core.arrow import arrow_type, slices, spark_type
 from normalize.core.guard import GUARD, stored_facts
 from normalize.core.last import METADATA, table_fact
@@ -34,6 +33,7 @@ from normalize.engines.native import (
     condition_fact,
     newest_two,
 )
+from normalize.spark.connect import require_jvm
 from normalize.worker import worker
 
 from .read_state import find_state

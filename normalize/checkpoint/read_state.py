@@ -18,20 +18,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import ArgumentError, StateDamagedError
 from cdc_formats.values.lattice import holds
 from cdc_formats.values.schema import Column, columns as to_columns
-from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
 from normalize.core.guard import GUARD
 from normalize.core.packing import unpack
 from normalize.core.state import KeyGroup, Layout, read
 from normalize.engines.key_groups import STATE_DDL
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.connect import analyze
+from normalize.spark.errors import spark_error_types
 from normalize.worker import worker
 
 OPERATOR = "applyInPandasWithState"
@@ -114,75 +115,14 @@ def read_state(
 def _readable(checkpoint: str) -> Iterator[None]:
     """Raise what Spark says of files that it cannot read as a `StateDamagedError`."""
     try:
-        from py4j.protocol import Py4JJavaError
-    except ImportError:  # the client of Spark Connect
-        Py4JJavaError = PySparkException  # noqa: N806 - a class
-
-    try:
         yield
     except PythonException:  # an error of the workers, which has its own sentence
         raise
-    except (PySparkException, Py4JJavaError) as error:
+    except spark_error_types() as error:
         raise StateDamagedError(
             f"Spark cannot read the state in {checkpoint}: {explain_error(error)}; restore the "
             "checkpoint from a backup"
         ) from None
-
-
-class Files:
-    """The Hadoop file systems that Spark uses for checkpoints."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.jvm: Any = spark._jvm
-        self.conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-
-    def _at(self, path: str) -> tuple[Any, Any]:
-        place = self.jvm.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(self.conf), place
-
-    def exists(self, path: str) -> bool:
-        system, place = self._at(path)
-        return bool(system.exists(place))
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a folder, without Spark's hidden files."""
-        system, place = self._at(path)
-        return sorted(
-            name
-            for name in (status.getPath().getName() for status in system.listStatus(place))
-            if name[0] not in "._"
-        )
-
-    def read(self, path: str) -> str:
-        system, place = self._at(path)
-        stream = system.open(place)
-        try:
-            return str(self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write(self, path: str, text: str) -> None:
-        system, place = self._at(path)
-        stream = system.create(place, False)
-        try:
-            stream.write(text.encode())
-        finally:
-            stream.close()
-
-    def copy(self, path: str, new_path: str) -> None:
-        (system, place), (new_system, new) = self._at(path), self._at(new_path)
-        self.jvm.org.apache.hadoop.fs.FileUtil.copy(
-            system, place, new_system, new, False, False, self.conf
-        )
-
-    def rename(self, path: str, new_path: str) -> None:
-        system, place = self._at(path)
-        if not system.rename(place, self._at(new_path)[1]):
-            raise OSError(f"{path} cannot be renamed to {new_path}")
-
-    def remove(self, path: str) -> None:
-        system, place = self._at(path)
-        system.delete(place, True)
 
 
 @dataclass(frozen=True)

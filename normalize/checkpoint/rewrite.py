@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
+from normalize.spark.files import Files
+from normalize.spark.sessions import copy_of
 
-from .read_state import Files, StoredState
+from .read_state import StoredState
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -68,7 +70,7 @@ class NewCheckpoint:
         old = stored.checkpoint
         if self.files.exists(path):
             raise ArgumentError(f"{path} exists: choose a folder that does not")
-        if stored.operator_id != 0 or self.files.names(f"{old}/state") != ["0"]:
+        if stored.operator_id != 0 or _visible(self.files.names(f"{old}/state")) != ["0"]:
             raise ArgumentError(
                 f"the query in {old} has several stateful operators, which cannot be rewritten: "
                 "start from a new checkpoint"
@@ -134,14 +136,14 @@ class NewCheckpoint:
         The offsets come last, since a query starts from them.
         """
         old, last = self.stored.checkpoint, self.stored.batch_id
-        for name in self.files.names(old):
+        for name in _visible(self.files.names(old)):
             if name not in _LOGS:
                 self.files.copy(f"{old}/{name}", f"{self.path}/{name}")
         self.files.copy(f"{old}/commits/{last}", f"{self.path}/commits/{last}")
         # A restarted query also reads the offsets before its last ones.
         planned = [
             int(name)
-            for name in self.files.names(f"{old}/offsets")
+            for name in _visible(self.files.names(f"{old}/offsets"))
             if name.isdigit() and int(name) >= last - 1
         ]
         for batch in sorted(planned):
@@ -149,6 +151,11 @@ class NewCheckpoint:
                 f"{self.path}/offsets/{batch}",
                 _with_conf(self.files.read(f"{old}/offsets/{batch}"), self.conf),
             )
+
+
+def _visible(names: list[str]) -> list[str]:
+    """Return the names of files that Spark does not hide."""
+    return [name for name in names if name[0] not in "._"]
 
 
 def check_number(name: str, number: int) -> None:
@@ -159,7 +166,7 @@ def check_number(name: str, number: int) -> None:
 
 def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
     """Return a copy of a session with these settings changed."""
-    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    session = copy_of(spark)
     for name, value in conf.items():
         session.conf.set(name, value)
     return session

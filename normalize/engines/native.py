@@ -36,7 +36,6 @@ from cdc_formats.errors import (
 )
 from cdc_formats.values.schema import Column, SqlType, backquoted
 from normalize.analyzed_plan import NATIVE
-from normalize.connect import is_connect
 from normalize.core.added_partitions import FIRST, INVERT, OLDER, PARTITION, WIDTH
 from normalize.core.arrow import frame_type
 from normalize.core.counts import NATIVE_COUNTS
@@ -45,6 +44,7 @@ from normalize.core.key_group import Stage
 from normalize.core.last import METADATA, TABLE, TOPIC
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.row_order import RowOrderError
+from normalize.spark.connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats.errors import printable
-from normalize.connect import is_connect
+from normalize.spark.connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.sessions import is_stopped
 
 from .events import BatchReporter, Event, Report, log_event
 from .job import Job, Restart
@@ -98,7 +99,7 @@ def _started_again(job: Job, spark: SparkSession) -> StreamingQuery | Exception:
     try:
         return job.writer(spark).start()
     except Exception as error:
-        if spark._jsc.sc().isStopped():
+        if is_stopped(spark):
             raise
         return error
 

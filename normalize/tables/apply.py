@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Literal
 from cdc_formats.errors import ArgumentError
 from normalize.analyzed_plan import has_default_stage, has_native_engine
 from normalize.arguments import check_choice, names_of
-from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.connect import is_connect
+from normalize.spark.errors import java_error_types
 
 from .arrival import require_arrival_order
 from .batches import only_call, running_batch
@@ -236,23 +237,18 @@ BatchOrderError
         on_new_column,
         create,
     )
-    with _java_errors(df, target):
+    with _java_errors(target):
         apply = _apply(df, target, options)
         with nullcontext() if is_connect(df) else only_call(df.sparkSession, str(apply.table)):
             apply(df, 0)
 
 
 @contextmanager
-def _java_errors(df: DataFrame, target: TableTarget | str) -> Iterator[None]:
+def _java_errors(target: TableTarget | str) -> Iterator[None]:
     """Raise a Java exception, whose trace py4j shows in full, as a `TargetError` with its cause."""
-    if is_connect(df):  # its client has no py4j
-        yield
-        return
-    from py4j.protocol import Py4JJavaError
-
     try:
         yield
-    except Py4JJavaError as error:
+    except java_error_types() as error:
         raise TargetError(f"{target}: {explain_error(error)}") from None
 
 

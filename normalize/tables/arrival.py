@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ChangelogError
-from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, Node, elements, is_native, plan_of
-from normalize.connect import is_connect
+from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, is_native
+from normalize.spark.connect import is_connect
+from normalize.spark.plans import Node, class_of, elements, plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,11 +80,8 @@ def _is_kafka(node: Node, name: str) -> bool:
     if name == "StreamingRelationV2":
         return bool(node.java.sourceName() == "kafka")
     if name == "StreamingDataSourceV2ScanRelation":  # of a running query
-        return bool(node.java.stream().getClass().getSimpleName() == "KafkaMicroBatchStream")
-    return (
-        name == "LogicalRelation"
-        and node.java.relation().getClass().getSimpleName() == "KafkaRelation"
-    )
+        return class_of(node.java.stream()) == "KafkaMicroBatchStream"
+    return name == "LogicalRelation" and class_of(node.java.relation()) == "KafkaRelation"
 
 
 def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
@@ -99,7 +97,7 @@ def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
             ids = {
                 source.exprId().id()
                 for source in _sources(node.java.projectList(), ids)
-                if source.getClass().getSimpleName() == "AttributeReference"
+                if class_of(source) == "AttributeReference"
             }
         node = node.children[0]
     return node.name == "Aggregate" and _shows_groups(node, ids)
@@ -117,7 +115,7 @@ def _shows_groups(node: Node, ids: set[int]) -> bool:
 def _sources(select_list: Any, ids: set[int]) -> list[Any]:
     """Return the expressions that entries of a select list name, of the entries with these ids."""
     return [
-        entry.child() if entry.getClass().getSimpleName() == "Alias" else entry
+        entry.child() if class_of(entry) == "Alias" else entry
         for entry in elements(select_list)
         if entry.exprId().id() in ids
     ]

@@ -23,10 +23,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cdc_formats.errors import ArgumentError, ChangelogError
-from normalize.analyzed_plan import elements
+from normalize.spark.files import Files
+from normalize.spark.plans import elements
+from normalize.spark.sessions import running_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,13 +184,6 @@ _digests: dict[str, tuple[tuple[str | None, int], str]] = {}
 """The digest of each query's current micro-batch, by its run and number."""
 
 
-def _execution(spark: SparkSession, query: str) -> Any:
-    """Return Spark's object of a running query; None if it is not running."""
-    session: Any = spark
-    queries = session._jsparkSession.sharedState().activeStreamingQueries()
-    return queries.get(session._jvm.java.util.UUID.fromString(query))
-
-
 def write_to_checkpoint(spark: SparkSession, batch: Batch, name: str, text: str) -> None:
     """Write a file into a running query's checkpoint, over an earlier one.
 
@@ -201,19 +196,13 @@ def write_to_checkpoint(spark: SparkSession, batch: Batch, name: str, text: str)
         The path in the checkpoint, in a folder that Spark does not use.
     text : str
     """
-    session: Any = spark
-    folder = _execution(spark, batch.query).resolvedCheckpointRoot()
-    path = session._jvm.org.apache.hadoop.fs.Path(folder, name)
-    stream = path.getFileSystem(session._jsc.hadoopConfiguration()).create(path, True)
-    try:
-        stream.write(text.encode())
-    finally:
-        stream.close()
+    folder = running_query(spark, batch.query).resolvedCheckpointRoot()
+    Files(spark).write(f"{folder}/{name}", text, replace=True)
 
 
 def _offsets(spark: SparkSession, query: str, number: int) -> str:
     """Return the digest of a running query's micro-batch; empty if the query is not running."""
-    execution = _execution(spark, query)
+    execution = running_query(spark, query)
     if execution is None:
         return ""
     ranges = []

@@ -52,9 +52,11 @@ from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import Notice
+from normalize.spark.plans import partition_count
+from normalize.spark.rows import rows_of
 
 from .database_target import source_id
-from .latest import rows_of, stored
+from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 
 if TYPE_CHECKING:
@@ -637,7 +639,7 @@ def collected_changes(
     """
     from pyspark.sql import Observation, functions as F
 
-    merged, stamps = _tasks(records) > 1, Observation()
+    merged, stamps = partition_count(records) > 1, Observation()
     timed = _timed(records, plan, stamps)
     packed: Any = partial(packed_pass, decode=_decode(plan, options, merged=merged))
     with stored(timed.mapInArrow(packed, "ipc BINARY")) as kept:
@@ -726,7 +728,7 @@ def changes_on_spark(
     """
     from pyspark.sql import Observation, functions as F
 
-    tasks = 1 if in_one_task else _tasks(records)
+    tasks = 1 if in_one_task else partition_count(records)
     merged = tasks > 1
     layout = _layout(plan, options, merged=merged)
     decode: Any = _decode(plan, options, merged=merged)
@@ -765,12 +767,6 @@ def changes_on_spark(
         return rows_of(stored).where(f"{FACT} IS NULL").drop(FACT, *empty), result
 
     return Changes(rows, finish)
-
-
-def _tasks(records: DataFrame) -> int:
-    """Return the number of tasks that read a DataFrame."""
-    java: Any = records
-    return int(java._jdf.queryExecution().toRdd().getNumPartitions())
 
 
 def _united(packed: Iterable[bytes]) -> PassFacts:

@@ -42,12 +42,14 @@ from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice, check_mapping, names_of
-from normalize.connect import require_jvm
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
+from normalize.spark.connect import require_jvm
+from normalize.spark.errors import is_java, java_causes, spark_error_types
+from normalize.spark.rows import in_session, rows_of
 
 from .arrival import ChangeOrderError
 from .batches import running_batch
@@ -58,8 +60,8 @@ from .facts import (
     tables_of_topic,
 )
 from .job import BAD_RECORDS, TableJob, TableRecords
-from .latest import rows_of, stored
-from .query import Query, in_session, records_of
+from .latest import stored
+from .query import Query, records_of
 from .route import (
     ROUTED_DDL,
     Route,
@@ -75,7 +77,6 @@ from .targets import (
     RefusedError,
     TargetError,
     TargetMissingError,
-    java_causes,
 )
 
 if TYPE_CHECKING:
@@ -543,14 +544,11 @@ class SyncDatabase:
         return targets
 
     def _apply_part(self, part: TableRecords, targets: Mapping[str, str]) -> Failure | None:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         sync = self.tables[part.summary.table]
         try:
             self._require_own_target(sync.table, targets)
             sync.apply(part)
-        except (ChangelogError, PySparkException, Py4JError) as error:
+        except spark_error_types(ChangelogError) as error:
             # The query's own error begins with the same condition.
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
             text = text if text.startswith("[") else violation(error) or text
@@ -673,16 +671,10 @@ def violation(error: Any) -> str:
     error : Exception
         Of py4j or of Spark.
     """
-    from py4j.java_gateway import is_instance_of
-    from pyspark import SparkContext
-
     text = ""
     for java in java_causes(error):
-        state = (
-            java.getSqlState()
-            if is_instance_of(SparkContext._gateway, java, "org.apache.spark.SparkThrowable")
-            else None
-        )
+        has_state = is_java(java, "org.apache.spark.SparkThrowable")
+        state = java.getSqlState() if has_state else None
         if state == _NOT_ALLOWED:
             return ""
         if state and state.startswith(_STATES_OF_TABLE):

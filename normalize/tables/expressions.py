@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import quote
-from normalize.analyzed_plan import elements, require_of_row
+from normalize.analyzed_plan import require_of_row
 from normalize.core.output import ROW_KIND
 from normalize.decode.last_changes import partial_row
+from normalize.spark.plans import class_of, elements, plan_of
 
 from .merge import ABSENT_COLUMN, ADDS, BASE_COLUMN, is_absent
 
@@ -87,14 +88,13 @@ def check_expressions(
 def _project(rows: DataFrame, expression: str) -> Any:
     from pyspark.sql import functions as F
 
-    java: Any = rows.select(F.expr(expression))
-    return java._jdf.queryExecution().analyzed()
+    return plan_of(rows.select(F.expr(expression))).java
 
 
 def _leaves_of_time(rows: DataFrame, expression: str) -> Iterator[str]:
     for each in elements(_project(rows, expression).expressions()):
         for leaf in elements(each.collectLeaves()):
-            name = str(leaf.getClass().getSimpleName())
+            name = class_of(leaf)
             if name.startswith(_OF_TIME):
                 yield name
 

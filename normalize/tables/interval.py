@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import seconds_of
-from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
+from normalize.spark.connect import is_connect
 
 from .batches import Batch, Record, running_batch
 from .latest import computed, count

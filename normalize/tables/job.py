@@ -43,6 +43,8 @@ from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
+from normalize.spark.errors import java_error_types
+from normalize.spark.rows import in_session
 
 from .batches import is_repeat, running_batch
 from .changes import (
@@ -69,7 +71,7 @@ from .interval import require_merged
 from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .policy import TablePolicy, with_arrow_deletion_times, with_deletion_times
-from .query import Query, in_session, records_of
+from .query import Query, records_of
 from .route import Router, TableSummary
 from .schema import (
     Record,
@@ -245,12 +247,10 @@ class TableJob:
             Same as in `sync_table`; for an error of Java, of which py4j shows the whole trace; and for a
             row that its table cannot complete.
         """
-        from py4j.protocol import Py4JError
-
         records = in_session(self.query.spark, records_of(batch))
         try:
             self.apply(TableRecords(records, TableSummary(self.table)))
-        except (Py4JError, PartialImageError) as error:
+        except java_error_types(PartialImageError) as error:
             raise SyncError(f"{self.table}: {explain_error(error)}") from None
         self.maintain()
 

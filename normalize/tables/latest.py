@@ -24,13 +24,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
-from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
+from normalize.spark.connect import is_connect
+from normalize.spark.rows import rows_of
 
 from .arrival import ChangeOrderError
 from .merge import ADDS
@@ -201,19 +202,3 @@ def stored(df: DataFrame) -> Iterator[DataFrame]:
         yield rows
     finally:
         rows.unpersist()
-
-
-def rows_of(stored: DataFrame) -> DataFrame:
-    """Return stored rows without their plan: ``MERGE`` refuses a nondeterministic source plan.
-
-    Once they are computed, the new plan has their size, so that Spark broadcasts few changes and does not shuffle the
-    table.
-    """
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    session: Any = stored.sparkSession
-    dataset: Any = stored
-    java = session._jvm.org.apache.spark.sql
-    of_rows = getattr(getattr(java.execution, "LogicalRDD$"), "MODULE$")
-    plan = of_rows.fromDataset(dataset._jdf.queryExecution().toRdd(), dataset._jdf, False)
-    return DataFrame(java.classic.Dataset.ofRows(session._jsparkSession, plan), session)

@@ -191,15 +191,3 @@ def records_of(batch: DataFrame) -> DataFrame:
         F.unix_millis("timestamp").alias("stamp"),
         F.col("headers").cast(headers),
     )
-
-
-def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
-    """Return a computed DataFrame in another session of the same Spark."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    session: Any = spark
-    plan: Any = rows
-    dataset = session._jvm.org.apache.spark.sql.classic.Dataset
-    return DataFrame(
-        dataset.ofRows(session._jsparkSession, plan._jdf.queryExecution().analyzed()), spark
-    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from cdc_formats.errors import ArgumentError
 from normalize.arguments import check_location
+from normalize.spark.files import Files
 
 from .batches import BatchOrderError
 from .facts import QueryFacts
@@ -75,16 +76,8 @@ class SchemaStore:
         check_location("schema_location", location)
         self.location = location.rstrip("/") or "/"
         self._contents: dict[str, str | None] = {}
-        jvm: Any = spark._jvm
-        self._path: Any = jvm.org.apache.hadoop.fs.Path
-        self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
-        system = self._path(self.location).getFileSystem(spark._jsc.hadoopConfiguration())
-        # A local file system has checksum files beside its files: an edited file would not be
-        # readable.
-        self._system: Any = system.getRawFileSystem() if system.getScheme() == "file" else system
-        if self._system.exists(self._path(self.location)) and not self._system.isDirectory(
-            self._path(self.location)
-        ):
+        self._files = Files(spark, raw=True)
+        if self._files.exists(self.location) and not self._files.is_folder(self.location):
             raise ArgumentError(
                 f"schema_location {self.location!r} is a file: pass a folder, which may be missing"
             )
@@ -100,14 +93,9 @@ class SchemaStore:
 
     def tables(self) -> list[str]:
         """Return the names of the tables that have a file."""
-        folder = self._path(self.location)
-        if not self._system.exists(folder):
+        if not self._files.exists(self.location):
             return []
-        names = {
-            str(each.getPath().getName()).removesuffix(_NEW)
-            for each in self._system.listStatus(folder)
-            if each.isFile()
-        }
+        names = {each.removesuffix(_NEW) for each in self._files.names(self.location)}
         files = (name.removesuffix(_JSON) for name in names if name.endswith(_JSON))
         return sorted(filter(None, map(self._table, files)))
 
@@ -173,11 +161,11 @@ class SchemaStore:
         """
         folder = f"{self.location}/query/rows/{file_name(table)}"
         path = f"{folder}/{batch.query}-{batch.number}"
-        if not self._system.exists(self._path(f"{path}{_JSON}")):
-            self._system.delete(self._path(folder), True)
+        if not self._files.exists(f"{path}{_JSON}"):
+            self._files.remove(folder)
             # Names of columns come from messages, and Parquet does not support all.
             rows.toDF(*(f"c{index}" for index in range(len(rows.columns)))).write.parquet(path)
-            self._write(f"{path}{_JSON}", b"{}")
+            self._write(f"{path}{_JSON}", "{}")
         return rows.sparkSession.read.parquet(path).toDF(*rows.columns)
 
     def _replace(self, file: str, text: str) -> None:
@@ -194,31 +182,26 @@ class SchemaStore:
                 "driver runs the same query: stop all drivers but one, and start it again. Or the "
                 "file was edited while the query runs: start the query again"
             )
-        self._write(file, text.encode())
+        self._write(file, text)
         self._contents[file] = text
 
-    def _write(self, file: str, content: bytes) -> None:
-        path, new = (self._path(file + suffix) for suffix in ("", _NEW))
-        stream = self._system.create(new, True)
+    def _write(self, file: str, text: str) -> None:
+        new = file + _NEW
+        self._files.write(new, text, replace=True)
+        self._files.remove(file)
         try:
-            stream.write(content)
-        finally:
-            stream.close()
-        self._system.delete(path, False)
-        if not self._system.rename(new, path):
+            self._files.rename(new, file)
+        except OSError as error:
             raise SyncError(
-                f"{new} could not be renamed to {path}: check that the file system is writable, "
-                "and start the query again"
-            )
+                f"{error}: check that the file system is writable, and start the query again"
+            ) from None
 
     def _whole(self, file: str, parse: Callable[[str], T]) -> T | None:
         """Return a file's content, else that of a complete one not renamed; None without one."""
         text, new = self._read(file), file + _NEW
         self._contents[file] = text
         if text is not None:
-            self._system.delete(
-                self._path(new), False
-            )  # a query was killed before it had replaced the file
+            self._files.remove(new)  # a query was killed before it had replaced the file
             return parse(text)
         text = self._read(new)
         try:
@@ -227,11 +210,4 @@ class SchemaStore:
             return None
 
     def _read(self, file: str) -> str | None:
-        path = self._path(file)
-        if not self._system.exists(path):
-            return None
-        stream = self._system.open(path)
-        try:
-            return str(self._text(stream, "UTF-8"))
-        finally:
-            stream.close()
+        return self._files.read(file) if self._files.exists(file) else None

@@ -16,9 +16,9 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 
@@ -305,11 +305,3 @@ def repeat_conflicts(
         f"{conflict.args[0]}, in each of {TRIES} attempts: let fewer queries write this table at a "
         "time, and restart this query"
     )
-
-
-def java_causes(error: Any) -> Iterator[Any]:
-    """Yield the exception of Java that an error of py4j or Spark has, and its causes."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    while java is not None:
-        yield java
-        java = java.getCause()

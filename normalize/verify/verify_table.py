@@ -13,7 +13,7 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaErro
 from cdc_formats.values.masks import HMAC, Masks, masks_of
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
-from normalize.connect import require_jvm
+from normalize.spark.connect import require_jvm
 from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcTable
 from normalize.tables.writers.lake import LakeTarget, lake_target

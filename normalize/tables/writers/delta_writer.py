@@ -21,14 +21,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from cdc_formats.values.schema import backquoted
-from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.table_progress import WRITERS
+from normalize.spark.connect import is_connect
+from normalize.spark.plans import estimated_bytes
+from normalize.spark.sessions import hadoop_conf
 from normalize.tables.batches import (
     Batch,
     Record,
@@ -152,7 +154,7 @@ class DeltaWriter:
             log_repeat(batch, self.table)
             return True
         left = available_memory()
-        size = rows.table.nbytes if isinstance(rows, ArrowRows) else _bytes_of(rows)
+        size = rows.table.nbytes if isinstance(rows, ArrowRows) else estimated_bytes(rows)
         if not self._is_chosen(_too_large("the changes have", size, left // _SHARE_OF_CHANGES)):
             return False
         names = [each["name"] for each in delta_rs.column_fields(table)]
@@ -219,9 +221,8 @@ class DeltaWriter:
         return "" if self.only_writer else delta_rs.unsafe_storage(self.location)
 
     def _options(self, spark: SparkSession) -> dict[str, str]:
-        session: Any = spark
-        settings = session._jsparkSession.sessionState().newHadoopConf()
-        return delta_rs.storage_options(self.location, settings.get) | dict(self.options)
+        settings = hadoop_conf(spark).get
+        return delta_rs.storage_options(self.location, settings) | dict(self.options)
 
     def _is_chosen(self, reason: str) -> bool:
         """Return whether delta-rs writes: there is no reason against it.
@@ -297,12 +298,6 @@ def _too_large(what: str, size: int, most: int) -> str:
     Without the size, so that the log has it once.
     """
     return "" if size <= most else f"{what} more than {most // _MIB:,} MiB"
-
-
-def _bytes_of(rows: DataFrame) -> int:
-    """Return the size of computed rows."""
-    java: Any = rows
-    return int(java._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
 def _arrow(rows: DataFrame, spec: TableSpec) -> pa.Table:

@@ -37,9 +37,12 @@ from pyarrow import csv
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
-from normalize.connect import require_jvm
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
+from normalize.spark.connect import require_jvm
+from normalize.spark.errors import is_java, java_error_types, root_cause, spark_error_types
+from normalize.spark.plans import class_of
+from normalize.spark.sessions import java_stream, jdbc_connection
 from normalize.tables.batches import (
     Batch,
     Record,
@@ -62,7 +65,6 @@ from normalize.tables.targets import (
     Sink,
     TableTarget,
     TargetError,
-    java_causes,
 )
 
 from .copy_text import copy_text
@@ -324,11 +326,8 @@ class _StagedRows:
         with TemporaryDirectory(prefix="changes-") as folder, database_errors(self.table):
             file = f"{folder}/rows.csv"
             csv.write_csv(text, file, csv.WriteOptions(include_header=False))
-            stream = self.connection.jvm.java.io.FileInputStream(file)
-            try:
+            with java_stream(self.connection.spark, file) as stream:
                 self.connection.java.getCopyAPI().copyIn(copy, stream)
-            finally:
-                stream.close()
         return True
 
     def _require_once(self, count: int) -> None:
@@ -500,7 +499,7 @@ class JdbcConnection:
     """A JDBC connection in Spark's JVM."""
 
     java: Any
-    jvm: Any
+    spark: SparkSession
     dialect: Dialect
     options: dict[str, str]
     of: JdbcTable
@@ -509,20 +508,12 @@ class JdbcConnection:
     @contextmanager
     def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[JdbcConnection]:
         """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
-        jvm: Any = spark._jvm
         dialect = dialect_of(table.url)
         options = jdbc_options(table, dialect)
         with database_errors(table):
-            parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(
-                jvm.PythonUtils.toScalaMap(options)
-            )
-            java = (
-                jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"])
-                .createConnectionFactory(parsed)
-                .apply(-1)
-            )
+            java = jdbc_connection(spark, options)
         try:
-            connection = cls(java, jvm, dialect, options, table)
+            connection = cls(java, spark, dialect, options, table)
             yield replace(connection, dialect=connection.refined())
         finally:
             java.close()
@@ -548,19 +539,17 @@ class JdbcConnection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit the statements of the block, or roll all of them back."""
-        from py4j.protocol import Py4JError
-
         self.java.setAutoCommit(False)
         try:
             yield
             with database_errors(self.of):
                 self.java.commit()
         except BaseException:
-            with suppress(Py4JError):  # the server rolls a broken connection back
+            with suppress(*java_error_types()):  # the server rolls a broken connection back
                 self.java.rollback()
             raise
         finally:
-            with suppress(Py4JError):
+            with suppress(*java_error_types()):
                 self.java.setAutoCommit(True)
 
     def refined(self) -> Dialect:
@@ -578,8 +567,6 @@ class JdbcConnection:
         Only types are known that can silently lose part of a value (`table_spec`). The others are
         None.
         """
-        from py4j.protocol import Py4JJavaError
-
         try:
             with self._executed(
                 f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()
@@ -589,8 +576,9 @@ class JdbcConnection:
                     described.getColumnName(index): _exact_type(described, index)
                     for index in range(1, described.getColumnCount() + 1)
                 }
-        except Py4JJavaError as error:
-            if error.java_exception.getSQLState() == self.dialect.missing_table:
+        except java_error_types() as error:
+            root = root_cause(error)
+            if root is not None and root.getSQLState() == self.dialect.missing_table:
                 return None
             raise TargetError(_text(error, self.of)) from None
 
@@ -684,12 +672,9 @@ def database_errors(table: JdbcTable) -> Iterator[None]:
     ------
     TargetError
     """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except spark_error_types() as error:
         if _deadlock(error):
             raise ConflictError(
                 f"another writer locked rows of {table} at the same time (deadlock)"
@@ -699,25 +684,15 @@ def database_errors(table: JdbcTable) -> Iterator[None]:
 
 def _deadlock(error: Any) -> bool:
     """Return whether another transaction caused a rollback: a deadlock or failed serialization."""
-    from py4j.java_gateway import is_instance_of
-    from pyspark import SparkContext
-
-    root = _root(error)
-    is_sql = root is not None and is_instance_of(
-        SparkContext._gateway, root, "java.sql.SQLException"
-    )
+    root = root_cause(error)
+    is_sql = root is not None and is_java(root, "java.sql.SQLException")
     return is_sql and root.getSQLState() in ("40001", "40P01")
 
 
-def _root(error: Any) -> Any:
-    """Return the first cause in Java of an error of py4j, or None."""
-    return [*java_causes(error)][-1] if hasattr(error, "java_exception") else None
-
-
 def _text(error: Any, table: JdbcTable) -> str:
-    root = _root(error)
+    root = root_cause(error)
     if root is not None:
-        text = f"{root.getClass().getSimpleName()}: {root.getMessage()}"
+        text = f"{class_of(root)}: {root.getMessage()}"
     else:
         causes = [line for line in str(error).splitlines() if "Exception: " in line]
         text = (causes or str(error).splitlines())[-1]

@@ -21,10 +21,13 @@ from uuid import uuid4
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
-from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.notice import Notice, log
+from normalize.spark.connect import is_connect
+from normalize.spark.errors import java_causes, java_text, spark_error_types
+from normalize.spark.plans import delta_transaction
+from normalize.spark.sessions import copy_of
 from normalize.spark_versions import package
 from normalize.tables.batches import (
     ICEBERG_BATCH,
@@ -55,7 +58,6 @@ from normalize.tables.targets import (
     TargetError,
     Writer,
     Written,
-    java_causes,
 )
 
 from .delta_rs import not_installed, unsafe_storage
@@ -153,9 +155,7 @@ class LakeTarget(TableTarget):
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
         """Return a session like the user's, whose settings name the micro-batch of its commits."""
-        session: Any = spark
-        own: SparkSession = type(spark)(spark.sparkContext, session._jsparkSession.cloneSession())
-        return own
+        return copy_of(spark)
 
     @property
     def written(self) -> Written | None:
@@ -383,7 +383,7 @@ class LakeSink(Sink):
             with self.conflicts():
                 for statement in statements:
                     self.spark.sql(statement)
-        except _spark_errors(self.spark) as error:
+        except spark_error_types() as error:
             if self._changed_meanwhile(spec, statements):
                 raise ConflictError(
                     f"another writer created or altered {self.table} at the same time"
@@ -505,11 +505,8 @@ class LakeSink(Sink):
         """Return the record that commits of this table carry."""
         if self.table.provider == "iceberg":
             return self._iceberg_record(batch)
-        table: Any = self.rows()
-        relation = table._jdf.queryExecution().analyzed().collectLeaves().head()
-        versions = relation.relation().location().getSnapshot().transactions()
-        version = versions.get(batch.application)
-        return record_of(version.get()) if version.isDefined() else None
+        version = delta_transaction(self.rows(), batch.application)
+        return None if version is None else record_of(version)
 
     def _with_moved_rows(
         self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None
@@ -584,7 +581,7 @@ class LakeSink(Sink):
         """Raise a conflict with another writer or file-removing job as a `ConflictError`."""
         try:
             yield
-        except _spark_errors(self.spark) as error:
+        except spark_error_types() as error:
             if _is_missing(error):
                 # Delta sees a table that another writer is creating: it is not created again, and
                 # cannot be written yet.
@@ -701,7 +698,7 @@ def refresh_table(spark: SparkSession, table: LakeTarget) -> None:
         return
     try:
         spark.catalog.refreshTable(table.sql_name)
-    except _spark_errors(spark):
+    except spark_error_types():
         # Spark cannot refresh each table of another provider. Who reads or writes it says so.
         if provider_of(spark, table.sql_name) == "iceberg":
             raise
@@ -748,16 +745,6 @@ def _conflict(error: Any, table: LakeTarget) -> str:
     return ""
 
 
-def _spark_errors(spark: SparkSession) -> tuple[type[Exception], ...]:
-    from pyspark.errors import PySparkException
-
-    if is_connect(spark):  # the client of Spark Connect may have no py4j
-        return (PySparkException,)
-    from py4j.protocol import Py4JJavaError
-
-    return (PySparkException, Py4JJavaError)
-
-
 def _chain(error: Any) -> Iterator[str]:
     """Yield the class and message of an exception and of its causes in Java."""
     yield f"{type(error).__module__}.{type(error).__name__}"
@@ -785,9 +772,7 @@ def _is_missing(error: Any) -> bool:
 
 
 def _reason(error: Any) -> str:
-    java = getattr(error, "java_exception", None)
-    text = str(java.getMessage() if java is not None else error).split("\n\nJVM stacktrace:")[0]
-    return " ".join(text.split())[:300]
+    return " ".join(java_text(error).split())[:300]
 
 
 def create_statement(

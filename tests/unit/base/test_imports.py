@@ -6,6 +6,7 @@ In all packages, imports between rooms go only one way.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -187,35 +188,35 @@ MAY_IMPORT = {
     ),
     "cdc_formats.values": "cdc_formats",
     "normalize.aggregates": "analyzed_plan core dataframe",
-    "normalize.analyzed_plan": "connect core",
+    "normalize.analyzed_plan": "spark core",
     "normalize.api": (
         "analyzed_plan arguments core dataframe decode encode kafka plan query session_check "
         "spark_versions"
     ),
     "normalize.arguments": "",
-    "normalize.checkpoint": "analyzed_plan connect core dataframe decode engines monitoring worker",
-    "normalize.connect": "core",
+    "normalize.checkpoint": "analyzed_plan spark core dataframe decode engines monitoring worker",
     "normalize.core": "",
     "normalize.dataframe": "core spark_versions",
     "normalize.decode": "core dataframe kafka monitoring worker",
     "normalize.encode": "core worker",
-    "normalize.engines": "analyzed_plan connect core dataframe kafka monitoring worker",
+    "normalize.engines": "analyzed_plan spark core dataframe kafka monitoring worker",
     "normalize.explore": "arguments core dataframe",
     "normalize.kafka": "arguments core",
     "normalize.local_kafka": "",
-    "normalize.monitoring": "connect core",
+    "normalize.monitoring": "spark core",
     "normalize.plan": "stage_options",
     "normalize.query": "analyzed_plan arguments core dataframe decode engines kafka monitoring plan stage_options",
-    "normalize.run": "arguments decode kafka monitoring session tables",
-    "normalize.session": "local_kafka spark_versions",
-    "normalize.session_check": "connect spark_versions",
-    "normalize.spark_versions": "",
+    "normalize.run": "arguments decode kafka monitoring session spark tables",
+    "normalize.session": "local_kafka spark spark_versions",
+    "normalize.session_check": "spark spark_versions",
+    "normalize.spark": "",
+    "normalize.spark_versions": "spark",
     "normalize.stage_options": "arguments core",
     "normalize.tables": (
-        "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check "
+        "analyzed_plan arguments spark core dataframe decode kafka monitoring session_check "
         "spark_versions worker"
     ),
-    "normalize.verify": "arguments connect core tables",
+    "normalize.verify": "arguments spark core tables",
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no
@@ -315,3 +316,33 @@ def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     TopologicalSorter(
         {name: imported_modules(name) for name in PATHS if name.partition(".")[0] == package}
     ).prepare()
+
+
+# --------------------------------------------------------------------------------------------------
+# what is private to Spark
+
+_PRIVATE = re.compile(
+    r"""\._(jvm|jdf|jsc|jsparkSession|gateway|jwrite|jc)\b|"_(jvm|origin)"|(from|import) py4j"""
+    r"|java_gateway"
+)
+_ROOM = PACKAGE.parent / "normalize" / "spark"
+
+
+def private_names(path: Path) -> list[str]:
+    """Return the lines of a module with a name that is private to Spark; `self` has its own names."""
+    return [
+        line
+        for line in path.read_text("utf-8").splitlines()
+        if _PRIVATE.search(line.replace("self._", "self."))
+    ]
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=lambda path: path.stem)
+def test_a_module_of_another_room_names_nothing_private_of_spark(path: Path) -> None:
+    if _ROOM not in path.parents:
+        assert private_names(path) == []
+
+
+def test_what_is_private_of_spark_is_in_few_places() -> None:
+    lines = [line for path in _ROOM.glob("*.py") for line in private_names(path)]
+    assert 8 < len(lines) <= 15

@@ -1,0 +1,85 @@
+"""The plan of a DataFrame of a classic session, as Spark analyzed it.
+
+The client of Spark Connect has no plan: its server analyzes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .sessions import running_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of an analyzed plan."""
+
+    java: Any
+    spark: SparkSession
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+        return class_of(self.java)
+
+    @property
+    def children(self) -> list[Node]:
+        """Its inputs. That of a ``foreachBatch`` DataFrame is the plan of the running query."""
+        query = _running_plan(self.spark) if self.name == "LogicalRDD" else None
+        if query is not None and ids(query.output()) == ids(self.java.output()):
+            return [Node(query, self.spark)]
+        return [Node(child, self.spark) for child in elements(self.java.children())]
+
+
+def plan_of(df: DataFrame) -> Node:
+    """Return the plan of a DataFrame."""
+    return Node(execution_of(df).analyzed(), df.sparkSession)
+
+
+def execution_of(df: DataFrame) -> Any:
+    """Return Spark's object with the plans of a DataFrame."""
+    return df._jdf.queryExecution()
+
+
+def partition_count(df: DataFrame) -> int:
+    """Return the number of tasks that compute a DataFrame."""
+    return int(execution_of(df).toRdd().getNumPartitions())
+
+
+def estimated_bytes(df: DataFrame) -> int:
+    """Return the size of a DataFrame as the optimizer estimates it; of computed rows, their size."""
+    return int(execution_of(df).optimizedPlan().stats().sizeInBytes())
+
+
+def delta_transaction(table: DataFrame, application: str) -> int | None:
+    """Return the version that a Delta table's newest commit has of an application, or None."""
+    relation = execution_of(table).analyzed().collectLeaves().head().relation()
+    version = relation.location().getSnapshot().transactions().get(application)
+    return int(version.get()) if version.isDefined() else None
+
+
+def elements(sequence: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala sequence."""
+    return (sequence.apply(index) for index in range(sequence.length()))
+
+
+def class_of(java: Any) -> str:
+    """Return the name of a Java object's class, without its package."""
+    return str(java.getClass().getSimpleName())
+
+
+def ids(attributes: Any) -> list[int]:
+    """Return the ids of attributes, which identify them in all nodes of a plan."""
+    return [attribute.exprId().id() for attribute in elements(attributes)]
+
+
+def _running_plan(spark: SparkSession) -> Any:
+    """Return the plan of the streaming query whose ``foreachBatch`` function runs, or None."""
+    query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    query = None if query_id is None else running_query(spark, query_id)
+    return None if query is None else query.lastExecution().analyzed().children().apply(0)
