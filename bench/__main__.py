@@ -8,6 +8,7 @@ python -m bench --only whole --flink --state both --format debezium-json,canal-j
 # also with the settings of a production job:
 python -m bench --only whole --settings plain,metadata+validate+source
 python -m bench --only costs          # where a message's CPU time goes
+python -m bench --only small          # what few messages cost
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ from .history import FORMAT_OPTIONS, SCHEMA, events, message
 from .producers import PRODUCERS
 from .report import report
 from .settings import MINI_BATCH, NAMES, NATIVE, try_settings
+from .small import small
 from .topics import FORMATS
 from .whole import whole
 
-PARTS = ("decode", "pass", "stage", "whole", "costs")
+PARTS = ("decode", "pass", "stage", "whole", "costs", "small")
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ def main() -> None:
         )
     )
     parts = options.only or PARTS[:4]
-    for name, part in zip(PARTS, (decode, first_pass, stage, whole, costs), strict=True):
+    for name, part in zip(PARTS, (decode, first_pass, stage, whole, costs, small), strict=True):
         if name in parts:
             part(options)
 
@@ -114,7 +116,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--topic", help="an existing topic with the benchmark's columns; its counts are not checked"
     )
-    parser.add_argument("--only", choices=PARTS, action="append", help="default: all but costs")
+    parser.add_argument(
+        "--only", choices=PARTS, action="append", help="default: all but costs and small"
+    )
     options = parser.parse_args(arguments)
     if options.runs < 1 or options.warm_up < 0:
         parser.error("--runs must be at least 1, and --warm-up at least 0")

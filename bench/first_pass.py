@@ -35,11 +35,11 @@ def first_pass(options: argparse.Namespace) -> None:
     for producer in PRODUCERS:
         messages = [producer.write(*event) for event in history]
         for settings in (PLAIN, "metadata", "source"):
-            source = _source(producer, settings, options.key_groups)
+            source = plan_of(producer, settings, options.key_groups)
             if source is None:
                 continue
-            batches = list(_batches(source, messages))
-            alone, together = _fastest(source, batches, options.runs)
+            records = list(batches(source, messages))
+            alone, together = _fastest(source, records, options.runs)
             label = f"{producer.format} {producer.options.get('value_format', '')}".strip()
             each = [f"{seconds / count * 1e6:5.1f} µs" for seconds in (alone, together)]
             ratio = (
@@ -53,7 +53,8 @@ def first_pass(options: argparse.Namespace) -> None:
             )
 
 
-def _source(producer: Producer, settings: str, key_groups: int) -> DecodePlan | None:
+def plan_of(producer: Producer, settings: str, key_groups: int) -> DecodePlan | None:
+    """Return the plan of a producer's topic; None if its messages do not have what it needs."""
     format: Format = get_format(producer.format, **producer.options)
     chosen = settings_of(settings, producer.format)
     try:
@@ -71,7 +72,8 @@ def _source(producer: Producer, settings: str, key_groups: int) -> DecodePlan | 
     )
 
 
-def _batches(source: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.RecordBatch]:
+def batches(source: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.RecordBatch]:
+    """Yield messages as the record batches that Spark sends to a worker."""
     for start in range(0, len(messages), _BATCH):
         part = messages[start : start + _BATCH]
         number = range(start, start + len(part))
@@ -91,19 +93,19 @@ def _batches(source: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.Re
 
 
 def _fastest(
-    source: DecodePlan, batches: Sequence[pa.RecordBatch], runs: int
+    source: DecodePlan, records: Sequence[pa.RecordBatch], runs: int
 ) -> tuple[float, float]:
     """Return the CPU seconds of the fastest run, one by one and together."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for together in (False, True) * runs:
         begin = time.process_time()
-        _run(source, batches, ColumnarDecoder.of if together else one_by_one)
+        _run(source, records, ColumnarDecoder.of if together else one_by_one)
         seconds[together].append(time.process_time() - begin)
     return min(seconds[False]), min(seconds[True])
 
 
-def _run(source: DecodePlan, batches: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
+def _run(source: DecodePlan, records: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
     for _ in decode_pass(
-        iter(batches), plan=source, target=Blocks, report=lambda notices: None, columnar=columnar
+        iter(records), plan=source, target=Blocks, report=lambda notices: None, columnar=columnar
     ):
         pass

@@ -46,8 +46,8 @@ from normalize.monitoring.notice import Notice, Report, log
 from normalize.monitoring.watch import Watch
 from normalize.worker import worker
 
-from .canonical import canonical_check
 from .columnar import ColumnarDecoder, ColumnarMaker
+from .compiled import Compiled, compiled
 from .targets import Target, TargetMaker, update_before_changer
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -87,8 +87,9 @@ def decode_pass(
     with worker():
         if topics is not None:
             _compare(topics, report)
-        made = target(plan.output, plan.key_groups, plan.shape)
-        yield from _Task(plan, made, report, columnar(plan, keyed=made.keyed)).run(batches)
+        with compiled(plan) as kept:
+            made = target(kept.output, plan.key_groups, kept.shape)
+            yield from _Task(kept, made, report, columnar).run(batches)
 
 
 def _compare(topics: TopicIds, report: Report) -> None:
@@ -102,22 +103,20 @@ class _Task:
     """One task's records, in the order of their partition."""
 
     def __init__(
-        self, plan: DecodePlan, target: Target, report: Report, columnar: ColumnarDecoder | None
+        self, compiled: Compiled, target: Target, report: Report, columnar: ColumnarMaker
     ) -> None:
-        self.plan, self.target = plan, target
-        self.decoder = decoder = plan.decoder()
+        self.plan, self.target = compiled.plan, target
+        self.decoder = decoder = compiled.decoder
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
-        self.columnar = columnar
+        self.columnar = compiled.columnar(columnar, keyed=target.keyed)
         self.skip = self.skipped = 0
         self.tables = list[SourceTable]()
         self.compared: tuple[str | None, int] = (None, 0)
         self.change = self._update_before_changer()
-        self.merge = _metadata_merger(plan)
-        self.key_places = [list(plan.metadata).index(name) for name in plan.key_metadata]
-        # Rows come from converters. Metadata comes from the format, which may be of another
-        # package.
-        self.check = canonical_check(decoder.metadata_columns) if plan.format_metadata else None
+        self.merge = compiled.merge_metadata
+        self.key_places = [list(self.plan.metadata).index(name) for name in self.plan.key_metadata]
+        self.check = compiled.check_metadata
         self.counts: Counter[str] = Counter()
         self.letters: list[Letter] = []
         self.held = self.held_bytes = 0
@@ -160,7 +159,8 @@ class _Task:
         records = records._replace(numbers=self.counts["RECORDS"] + np.arange(len(records.values)))
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
-        if self.columnar is None or self.skip:
+        few = self.columnar is not None and len(records.values) < self.columnar.fewest
+        if self.columnar is None or self.skip or few:
             self.skip = max(self.skip - 1, 0)
             with_rows: Any = self.decode_messages(records, kafka)
         else:
@@ -455,20 +455,6 @@ def header_lists(headers: pa.ListArray) -> list[Headers]:
     names, values = (headers.flatten().field(index).to_pylist() for index in (0, 1))
     pairs = zip(names, values, strict=True)
     return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
-
-
-def _metadata_merger(
-    plan: DecodePlan,
-) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
-    """Return a function that orders format and Kafka metadata as asked; None without Kafka's."""
-    places = [
-        (plan.format_metadata + plan.kafka_metadata).index(name) for name in plan.metadata.values()
-    ]
-    return (
-        (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places]))
-        if plan.kafka_metadata
-        else None
-    )
 
 
 def _kafka(

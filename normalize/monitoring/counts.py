@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,26 +20,27 @@ def counts_ddl(names: Sequence[str]) -> str:
     return f"{COLUMN} STRUCT<{', '.join(f'{name}: BIGINT' for name in names)}>"
 
 
-def _type(names: Sequence[str]) -> pa.DataType:
-    return pa.struct([(name, pa.int64()) for name in names])
+@lru_cache(maxsize=8)
+def _field(names: tuple[str, ...]) -> pa.Field:
+    return pa.field(COLUMN, pa.struct([(name, pa.int64()) for name in names]))
 
 
-def with_counts_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+def with_counts_column(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
     """Return a pass's rows with the column of counts added."""
-    schema = batch.schema.append(pa.field(COLUMN, _type(names)))
+    field = _field(names)
     return pa.RecordBatch.from_arrays(
-        [*batch.columns, pa.nulls(batch.num_rows, _type(names))], schema=schema
+        [*batch.columns, pa.nulls(batch.num_rows, field.type)], schema=batch.schema.append(field)
     )
 
 
 def counts_row(
-    schema: pa.Schema, names: Sequence[str], counts: Mapping[str, int]
+    schema: pa.Schema, names: tuple[str, ...], counts: Mapping[str, int]
 ) -> pa.RecordBatch:
     """Return counts as a separate row, with the columns of `schema` and the column of counts."""
-    row = pa.array([{name: counts[name] for name in names}], _type(names))
+    field = _field(names)
+    row = pa.array([tuple([counts[name] for name in names])], field.type)
     return pa.RecordBatch.from_arrays(
-        [*(pa.nulls(1, field.type) for field in schema), row],
-        schema=schema.append(pa.field(COLUMN, row.type)),
+        [*(pa.nulls(1, each.type) for each in schema), row], schema=schema.append(field)
     )
 
 

@@ -21,7 +21,8 @@ from .notice import Notice, Report, shown_names
 
 _OF_COLUMNS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
 
-_MOST, _ONE_IN, _SMALL_BYTES = 20, 500, 1 << 16
+_MOST, _ONE_IN = 20, 500
+_MOST_OF_SMALL, _SMALL_BYTES = 5, 1 << 16
 _TEXTS = {
     ABSENT_COLUMNS: (
         "{subject}: declared but missing from {count} of {sampled} sampled records (first: "
@@ -173,7 +174,7 @@ def sample(decoded: Sequence[Sequence[Any]], size: int) -> list[int]:
         The approximate size of a record in bytes.
     """
     most = (
-        _MOST
+        _MOST_OF_SMALL
         if size * len(decoded) <= _SMALL_BYTES
         else max(1, min(_MOST, len(decoded) // _ONE_IN))
     )

@@ -23,8 +23,8 @@ from normalize.decode.targets import Blocks, TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
 
 Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
-together = partial(ColumnarDecoder.of, fewest=1)
-"""The decoder of many messages together, which also decodes a few in Avro."""
+together = partial(ColumnarDecoder.of, fewest=1, fewest_in_avro=1)
+"""The decoder of many messages together, which also decodes a few."""
 _HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 
 

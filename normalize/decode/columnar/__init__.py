@@ -30,8 +30,10 @@ from .columns import ColumnConverter
 from .messages import Encodings, MessageReader, TableMatcher
 from .rows import Needs, RowSelector
 
+FEWEST = 24
+"""Fewer messages are decoded faster one by one."""
 FEWEST_IN_AVRO = 64
-"""Fewer messages in Avro are read faster one by one."""
+"""Fewer messages of a schema in Avro are read faster one by one."""
 
 
 class Decoded(NamedTuple):
@@ -70,19 +72,30 @@ class ColumnarDecoder:
         Whether the result is the newest row or the delete of each key; otherwise it is the topic's
         changelog.
     fewest : int
-        Fewer messages in Avro are decoded one by one.
+        Fewer records are to be decoded one by one.
+    fewest_in_avro : int
+        Fewer messages of a schema in Avro are decoded one by one.
 
     Attributes
     ----------
+    fewest : int
     tables : set
         Same as `decoder.Decoder`.
     """
 
     def __init__(
-        self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int
+        self,
+        plan: DecodePlan,
+        envelope: Envelope,
+        rows: RowConverter,
+        *,
+        keyed: bool,
+        fewest: int,
+        fewest_in_avro: int,
     ) -> None:
         needs, matcher = Needs.of(plan, envelope, keyed=keyed), TableMatcher.of(plan, envelope)
-        encodings = Encodings(envelope, rows, whole=not keyed, fewest=fewest)
+        encodings = Encodings(envelope, rows, whole=not keyed, fewest=fewest_in_avro)
+        self.fewest = fewest
         self.messages = MessageReader(plan, envelope, encodings, matcher)
         self.rows = RowSelector(plan, envelope, rows, needs, matcher)
         self.columns = ColumnConverter(plan, envelope, rows, needs)
@@ -91,7 +104,12 @@ class ColumnarDecoder:
 
     @classmethod
     def of(
-        cls, plan: DecodePlan, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO
+        cls,
+        plan: DecodePlan,
+        *,
+        keyed: bool = True,
+        fewest: int = FEWEST,
+        fewest_in_avro: int = FEWEST_IN_AVRO,
     ) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = plan.format
@@ -116,7 +134,16 @@ class ColumnarDecoder:
             return None
         # A delete that has only a key is no row of a changelog.
         has_rows = keyed or envelope.images.before_has != "some columns"
-        return cls(plan, envelope, rows, keyed=keyed, fewest=fewest) if has_rows else None
+        if not has_rows:
+            return None
+        return cls(
+            plan,
+            envelope,
+            rows,
+            keyed=keyed,
+            fewest=fewest,
+            fewest_in_avro=fewest_in_avro,
+        )
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
         """Decode records.
