@@ -65,7 +65,7 @@ def run(
         ("delta", 1, 1),
         *(
             pytest.param(kind, 5, 10, marks=pytest.mark.soak)
-            for kind in ("delta", "iceberg", "postgresql")
+            for kind in ("delta", "delta-rs", "iceberg", "postgresql")
         ),
     ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
-from normalize.tables.targets import RefusedError, TargetError
-from tests.support.sinking import changelog
+from normalize.tables.targets import RefusedError, TargetError, Writer
+from normalize.tables.writers import delta_rs
+from tests.support.sinking import changelog, random_changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,3 +173,50 @@ def test_a_violated_constraint_has_a_sentence_without_values(
         assert constraint in text
         assert "secret" not in text
     assert spark.table(f"delta.`{path}`").isEmpty()
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET name = 'u' WHERE id = 1", "OPTIMIZE {}"])
+def test_a_commit_of_spark_while_delta_rs_merges(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    target, merges = DeltaTarget(str(tmp_path / "table"), only_writer=True), list[int]()
+    for key in range(3):  # a file for each row
+        apply(spark, target, ("+I", key, "a", "x"))
+    merge = delta_rs.merge
+
+    def merge_late(table: Any, *arguments: Any, **options: Any) -> Any:
+        merges.append(table.version())
+        if len(merges) == 1:
+            spark.sql(statement.format(target.sql_name)).collect()
+        return merge(table, *arguments, **options)
+
+    monkeypatch.setattr(delta_rs, "merge", merge_late)
+    apply(spark, target, ("+U", 1, "b", "x"), ("-D", 2, "a", "x"), ("+I", 3, "c", "x"))
+    # The first attempt lost, and the second one read Spark's commit.
+    assert merges == [3, 4]
+    rows = spark.table(target.sql_name).select("id", "name").collect()
+    assert sorted(map(tuple, rows)) == [(0, "a"), (1, "b"), (3, "c")]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes_by_writers_in_turn_beside_maintenance(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    random, table = Random(seed), dict[int, int]()
+    writers: tuple[Writer, Writer] = "delta-rs", "spark"
+    alone = [DeltaTarget(str(tmp_path / of), writer=of, only_writer=True) for of in writers]
+    path = str(tmp_path / "in-turn")
+    in_turn = [DeltaTarget(path, writer=of, only_writer=True) for of in writers]
+    vectors = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, v INT) USING delta {vectors}")
+    for _ in range(8):
+        story = random_changelog(random, 6, table)
+        for target in (*alone, random.choice(in_turn)):
+            rows = changelog(spark, "id INT, v INT", story)
+            apply_batch(rows, target, keys="id", deletes="hard")
+        if random.random() < 0.4:
+            spark.sql(f"OPTIMIZE {in_turn[0].sql_name}").collect()
+        for target in (*alone, in_turn[0]):
+            stored = spark.table(target.sql_name).collect()
+            assert {each.id: each.v for each in stored} == table, target

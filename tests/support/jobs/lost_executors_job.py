@@ -53,6 +53,7 @@ def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, 
     """Return the writer, and a function that reads the table."""
     databases = {
         "delta": lambda: DeltaDatabase(f"{folder}/lake"),
+        "delta-rs": lambda: DeltaDatabase(f"{folder}/lake", only_writer=True),
         "iceberg": lambda: IcebergDatabase("lake.db"),
         "postgresql": lambda: JdbcDatabase(**login),
     }
