@@ -10,7 +10,9 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -87,9 +89,15 @@ def microseconds(runs: list[dict[str, float]], messages: int) -> dict[str, float
     }
 
 
-def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU seconds between two measurements."""
-    return {label: seconds - before.get(label, 0.0) for label, seconds in after.items()}
+def spent(*samples: Mapping[str, float]) -> dict[str, float]:
+    """Return the CPU seconds between the first and the last of some measurements.
+
+    The seconds of a process that ends leave the sum of its kind, which does not count.
+    """
+    return {
+        label: sum(max(0.0, b.get(label, 0.0) - a.get(label, 0.0)) for a, b in pairwise(samples))
+        for label in {label for sample in samples for label in sample}
+    }
 
 
 class CpuWatch:
@@ -114,8 +122,9 @@ class CpuWatch:
 
     def spent_since(self, begin: float) -> dict[str, float]:
         """Return the CPU seconds from a time, in seconds since 1970-01-01 UTC, until now."""
-        now = cpu_seconds()
-        return spent(interpolated([*self.samples, (time.time(), now)], begin), now)
+        samples = [*self.samples, (time.time(), cpu_seconds())]
+        later = (seconds for when, seconds in samples if when > begin)
+        return spent(interpolated(samples, begin), *later)
 
     def _run(self) -> None:
         while not self._done.wait(_INTERVAL):

@@ -16,7 +16,7 @@ from bench.cpu import (
     FLINK_JVM,
     PYTHON_WORKERS,
     SPARK_JVM,
-    cpu_seconds,
+    CpuWatch,
     peak_bytes,
     resident_bytes,
 )
@@ -33,7 +33,6 @@ from .results import (
     Result,
     Trial,
     grows,
-    increases,
     lags_of,
     next_rate,
     percentiles,
@@ -121,7 +120,7 @@ def _measured(
     count = max(1, round(rate * seconds))
     with Watch() as watch:
         lags = replay.trial(count, rate)
-    cpu, after = increases(watch.cpu), target.written()
+    cpu, after = watch.spent_since(watch.begin), target.written()
     memory_of = peak_bytes()
     say(f"{rate:,.0f} changes/s for {seconds:.0f} s: {percentiles(lag for _, lag in lags)}")
     if options.replay_minutes:
@@ -150,34 +149,18 @@ def _measured(
     )
 
 
-class Watch:
+class Watch(CpuWatch):
     """A sampler of the memory and the CPU seconds below this process, within its context."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.memory: list[Sample] = []
-        self.cpu: list[dict[str, float]] = []
-        self._begin = time.monotonic()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
-
-    def __enter__(self) -> Watch:
-        self._sample()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._done.set()
-        self._thread.join()
-        self._sample()
-
-    def _run(self) -> None:
-        while not self._done.wait(2):
-            self._sample()
+        self.begin = time.time()
 
     def _sample(self) -> None:
-        memory = resident_bytes(os.getpid(), now=True)
-        self.memory.append(Sample(time.monotonic() - self._begin, *memory))
-        self.cpu.append(cpu_seconds())
+        super()._sample()
+        now = time.time() - self.begin
+        self.memory.append(Sample(now, *resident_bytes(os.getpid(), now=True)))
 
 
 class Replay:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 GROWTH = 0.1
@@ -171,15 +170,6 @@ def percentiles(lags: Iterable[float]) -> Lag:
     return Lag(
         *(ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in (0.5, 0.95, 0.99))
     )
-
-
-def increases(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return by how much each number rose; it falls when a process ends, which does not count."""
-    names = {name for sample in samples for name in sample}
-    return {
-        name: sum(max(0.0, b.get(name, 0) - a.get(name, 0)) for a, b in pairwise(samples))
-        for name in names
-    }
 
 
 def quarters_of(lags: Sequence[tuple[float, float]]) -> list[Lag]:

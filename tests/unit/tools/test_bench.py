@@ -312,6 +312,15 @@ def test_cpu_per_message_is_the_median_of_the_runs():
     assert microseconds(runs, 1_000_000) == {"broker": 2.0}
 
 
+def test_the_cpu_time_of_a_process_that_ends_is_not_subtracted():
+    samples = [
+        {"JVM": 5.0, "Python": 7.0},
+        {"JVM": 6.5},
+        {"JVM": 7.0, "Python": 1.5, "broker": 1.0},
+    ]
+    assert spent(*samples) == {"JVM": 2.0, "Python": 1.5, "broker": 1.0}
+
+
 def test_parsed_process_name_with_spaces_and_parentheses():
     times = "100 20 3 4"
     stat = f"77 (a (b) c) S 5 77 77 0 -1 4194304 1 2 3 4 {times} 20 0 1 0 123"

@@ -19,7 +19,6 @@ from bench.tpcc.results import (
     Result,
     Trial,
     grows,
-    increases,
     lags_of,
     next_rate,
     percentiles,
@@ -161,15 +160,6 @@ def test_percentiles_and_quarters() -> None:
     assert percentiles([3.0]) == Lag(3, 3, 3)
     lags = [(float(when), float(when // 25)) for when in range(100)]
     assert [each.p50 for each in quarters_of(lags)] == [0, 1, 2, 3]
-
-
-def test_the_cpu_time_of_a_process_that_ends_is_not_subtracted() -> None:
-    samples = [
-        {"JVM": 5.0, "Python": 7.0},
-        {"JVM": 6.5},
-        {"JVM": 7.0, "Python": 1.5, "broker": 1.0},
-    ]
-    assert increases(samples) == {"JVM": 2.0, "Python": 1.5, "broker": 1.0}
 
 
 def test_a_lag_that_grows_over_an_hour_ends_the_run() -> None:
