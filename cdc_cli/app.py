@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from cdc_formats.errors import missing_dependency
 
 from .formats import formats
-from .job import init, maintain, run
+from .job import init, maintain, resync, run
 from .profile import profile
 from .status import status
 from .tail import tail
@@ -22,7 +22,12 @@ from .topics import topics
 from .verify import verify
 
 _READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it
-_EXTRAS = {"run": "cli,run", "maintain": "cli,run", "verify": "capture,cli,spark"}
+_EXTRAS = {
+    "run": "cli,run",
+    "maintain": "cli,run",
+    "resync": "cli,run",
+    "verify": "capture,cli,spark",
+}
 """What a command needs besides the extra ``cli``."""
 _EXIT = {"verify": 2}
 """The exit code of a failure, if it is not 1."""
@@ -104,6 +109,10 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "cdc init orders -b localhost:9092 --target jdbc --url jdbc:postgresql://db/shop",
     ),
     maintain: ("cdc maintain job.yaml", "cdc maintain job.yaml --stopped"),
+    resync: (
+        "cdc resync job.yaml shop.orders --dry-run",
+        "cdc resync job.yaml shop.orders --remove-missing",
+    ),
     run: ("cdc run --check job.yaml", "cdc run job.yaml", "cdc run job.yaml --json"),
 }
 """The commands, each with lines that its help shows."""

@@ -1,4 +1,4 @@
-"""``cdc init``, ``cdc run`` and ``cdc maintain``: a job file, made from topics, run, and maintained."""
+"""``cdc init``, ``run``, ``maintain`` and ``resync``: a job file, made from topics, and its query."""
 
 from __future__ import annotations
 
@@ -90,6 +90,41 @@ def maintain(
     from normalize.run import maintain_job, read_job
 
     if maintain_job(read_job(job), print_message, stopped=stopped):
+        raise typer.Exit(1)
+
+
+def resync(
+    job: JobFile,
+    table: Annotated[
+        str,
+        typer.Argument(metavar="TABLE", help="The source table: shop.orders.", show_default=False),
+    ],
+    remove_missing: Annotated[
+        bool,
+        typer.Option("--remove-missing", help="Remove the keys that only the old table has."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Only count these keys: read the table again, and replace nothing."
+        ),
+    ] = False,
+) -> None:
+    """Read one table of a job file again from its topic, in the running query.
+
+    The query begins at its next micro-batch; the other tables go on, and the old table stays
+    current until the new rows replace its own in one commit. A stopped table is resumed.
+
+    It prints how far the query is until the end, and ends with 1 if the table was not replaced.
+    Ctrl-C ends the command alone.
+    """
+    from normalize.run import read_job, resync_job
+
+    job_file = read_job(job)
+    ended = resync_job(
+        job_file, table, print_message, remove_missing=remove_missing, dry_run=dry_run
+    )
+    if ended.reason:
         raise typer.Exit(1)
 
 

@@ -45,7 +45,8 @@ def status(
 ) -> None:
     """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
 
-    Of Delta tables also whether Spark or delta-rs writes them, and why.
+    Of Delta tables also whether Spark or delta-rs writes them, and why; and how far a table is that
+    `cdc resync` reads again.
 
     With -b, also how many records each partition has that are not processed yet. The query may be
     running. Spark is not needed; a checkpoint at a URL needs pyarrow.
@@ -115,6 +116,10 @@ def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
         f"  table             {printable(each.table)}, written by {each.writer}: "
         f"{printable(each.reason)}"
         for each in checkpoint.writers
+    ]
+    lines += [
+        f"  read again        {printable(each.table)}: {printable(each.progress)}"
+        for each in checkpoint.resyncs
     ]
     for operator in checkpoint.operators:
         lines.append(

@@ -134,7 +134,7 @@ class TopicDescription(NamedTuple):
 
 
 class TopicDescriber:
-    """Returns the id and the number of partitions of each topic that exists.
+    """Returns the id and the number of partitions of each topic that exists, and their offsets.
 
     Its connection to the brokers stays open: the first call connects, and a later one is a request
     of a few milliseconds.
@@ -191,6 +191,69 @@ class TopicDescriber:
             raise typed_error(error.args[0], subject) from None
         self._answered = True
         return {name: each for name, each in described.items() if each is not None}
+
+    def offsets(self, topics: Collection[str]) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return the first offset of each partition, and the one after the last.
+
+        Parameters
+        ----------
+        topics : collection of str
+
+        Raises
+        ------
+        SampleError
+        """
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        spec: Any = OffsetSpec
+        listed = self._client.list_topics(timeout=_TIMEOUT_SECONDS).topics
+        partitions = [
+            TopicPartition(name, partition)
+            for name in topics
+            if name in listed
+            for partition in listed[name].partitions
+        ]
+        found: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in topics}
+        if not partitions:
+            return found
+        bounds = [
+            self._client.list_offsets(
+                dict.fromkeys(partitions, of), request_timeout=_TIMEOUT_SECONDS
+            )
+            for of in (spec.earliest(), spec.latest())
+        ]
+        for each in partitions:
+            first, end = (self._answer(each.topic, bound[each]).offset for bound in bounds)
+            found[each.topic][each.partition] = first, end
+        return found
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether Kafka keeps the last record of each key of a topic for ever.
+
+        Raises
+        ------
+        SampleError
+            Also when this user may not read the topic's settings.
+        """
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        (answer,) = self._client.describe_configs(
+            [resource], request_timeout=_TIMEOUT_SECONDS
+        ).values()
+        return str(self._answer(topic, answer)["cleanup.policy"].value) == "compact"
+
+    def _answer(self, topic: str, future: Any) -> Any:
+        """Return the answer of a request."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return future.result(_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise typed_error(error.args[0], topic, brokers=self._brokers) from None
+        except TimeoutError:
+            raise KafkaUnavailableError(f"Kafka does not describe topic {topic!r}") from None
 
 
 def _admin_client(servers: str, config: Mapping[str, Any], brokers: BrokerErrors) -> Any:

@@ -7,6 +7,7 @@
 ``commits/N``                   micro-batch N is done
 ``state/ID/_metadata/metadata``  a stateful operator: its name and number of partitions
 ``changelog/writers/*.json``    of this library: what writes a Delta table, and why
+``changelog/resync/*.json``     of this library: how far a table is that is read again
 ==============================  ===========================================================
 """
 
@@ -17,12 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from normalize.monitoring.table_progress import WRITERS
+from normalize.monitoring.table_progress import RESYNCS, WRITERS
 
+T = TypeVar("T")
 _VERSION = "v1"
 _NONE = -1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -63,6 +66,25 @@ class TableWriter:
 
 
 @dataclass(frozen=True)
+class TableResync:
+    """A table of a query that is read again, or was.
+
+    Attributes
+    ----------
+    table : str
+        The source table.
+    phase : str
+        Same as in `normalize.tables.resync_state`.
+    progress : str
+        How far it is, as text.
+    """
+
+    table: str
+    phase: str
+    progress: str
+
+
+@dataclass(frozen=True)
 class CheckpointStatus:
     """What a query has processed.
 
@@ -87,6 +109,8 @@ class CheckpointStatus:
         The settings of Spark that the checkpoint fixes.
     writers : tuple of TableWriter
         The Delta tables of the query.
+    resyncs : tuple of TableResync
+        The tables that are read again, or were.
     """
 
     checkpoint: str
@@ -100,6 +124,7 @@ class CheckpointStatus:
     operators: tuple[StatefulOperator, ...]
     settings: Mapping[str, str]
     writers: tuple[TableWriter, ...] = ()
+    resyncs: tuple[TableResync, ...] = ()
 
     @property
     def state_version(self) -> int | None:
@@ -163,7 +188,8 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
         other_sources=tuple(other_sources),
         operators=files.operators(),
         settings=done.settings or planned_log.settings,
-        writers=files.writers(),
+        writers=files.of_tables(WRITERS, TableWriter),
+        resyncs=files.of_tables(RESYNCS, TableResync),
     )
 
 
@@ -281,15 +307,15 @@ class _Files:
                 )
         return tuple(stateful)
 
-    def writers(self) -> tuple[TableWriter, ...]:
-        """Return the writers of the Delta tables, by table."""
-        writers = []
-        for name in self._names(WRITERS):
+    def of_tables(self, folder: str, kind: type[T]) -> tuple[T, ...]:
+        """Return the content of the files in a folder that has one for each table."""
+        contents: list[Any] = []
+        for name in self._names(folder):
             # A query may be replacing the file. Hadoop has checksums of files beside them.
             with suppress(msgspec.MsgspecError):
-                if name.endswith(".json") and (text := self.read(f"{WRITERS}/{name}")):
-                    writers.append(msgspec.json.decode(text, type=TableWriter))
-        return tuple(sorted(writers, key=lambda each: each.table))
+                if name.endswith(".json") and (text := self.read(f"{folder}/{name}")):
+                    contents.append(msgspec.json.decode(text, type=kind))
+        return tuple(sorted(contents, key=lambda each: each.table))
 
     def _operator(self, number: int) -> str | None:
         folder = f"state/{number}/_metadata"

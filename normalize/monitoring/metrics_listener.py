@@ -34,6 +34,8 @@ metric                                         labels, meaning
 ``changelog_table_open_questions``             query, table: columns whose types are guesses
 ``changelog_table_writer``                     query, table, writer, reason: 1; what merged the last
                                                micro-batch into a Delta table, and why
+``changelog_table_resync``                     query, table, phase: the offsets that are left of a
+                                               table that is read again
 ``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the
                                                table was written, last micro-batch
 =============================================  =====================================================
@@ -98,6 +100,11 @@ _GAUGES = {
         "writer",
         "reason",
     ),
+    "table_resync": (
+        "Offsets that are left of a table that is read again, or was",
+        "table",
+        "phase",
+    ),
     "table_lag_seconds": ("From Kafka's timestamp until the table was written", "table", "of"),
 }
 _BAD_RECORDS = frozenset({*DECODE_CONDITIONS, DecodeError.condition})
@@ -156,6 +163,7 @@ class MetricsListener(StreamingQueryListener):
         self._names: dict[str, str] = {}
         self._queries: dict[str, str] = {}
         self._writers: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._resyncs: dict[tuple[str, str], tuple[str, str, str]] = {}
 
         def declared(kind: Any, metrics: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
             items = metrics.items()
@@ -206,6 +214,9 @@ class MetricsListener(StreamingQueryListener):
         query, table = self._queries.get(progress.query), progress.table
         if query is None:
             return
+        if progress.resync:
+            self._set_resync(query, progress)
+            return
         for condition, number in progress.bad.items():
             self._counters["table_bad_records"].labels(query, table, condition).inc(number)
         if progress.unused_masks is not None:
@@ -221,6 +232,14 @@ class MetricsListener(StreamingQueryListener):
         self._set_writer(query, progress)
         for of, seconds in progress.lag.items():
             self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
+
+    def _set_resync(self, query: str, progress: TableProgress) -> None:
+        gauge, labels = self._gauges["table_resync"], (query, progress.table, progress.resync)
+        earlier = self._resyncs.get(labels[:2])
+        if earlier not in (None, labels):
+            gauge.remove(*earlier)
+        gauge.labels(*labels).set(progress.resync_left)
+        self._resyncs[labels[:2]] = labels
 
     def _set_writer(self, query: str, progress: TableProgress) -> None:
         gauge, table = self._gauges["table_writer"], progress.table

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakSet
 
+RESYNCS = "changelog/resync"
+"""The folder of a checkpoint with a file for each table that is read again, for ``cdc status``."""
 WRITERS = "changelog/writers"
 """The folder of a checkpoint with a file for each Delta table: what writes it, for ``cdc status``.
 Spark does not use it."""
@@ -48,6 +50,10 @@ class TableProgress:
     lag : mapping of str to float
         Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table
         was written; empty without records.
+    resync : str
+        The phase of a table that is read again, and then this is about nothing else; else empty.
+    resync_left : int
+        The offsets that are left until it has caught up.
     unused_masks : int or None
         How many masks are of no column of any table so far; None if this is not about masks.
     """
@@ -65,6 +71,8 @@ class TableProgress:
     writer: str = ""
     reason: str = ""
     lag: Mapping[str, float] = field(default_factory=dict)
+    resync: str = ""
+    resync_left: int = 0
     unused_masks: int | None = None
 
 

@@ -11,8 +11,18 @@ try:
     from .events import Event
     from .job import Job, job_schema, read_job
     from .maintain import maintain_job
+    from .resync import resync_job
     from .supervise import run_job
 except ImportError as error:
     raise missing_dependency(error, "run") from None
 
-__all__ = ["Event", "Job", "check_job", "job_schema", "maintain_job", "read_job", "run_job"]
+__all__ = [
+    "Event",
+    "Job",
+    "check_job",
+    "job_schema",
+    "maintain_job",
+    "read_job",
+    "resync_job",
+    "run_job",
+]

@@ -96,7 +96,7 @@ class BatchReporter:
 
     def take_table(self, progress: TableProgress) -> None:
         """Keep what a micro-batch did to a table until the micro-batch is reported."""
-        if progress.table and progress.query == self._query:
+        if progress.table and progress.query == self._query and not progress.resync:
             self._tables.setdefault(progress.batch, {})[progress.table] = progress
 
     def look(self, query: StreamingQuery) -> None:

@@ -23,7 +23,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize.spark.files import Files
@@ -169,7 +171,7 @@ def running_batch(spark: SparkSession) -> Batch | None:
         )
     query, number, run = map(
         spark.sparkContext.getLocalProperty,
-        ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"),
+        (*_PROPERTIES, "spark.jobGroup.id"),
     )
     if not query or not number:
         return None
@@ -185,7 +187,7 @@ _digests: dict[str, tuple[tuple[str | None, int], str]] = {}
 
 
 def write_to_checkpoint(spark: SparkSession, batch: Batch, name: str, text: str) -> None:
-    """Write a file into a running query's checkpoint, over an earlier one.
+    """Write a file into a query's checkpoint, over an earlier one, if the query is running.
 
     Parameters
     ----------
@@ -196,8 +198,10 @@ def write_to_checkpoint(spark: SparkSession, batch: Batch, name: str, text: str)
         The path in the checkpoint, in a folder that Spark does not use.
     text : str
     """
-    folder = running_query(spark, batch.query).resolvedCheckpointRoot()
-    Files(spark).write(f"{folder}/{name}", text, replace=True)
+    execution = running_query(spark, batch.query)
+    if execution is not None:
+        path = f"{execution.resolvedCheckpointRoot()}/{name}"
+        Files(spark).write(path, text, replace=True)
 
 
 def _offsets(spark: SparkSession, query: str, number: int) -> str:
@@ -213,6 +217,39 @@ def _offsets(spark: SparkSession, query: str, number: int) -> str:
     return digest_of(*ranges)
 
 
+def end_offsets(spark: SparkSession, batch: Batch) -> dict[str, dict[int, int]]:
+    """Return the end of a running query's micro-batch in Kafka, by topic and partition.
+
+    Empty if the query is not running, as for a function that a program calls itself.
+    """
+    execution = running_query(spark, batch.query)
+    entry = None if execution is None else execution.offsetLog().get(batch.number)
+    if entry is None or not entry.isDefined():
+        return {}
+    ends: dict[str, dict[int, int]] = {}
+    for each in elements(entry.get().offsets()):
+        if each.isDefined():
+            ends |= msgspec.json.decode(each.get().json(), type=dict[str, dict[int, int]])
+    return ends
+
+
+@contextmanager
+def in_batch(spark: SparkSession, batch: Batch) -> Iterator[None]:
+    """Let the block be in another micro-batch, which its commits carry."""
+    properties = dict(zip(_PROPERTIES, (batch.query, str(batch.number)), strict=True))
+    context: Any = spark.sparkContext
+    before = {name: context.getLocalProperty(name) for name in properties}
+    try:
+        for name, value in properties.items():
+            context.setLocalProperty(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            context.setLocalProperty(name, earlier)
+
+
+_PROPERTIES = "sql.streaming.queryId", "streaming.sql.batchId"
+"""The properties of a thread by which Spark names its micro-batch."""
 _written: dict[tuple[str, str], int] = {}
 
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -62,6 +63,7 @@ from .facts import (
 from .job import BAD_RECORDS, TableJob, TableRecords
 from .latest import stored
 from .query import Query, records_of
+from .resync import Resyncs
 from .route import (
     ROUTED_DDL,
     Route,
@@ -71,6 +73,7 @@ from .route import (
     merged,
     route_pass,
 )
+from .schema_store import SchemaStore
 from .table_options import Selection, SyncError, TableOptions, misspelt, wrong_options
 from .targets import (
     ConflictError,
@@ -141,9 +144,8 @@ def sync_database(
     on_table_error : {"fail", "stop_table"}
         What an error of a table does: the query fails once the other tables are written, and
         repeats the micro-batch after a restart; or only the table stops, with a warning in each
-        micro-batch that counts what it misses. Its file says why. To resume it, delete its file and
-        its target, and get its rows again: by a new snapshot of the producer, or in a query of its
-        own, whose table this one excludes. A record
+        micro-batch that counts what it misses. Its file says why. `cdc resync` and `resync_table`
+        resume it. A record
         that cannot be read names no table: it stops that of its topic, and fails the query if the
         topic has several.
     on_truncate : {"fail", "ignore"}
@@ -292,6 +294,8 @@ class SyncDatabase:
     parallel : int
     tables : dict
         The jobs of tables that have appeared, in this run or in an earlier one.
+    stop_warning : str
+        What the log says of a table that stops and of its error.
     """
 
     query: Query
@@ -301,9 +305,14 @@ class SyncDatabase:
     on_table_error: str
     parallel: int
     tables: dict[str, TableJob] = field(default_factory=dict)
+    stop_warning: str = "%s is stopped, and the other tables go on: %s"
     _loaded: bool = False
     _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
+    _resyncs: Resyncs = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._resyncs = Resyncs(self)
 
     def job(self, table: str) -> TableJob:
         """Return the job of a table.
@@ -337,6 +346,51 @@ class SyncDatabase:
         TopicReplacedError
             When a topic was deleted and created again; nothing is written.
         """
+        began = time.monotonic()
+        self.apply(batch)
+        for job in self.tables.values():
+            job.maintain()
+        self._resyncs(time.monotonic() - began)
+
+    def beside(self, table: str, name: str, store: SchemaStore) -> SyncDatabase:
+        """Return what applies the records of one table to a table with another name.
+
+        Records that cannot be read are not dead letters again.
+
+        Parameters
+        ----------
+        table : str
+        name : str
+            The name of the target.
+        store : SchemaStore
+            The folder of its file.
+        """
+        query, selected = self.query, self.route.selection
+        mode: Any = query.mode if query.dead_letters is None else "DROPMALFORMED"
+        own = replace(
+            query,
+            store=store,
+            topics=replace(query.topics, compares=False),
+            mode=mode,
+            dead_letters=None,
+        )
+        shards = {each: of for each, of in selected.shards.items() if each == table}
+        include = shards.get(table, re.escape(table))
+        route = Route(
+            query.format,
+            Selection((include,), selected.exclude, shards),
+            fail=False,
+            dead_letters=None,
+            stops_table=mode == "FAILFAST",
+        )
+        options = {table: replace(self.options.get(table, TableOptions()), name=name)}
+        warning = "%s cannot be read again: %s"
+        return SyncDatabase(
+            own, self.database, options, route, "stop_table", 1, {}, warning, _warned_of_masks=True
+        )
+
+    def apply(self, batch: DataFrame) -> None:
+        """Apply records of Kafka to all tables; raises as a call does."""
         routing: Any = partial(route_pass, route=self.route)
         with stored(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
             # The first action computes and stores all rows.
@@ -351,8 +405,6 @@ class SyncDatabase:
                 self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
             finally:
                 self._report_unused_masks()
-        for job in self.tables.values():
-            job.maintain()
 
     def _load(self, tables: Collection[str]) -> None:
         """Read the files of all tables, also of those without records: their targets are taken."""
@@ -459,9 +511,7 @@ class SyncDatabase:
                 summaries.get(failure.table, TableSummary(failure.table)),
             )
             sync.stop(failure.text, summary.records)
-            _log.warning(
-                "%s is stopped, and the other tables go on: %s", failure.table, failure.text
-            )
+            _log.warning(self.stop_warning, failure.table, failure.text)
 
     def _above_limit(self, tables: Collection[str]) -> list[Failure]:
         """Return the errors of new tables that are more than the target allows."""
@@ -482,7 +532,7 @@ class SyncDatabase:
         ]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
-            raise SyncError(f"{shown}. The other tables of the micro-batch are written")
+            raise TablesFailedError(f"{shown}. The other tables of the micro-batch are written")
 
     def _parts(
         self, summaries: Mapping[str, TableSummary], routed: DataFrame
@@ -552,7 +602,7 @@ class SyncDatabase:
             # The query's own error begins with the same condition.
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
             text = text if text.startswith("[") else violation(error) or text
-            of_table = self._is_of_table(error, sync.table)
+            of_table = self.is_of_table(error, sync.table)
             return Failure(sync.table, sync.with_remedy(part, text) if of_table else text, of_table)
         return None
 
@@ -567,7 +617,7 @@ class SyncDatabase:
                 "name for the other in tables="
             )
 
-    def _is_of_table(self, error: Exception, table: str) -> bool:
+    def is_of_table(self, error: Exception, table: str) -> bool:
         """Return whether an error comes from a table's records or definition.
 
         Any other error, such as a broken connection, may go away.
@@ -579,7 +629,7 @@ class SyncDatabase:
                 table
             )
         if isinstance(error, ChangelogError):
-            return isinstance(error, _OF_TABLE)
+            return isinstance(error, _OF_TABLE) and not isinstance(error, TablesFailedError)
         if isinstance(
             error, AnalysisException | ArithmeticException | NumberFormatException
         ) or violation(error):
@@ -592,6 +642,12 @@ class SyncDatabase:
         except TargetError:  # the name cannot be one of a table
             return True
         return target.sink(self.query.spark).is_reachable()
+
+
+class TablesFailedError(SyncError):
+    """Tables of a micro-batch failed, and with them the query."""
+
+    condition = SyncError.condition
 
 
 class Failure(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,15 @@ from .schema import (
 )
 from .table_options import AS_IS, Selection, SyncError, TableOptions, wrong_options
 from .table_spec import END_AT, START_AT, TableSpec
-from .targets import ArrowRows, Sink, TableTarget, TargetMissingError, Written, repeat_conflicts
+from .targets import (
+    ArrowRows,
+    Replacement,
+    Sink,
+    TableTarget,
+    TargetMissingError,
+    Written,
+    repeat_conflicts,
+)
 from .writers.delta_writer import most_changes
 
 if TYPE_CHECKING:
@@ -722,6 +730,21 @@ class TableJob:
         spec = TableSpec.of(self.policy, fields, self._key(schema), validity=validity)
         tracked = self.policy.track_history
         ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
+
+    def replacement(self, schema: TableSchema, *, remove_missing: bool) -> Replacement:
+        """Return how the rows of its target are replaced by those of another table."""
+        policy = self.policy
+        options = ChangeOptions(policy.shard, position_column=policy.position_column)
+        written = [field.name for field in written_fields(self.plan(schema), options)]
+        added = filter(None, (policy.deleted_column, schema.facts.position_column))
+        names = tuple(dict.fromkeys([*written, *policy.select, *added]))
+        return Replacement(names, self._key(schema), policy.deleted_column, remove_missing)
+
+    def required_columns(self, fields: Iterable[StructField], key: tuple[str, ...]) -> TableSpec:
+        """Return the columns that its target requires, of which it may lack some."""
+        columns, policy = tuple(fields), self.policy
+        layout = policy.layout_of([each.name for each in columns])
+        return TableSpec(columns, key, True, "add", policy.deleted_column, layout=layout)
 
     def _key(self, schema: TableSchema) -> tuple[str, ...]:
         shard = self.policy.shard_column

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format, option_name
 from cdc_formats.topics.client import TopicDescription
@@ -22,6 +24,7 @@ from normalize.spark_versions import check_kafka_source, check_version
 from .batches import Batch, running_batch
 from .database_target import Database
 from .facts import QueryFacts, checked_topics, require_same_address
+from .resync_state import Offsets
 from .route import RECORD_DDL
 from .schema_store import SchemaStore
 from .targets import TableTarget
@@ -121,6 +124,22 @@ class Query:
         reader = self.user_session.readStream.format("kafka")
         return load_kafka(reader.options(**self.kafka, includeHeaders="true"))
 
+    def records_between(self, start: Offsets, end: Offsets) -> DataFrame:
+        """Return the records of some offsets, by topic and partition."""
+        kafka = {
+            name: value
+            for name, value in self.kafka.items()
+            if name.lower().startswith(("kafka.", "groupidprefix"))
+        }
+        ranges = {
+            "assign": {topic: sorted(partitions) for topic, partitions in end.items()},
+            "startingOffsets": start,
+            "endingOffsets": end,
+        }
+        texts = {name: msgspec.json.encode(value).decode() for name, value in ranges.items()}
+        reader = self.spark.read.format("kafka")
+        return load_kafka(reader.options(**kafka, **texts, includeHeaders="true"))
+
 
 def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the format's options that the user set: of a `Format`, all."""
@@ -140,12 +159,15 @@ class KnownTopics:
     monitor : TopicMonitor
     address : str
         Where the query's table or database is, which is kept with the ids.
+    compares : bool
+        Whether the ids are compared and kept.
     """
 
     spark: SparkSession
     store: SchemaStore
     monitor: TopicMonitor = field(repr=False)
     address: str
+    compares: bool = True
     _seen: set[str] = field(default_factory=set)
     _batch: Batch | None = None
     _kept: QueryFacts | None = None
@@ -164,7 +186,11 @@ class KnownTopics:
         """
         batch = running_batch(self.spark)
         with self._lock:  # tables are written at the same time
-            if batch is None or (batch == self._batch and topics <= self._seen):
+            if (
+                not self.compares
+                or batch is None
+                or (batch == self._batch and topics <= self._seen)
+            ):
                 return self.monitor.described
             described = self.monitor(topics - self._seen)
             if self.monitor.problem and not self._warned:

@@ -15,6 +15,7 @@ from normalize.spark.files import Files
 
 from .batches import BatchOrderError
 from .facts import QueryFacts
+from .resync_state import Resync
 from .schema import TableSchema
 from .table_options import SyncError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .batches import Batch
 
 T = TypeVar("T")
-_JSON, _NEW = ".json", ".new"
+_JSON, _NEW, _RESYNC = ".json", ".new", "query/resync"
 _LONGEST, _BEFORE_DIGEST = 246, 200
 _DIGEST = "+"
 """Separates the beginning of a long name from its digest; `quote` leaves no such character."""
@@ -57,7 +58,8 @@ class SchemaStore:
     has been written to the table yet. A file that is not as this query left it is not replaced: the
     driver of a later run may have written it.
 
-    The query's file is ``query/facts.json``: no table's file is in a subfolder.
+    The query's file is ``query/facts.json``, and those of tables that are read again are in
+    ``query/resync``: no table's file is in a subfolder.
 
     Parameters
     ----------
@@ -167,6 +169,52 @@ class SchemaStore:
             rows.toDF(*(f"c{index}" for index in range(len(rows.columns)))).write.parquet(path)
             self._write(f"{path}{_JSON}", "{}")
         return rows.sparkSession.read.parquet(path).toDF(*rows.columns)
+
+    def resyncs(self) -> list[Resync]:
+        """Return the tables that are or were read again, in the order of the requests."""
+        folder = f"{self.location}/{_RESYNC}"
+        if not self._files.exists(folder):
+            return []
+        names = self._files.names(folder)
+        files = {
+            name.removesuffix(_NEW) for name in names if name.removesuffix(_NEW).endswith(_JSON)
+        }
+        read = (self._resync(f"{self.location}/{_RESYNC}/{name}") for name in files)
+        return sorted(
+            (each for each in read if each is not None), key=lambda each: each.requested_at
+        )
+
+    def read_resync(self, table: str) -> Resync | None:
+        """Return how a table is read again; None if it was never requested."""
+        return self._resync(self._resync_file(table))
+
+    def write_resync(self, resync: Resync) -> None:
+        """Write how a table is read again, over an earlier file."""
+        text = msgspec.json.format(msgspec.json.encode(resync), indent=2).decode()
+        self._replace(self._resync_file(resync.table), text)
+
+    def beside(self, resync: Resync, spark: SparkSession) -> SchemaStore:
+        """Return the store of the new table, while a table is read again."""
+        return SchemaStore(spark, f"{self.location}/{_RESYNC}/{resync.id}")
+
+    def remove(self) -> None:
+        """Delete the folder with all files."""
+        self._files.remove(self.location)
+
+    def _resync_file(self, table: str) -> str:
+        return f"{self.location}/{_RESYNC}/{file_name(table)}{_JSON}"
+
+    def _resync(self, file: str) -> Resync | None:
+        def parse(text: str) -> Resync:
+            try:
+                return msgspec.json.decode(text, type=Resync)
+            except msgspec.DecodeError as error:
+                raise SyncError(
+                    f"{file} is not the file of a table that is read again ({error}): delete it, "
+                    "and request it again"
+                ) from None
+
+        return self._whole(file, parse)
 
     def _replace(self, file: str, text: str) -> None:
         """Write a file over the one that this query read or wrote.

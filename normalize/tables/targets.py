@@ -16,7 +16,7 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -79,6 +79,27 @@ class ArrowRows(NamedTuple):
 
     table: pa.Table
     frame: Callable[[], DataFrame]
+
+
+class Replacement(NamedTuple):
+    """How the rows of a table are replaced.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The columns that the query writes.
+    key : tuple of str
+        The columns that identify a row.
+    deleted_column : str or None
+        The column of soft deletes.
+    remove_missing : bool
+        Whether rows leave whose keys the new table lacks: with soft deletes, they are marked.
+    """
+
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    deleted_column: str | None
+    remove_missing: bool
 
 
 class TableTarget(ABC):
@@ -266,6 +287,36 @@ class Sink(ABC):
 
     def rows(self) -> DataFrame:
         """Return the table's rows; only where the target has `histories`."""
+        raise NotImplementedError
+
+    def fields(self) -> Sequence[StructField]:
+        """Return the table's columns."""
+        raise NotImplementedError
+
+    def create_like(self, other: TableTarget) -> None:  # noqa: B027 - `prepare` creates most tables
+        """Create the table with the columns of another one, if `prepare` would not."""
+
+    def missing(self, other: TableTarget, key: Sequence[str], deleted_column: str | None) -> int:
+        """Return how many keys of this table another one lacks, without those deleted softly."""
+        raise NotImplementedError
+
+    def replace_rows(self, other: TableTarget, replacement: Replacement, batch: Batch) -> None:
+        """Replace all rows by those of another table, in one commit, which carries the micro-batch.
+
+        What only this table has stays: its layout, properties and constraints, the values of other
+        columns, and the times of soft deletes.
+
+        Parameters
+        ----------
+        other : TableTarget
+            Of the same kind.
+        replacement : Replacement
+        batch : Batch
+        """
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Delete the table, if it exists."""
         raise NotImplementedError
 
     def conflicts(self) -> AbstractContextManager[None]:

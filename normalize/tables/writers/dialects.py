@@ -323,6 +323,46 @@ class Dialect:
             f"{self.name(ROW_KIND)} IN {ADDS} GROUP BY {', '.join(key)} HAVING COUNT(*) > 1) AS twins"
         )
 
+    def create_like(self, new: str, table: str) -> str:
+        """Return the statement that creates a table with all columns and indexes of another one."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.table(new)} (LIKE {self.table(table)} INCLUDING ALL)"
+        )
+
+    def missing(self, table: str, new: str, key: Iterable[str], deleted: str | None) -> str:
+        """Return the condition of the rows of a table whose keys another one lacks.
+
+        `deleted` is the column of soft deletes: rows that have its time are not among them.
+        """
+        quoted = self.table(table)
+        same = " AND ".join(f"s.{self.name(each)} = {quoted}.{self.name(each)}" for each in key)
+        lacks = f"NOT EXISTS (SELECT 1 FROM {self.table(new)} AS s WHERE {same})"
+        return lacks if deleted is None else f"{self.name(deleted)} IS NULL AND {lacks}"
+
+    def replace_rows(
+        self, table: str, new: str, names: Sequence[str], key: Sequence[str], deleted: str | None
+    ) -> list[str]:
+        """Return the statements that write all rows of another table over those of their keys.
+
+        Parameters
+        ----------
+        table, new : str
+        names : sequence of str
+            The columns that are written.
+        key : sequence of str
+        deleted : str or None
+            The column of soft deletes: a row that both tables have as deleted keeps its time.
+        """
+        statements = []
+        if deleted is not None:
+            at = self.name(deleted)
+            same = " AND ".join(f"s.{self.name(each)} = t.{self.name(each)}" for each in key)
+            both = f"s.{at} IS NOT NULL AND t.{at} IS NOT NULL"
+            tables = {"s": new, "t": table}
+            statements.append(self.update("s", tables, same, {at: f"t.{at}"}, both))
+        inserted = self.insert(new, table, {name: self.name(name) for name in names})
+        return [*statements, f"{inserted} AS s WHERE 1 = 1 {self.or_update(key, names)}"]
+
     def require_name(self, name: str, of: str = "column") -> None:
         """Raise an error for the name of a column or table that the database does not support.
 
@@ -451,6 +491,9 @@ class MySql(Dialect):
     def delete_from(self, alias: str, tables: Mapping[str, str], same: str, condition: str) -> str:
         joined = " JOIN ".join(self._joined(alias, tables))
         return f"DELETE {alias} FROM {joined} ON {same} WHERE {condition}"
+
+    def create_like(self, new: str, table: str) -> str:
+        return f"CREATE TABLE IF NOT EXISTS {self.table(new)} LIKE {self.table(table)}"
 
     def or_update(self, primary_key: Sequence[str], names: Iterable[str]) -> str:
         sets = ", ".join(f"{self.name(name)} = VALUES({self.name(name)})" for name in names)

@@ -62,6 +62,7 @@ from normalize.tables.table_spec import (
 from normalize.tables.targets import (
     ArrowRows,
     ConflictError,
+    Replacement,
     Sink,
     TableTarget,
     TargetError,
@@ -215,6 +216,58 @@ class DatabaseSink(Sink):
             if connection.columns(batches) is None:
                 return None
             return _record(connection, self.table.table, batch)
+
+    def fields(self) -> Sequence[StructField]:
+        dialect = dialect_of(self.table.url)
+        options = jdbc_options(self.table, dialect) | {"dbtable": dialect.table(self.table.table)}
+        with database_errors(self.table):
+            columns: Any = self.spark.read.format("jdbc").options(**options).load().schema
+        return tuple(columns.fields)
+
+    def create_like(self, other: TableTarget) -> None:
+        name = other.sql_name
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            if connection.columns(name) is not None:
+                connection.execute(connection.dialect.create_like(self.table.table, name))
+
+    def missing(self, other: TableTarget, key: Sequence[str], deleted_column: str | None) -> int:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            dialect, table = connection.dialect, self.table.table
+            where = dialect.missing(table, other.sql_name, key, deleted_column)
+            return (
+                connection.number(f"SELECT COUNT(*) FROM {dialect.table(table)} WHERE {where}") or 0
+            )
+
+    def replace_rows(self, other: TableTarget, replacement: Replacement, batch: Batch) -> None:
+        table, new, deleted = self.table.table, other.sql_name, replacement.deleted_column
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            dialect = connection.dialect
+            batches = in_same_schema(table, BATCHES)
+            connection.execute(_batches(dialect, batches))
+            names, key = (
+                connection.spelled(table, each) for each in (replacement.names, replacement.key)
+            )
+            statements = dialect.replace_rows(table, new, names, key, deleted)
+            if replacement.remove_missing:
+                where = dialect.missing(table, new, key, deleted)
+                gone = (
+                    f"DELETE FROM {dialect.table(table)}"
+                    if deleted is None
+                    else f"UPDATE {dialect.table(table)} SET {dialect.name(deleted)} = "
+                    "CURRENT_TIMESTAMP(6)"
+                )
+                statements.insert(0, f"{gone} WHERE {where}")
+            with connection.transaction():
+                for statement in statements if _begun(connection, self.table, batch) else ():
+                    connection.execute(statement)
+
+    def drop(self) -> None:
+        with JdbcConnection.open(self.spark, self.table) as connection:
+            dialect, batches = connection.dialect, in_same_schema(self.table.table, BATCHES)
+            connection.execute(f"DROP TABLE IF EXISTS {dialect.table(self.table.table)}")
+            if connection.columns(batches) is not None:
+                forget = f"DELETE FROM {dialect.table(batches)} WHERE table_name = ?"
+                connection.execute(forget, self.table.table)
 
     def is_reachable(self) -> bool:
         try:

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from normalize.dataframe import type_ddl
 from normalize.monitoring.notice import Notice, log
 from normalize.spark.connect import is_connect
 from normalize.spark.errors import java_causes, java_text, spark_error_types
+from normalize.spark.files import Files
 from normalize.spark.plans import delta_transaction
 from normalize.spark.sessions import copy_of
 from normalize.spark_versions import package
@@ -53,6 +55,7 @@ from normalize.tables.table_spec import (
 from normalize.tables.targets import (
     ArrowRows,
     ConflictError,
+    Replacement,
     Sink,
     TableTarget,
     TargetError,
@@ -576,6 +579,78 @@ class LakeSink(Sink):
     def rows(self) -> DataFrame:
         return self.spark.table(self.table.sql_name)
 
+    def fields(self) -> Sequence[StructField]:
+        return self.rows().schema.fields
+
+    def missing(self, other: TableTarget, key: Sequence[str], deleted_column: str | None) -> int:
+        rows = self.rows()
+        if deleted_column is not None:
+            rows = rows.where(f"{backquoted(deleted_column)} IS NULL")
+        new = other.sink(self.spark).rows()
+        return rows.join(new, _same_key(rows, new, key), "left_anti").count()
+
+    def replace_rows(self, other: TableTarget, replacement: Replacement, batch: Batch) -> None:
+        if self.has(batch):
+            return
+        # Otherwise an overwrite may replace only the partitions that have a new row.
+        self.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
+        new_rows = f"rows_{uuid4().hex}"
+        with self.conflicts(), self.recording(batch):
+            self._replacing(other, replacement).createTempView(new_rows)
+            try:
+                self.spark.sql(
+                    f"INSERT OVERWRITE {self.table.sql_name} SELECT * FROM {new_rows}"
+                ).collect()
+            finally:
+                self.spark.catalog.dropTempView(new_rows)
+        if not self.has(batch):
+            raise TargetError(f"{self.table} was overwritten without the record of a micro-batch")
+
+    def _replacing(self, other: TableTarget, replacement: Replacement) -> DataFrame:
+        """Return the rows that a table has after it is replaced, with its columns."""
+        from pyspark.sql import functions as F
+
+        _, key, deleted, remove = replacement
+        refresh_table(self.spark, self.table)
+        new, stored = other.sink(self.spark).rows(), self.rows()
+        names, present = stored.columns, {name.lower() for name in new.columns}
+        # A key has one row: a table that was changed by hand may have several.
+        once = stored.dropDuplicates(list(key))
+        rows = new.join(once, _same_key(new, once, key), "left")
+
+        def value(name: str) -> Any:
+            if name.lower() not in present:
+                return once[backquoted(name)]
+            column = new[backquoted(name)]
+            if deleted is None or name.lower() != deleted.lower():
+                return column
+            first = F.coalesce(once[backquoted(name)], column)
+            return F.when(column.isNotNull(), first)
+
+        replaced = rows.select(*(value(name).alias(name) for name in names))
+        missing = once.join(new, _same_key(once, new, key), "left_anti")
+        if remove and deleted is None:
+            return replaced
+        if remove and deleted is not None:
+            now = F.coalesce(F.col(backquoted(deleted)), F.current_timestamp())
+            missing = missing.select(
+                *(
+                    (now if each.lower() == deleted.lower() else F.col(backquoted(each))).alias(
+                        each
+                    )
+                    for each in names
+                )
+            )
+        return replaced.unionByName(missing)
+
+    def drop(self) -> None:
+        name = self.table.name
+        if self.table.provider == "delta" and is_path(name):
+            Files(self.spark).remove(name)
+            return
+        purge = " PURGE" if self.table.provider == "iceberg" else ""
+        self.spark.sql(f"DROP TABLE IF EXISTS {self.table.sql_name}{purge}")
+
     @contextmanager
     def conflicts(self) -> Iterator[None]:
         """Raise a conflict with another writer or file-removing job as a `ConflictError`."""
@@ -626,6 +701,11 @@ class LakeSink(Sink):
         if self.table.provider != "delta":
             return "none"
         return table_property(self.spark, self.table, _MAPPING) or "none"
+
+
+def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Any:
+    """Return the condition that two rows have the same key."""
+    return reduce(and_, (left[backquoted(name)] == right[backquoted(name)] for name in key))
 
 
 _recording: Counter[tuple[int, Batch]] = Counter()

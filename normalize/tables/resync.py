@@ -1,0 +1,543 @@
+"""Reads one table of a running `sync_database` again, beside the old one, which stays current.
+
+After a micro-batch, the query applies the next records of the table to a new table: from the begin
+of its topics to the end of the micro-batch. Once the new table has all of them, both tables have
+the same position, and its rows replace those of the old one in one commit.
+
+A step is as idempotent as a micro-batch: its offsets are in the table's file before it
+(`resync_state`), and its commits carry its number. The commit that replaces the rows carries a
+number, too: a query that is killed after it does not repeat it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+import msgspec
+
+from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.topics.client import TopicDescriber
+from normalize.kafka.topics import describer
+from normalize.monitoring.explain_error import explain_error
+from normalize.monitoring.table_progress import RESYNCS, TableProgress, publish
+from normalize.spark.errors import spark_error_types
+
+from .batches import (
+    Batch,
+    end_offsets,
+    in_batch,
+    is_repeat,
+    running_batch,
+    write_to_checkpoint,
+)
+from .facts import GuardFacts, TableFacts
+from .job import TableJob
+from .query import Query
+from .resync_state import Offsets, Resync, next_offsets, offsets_between
+from .schema_store import SchemaStore
+from .table_options import SyncError
+from .targets import Replacement, TableTarget, TargetMissingError, repeat_conflicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("normalize")
+_SHARE = 0.5
+"""The time of the steps, as a part of the time that the micro-batches take."""
+_FIRST, _LEAST, _MOST = 10_000, 1_000, 10_000_000
+"""The offsets of a step: the first, and their bounds."""
+_LEAST_SECONDS = 1.0
+"""A step that takes less is followed by a larger one."""
+
+
+class AppliesRecords(Protocol):
+    """Applies records to the tables of a query."""
+
+    query: Query
+    tables: dict[str, TableJob]
+
+    def apply(self, records: DataFrame) -> None:
+        """Apply records of Kafka."""
+
+
+class LiveTables(Protocol):
+    """The tables of a running query."""
+
+    query: Query
+    tables: dict[str, TableJob]
+
+    def job(self, table: str) -> TableJob:
+        """Return a new job of a table."""
+
+    def beside(self, table: str, name: str, store: SchemaStore) -> AppliesRecords:
+        """Return what applies the records of one table to a table with another name."""
+
+    def is_of_table(self, error: Exception, table: str) -> bool:
+        """Return whether an error comes from a table's records or definition."""
+
+
+def resync_table(
+    spark: SparkSession,
+    table: str,
+    *,
+    schema_location: str,
+    remove_missing: bool = False,
+    dry_run: bool = False,
+) -> Resync:
+    """Ask the running query of `sync_database` to read one of its tables again from its topics.
+
+    The query begins after its next micro-batch, and the other tables go on. The old table stays
+    current until the new rows replace its own in one commit. A stopped table is resumed.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session, which need not be that of the query.
+    table : str
+        The source table, as in the query's files: ``shop.orders``.
+    schema_location : str
+        That of the query.
+    remove_missing : bool
+        Whether keys leave that only the old table has. By default, their rows stay.
+    dry_run : bool
+        Whether these keys are only counted, and the table is not replaced.
+
+    Returns
+    -------
+    Resync
+        The request. ``SchemaStore(spark, schema_location).read_resync(table)`` returns how far it
+        is.
+
+    Raises
+    ------
+    ArgumentError
+        When the query has no such table, or the table is being read again.
+    """
+    store = SchemaStore(spark, schema_location)
+    tables, earlier = store.tables(), store.read_resync(table)
+    if table not in tables:
+        raise ArgumentError(
+            f"{schema_location} has no table {table!r}: pass one of {', '.join(tables) or 'none'}"
+        )
+    if earlier is not None and earlier.is_active:
+        raise ArgumentError(f"{table} is being read again ({earlier.described}): wait for its end")
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    request = Resync(table, str(uuid4()), now, remove_missing, dry_run)
+    store.write_resync(request)
+    return request
+
+
+@dataclass
+class Resyncs:
+    """Takes the next steps of the tables that are read again; called after each micro-batch.
+
+    Parameters
+    ----------
+    live : LiveTables
+    """
+
+    live: LiveTables
+    _beside: tuple[str, AppliesRecords] | None = field(default=None, repr=False)
+    _describer: TopicDescriber | None = field(default=None, repr=False)
+    _size: int = _FIRST
+    _credit: float = 0.0
+    _cleaned: bool = False
+
+    def __call__(self, seconds: float) -> None:
+        """Take steps for a part of the time that the micro-batch took, and while no record waits.
+
+        Parameters
+        ----------
+        seconds : float
+            How long the micro-batch took.
+        """
+        batch = running_batch(self.live.query.spark)
+        resync = None if batch is None else self._next(batch)
+        if batch is None or resync is None:
+            return
+        ends = end_offsets(self.live.query.spark, batch)
+        self._credit += _SHARE * seconds
+        while resync is not None and ends:
+            # Without records there is no micro-batch: the steps would wait for one.
+            on_credit = self._credit > 0
+            if not on_credit and self._waits(ends):
+                return
+            began = time.monotonic()
+            after = self._advanced(resync, batch, ends)
+            self._credit -= on_credit * (time.monotonic() - began)
+            if after == resync:
+                return
+            resync = self._next(batch)
+
+    def _next(self, batch: Batch) -> Resync | None:
+        resyncs = self.live.query.store.resyncs()
+        if not self._cleaned:
+            # A query may have been killed between the end of one and this.
+            self._cleaned = True
+            for each in resyncs:
+                if not each.is_active and each.table in self.live.tables:
+                    self._remove(each)
+                    self._show(each, batch)
+        return next((each for each in resyncs if each.is_active), None)
+
+    def _keep(self, resync: Resync, batch: Batch) -> None:
+        """Keep how far a table is."""
+        self.live.query.store.write_resync(resync)
+        self._show(resync, batch)
+
+    def _show(self, resync: Resync, batch: Batch) -> None:
+        """Show `cdc status` and the metrics how far a table is."""
+        spark, table = self.live.query.spark, resync.table
+        name = f"{RESYNCS}/{sha256(table.encode()).hexdigest()[:16]}.json"
+        values = {"table": table, "phase": resync.phase, "progress": resync.described}
+        try:
+            write_to_checkpoint(spark, batch, name, json.dumps(values))
+        except Exception as error:  # nothing depends on the file
+            _log.warning("%s cannot be written into the checkpoint: %s", name, error)
+        publish(
+            TableProgress(
+                query=batch.query,
+                table=table,
+                batch=batch.number,
+                resync=resync.phase,
+                resync_left=resync.left if resync.is_active else 0,
+            )
+        )
+
+    def _advanced(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
+        """Take the next step, and return how far the table is then."""
+        try:
+            if resync.phase == "requested":
+                after = self._begun(resync, ends)
+            elif resync.phase == "reading":
+                after = self._read(resync, batch, ends)
+            else:
+                after = self._replaced(resync, batch, ends)
+        except spark_error_types(ChangelogError) as error:
+            if not isinstance(error, TargetMissingError) and not self.live.is_of_table(
+                error, resync.table
+            ):
+                raise
+            text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
+            phase: Any = "refused" if resync.phase == "requested" else "failed"
+            after = msgspec.structs.replace(resync, phase=phase, reason=text)
+        if after == resync:
+            return after
+        if after.phase != resync.phase:
+            level = logging.WARNING if after.reason else logging.INFO
+            _log.log(level, "%s is read again: %s", resync.table, after.described)
+        self._keep(after, batch)
+        # Not before: a step that is repeated needs the new table.
+        if not after.is_active:
+            self._remove(after)
+        return after
+
+    # ----------------------------------------------------------------------------------------------
+    # the steps
+
+    def _begun(self, resync: Resync, ends: Offsets) -> Resync:
+        """Prepare the new table of a request.
+
+        Raises
+        ------
+        SyncError
+            When the table cannot be read again.
+        """
+        job = self._job(resync)
+        if job.policy.is_history:
+            raise SyncError(
+                "it is a history, with versions that the topic may no longer have: begin a new one "
+                "in another table"
+            )
+        if job.of.provider == "iceberg":
+            raise SyncError("Iceberg tables cannot be read again yet: read it in another query")
+        topics = self._topics(job, ends)
+        offsets = {
+            topic: {partition: first for partition, (first, _) in partitions.items()}
+            for topic, partitions in self._describe(topics).items()
+        }
+        removed = {
+            topic: {partition: first for partition, first in partitions.items() if first}
+            for topic, partitions in offsets.items()
+        }
+        self._require_complete(removed, "older records")
+        self._remove(resync)
+        target, kept = self._target(resync), job.schema
+        if kept is not None and kept.columns:
+            facts = TableFacts(
+                self._name(resync),
+                kept.facts.source_keys,
+                kept.facts.topics,
+                masks=kept.facts.masks,
+                position_column=kept.facts.position_column,
+                options=kept.facts.options,
+            )
+            self._store(resync).write(replace(kept, stopped="", facts=facts))
+            spark = self.live.query.spark
+            target.sink(spark).create_like(job.target(job.kept_target_name))
+        return msgspec.structs.replace(
+            resync, phase="reading", offsets=offsets, left=offsets_between(offsets, ends)
+        )
+
+    def _require_complete(self, removed: Mapping[str, Mapping[int, int]], records: str) -> None:
+        """Raise an error if Kafka removed records for another reason than a newer one of their key.
+
+        Parameters
+        ----------
+        removed : mapping
+            The first offsets of the partitions from which it removed records.
+        records : str
+            Which records.
+
+        Raises
+        ------
+        SyncError
+        """
+        for topic, partitions in removed.items():
+            if partitions and not self._kafka().is_compacted(topic):
+                partition, first = next(iter(partitions.items()))
+                raise SyncError(
+                    f"{topic}[{partition}] begins at the offset {first}: Kafka has removed {records}, "
+                    "and rows that did not change since would be missing. Give topics of tables "
+                    "cleanup.policy=compact, or let the producer write a new snapshot"
+                )
+
+    def _read(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
+        """Apply the records of the next step, or those of the step that was planned."""
+        job = self._job(resync)
+        topics = self._topics(job, ends)
+        ranges = self._describe(topics)
+        offsets = {
+            topic: {
+                partition: resync.offsets.get(topic, {}).get(partition, first)
+                for partition, (first, _) in ranges.get(topic, {}).items()
+            }
+            for topic in topics
+        }
+        removed = {
+            topic: {
+                partition: ranges[topic][partition][0]
+                for partition, at in partitions.items()
+                if at < ranges[topic][partition][0]
+            }
+            for topic, partitions in offsets.items()
+        }
+        self._require_complete(removed, "records that were not read again yet")
+        end = {
+            topic: {
+                partition: ends[topic].get(partition, at) for partition, at in partitions.items()
+            }
+            for topic, partitions in offsets.items()
+        }
+        if not resync.until:
+            until = next_offsets(offsets, end, self._size)
+            resync = msgspec.structs.replace(resync, offsets=offsets, until=until)
+            if until != offsets:
+                self._keep(resync, batch)
+        records = self._apply(resync, job)
+        at = resync.until
+        read = msgspec.structs.replace(
+            resync,
+            step=resync.step + (at != resync.offsets),
+            offsets=at,
+            until={},
+            records=resync.records + records,
+            left=offsets_between(at, end),
+        )
+        return self._counted(read, job) if at == end else read
+
+    def _apply(self, resync: Resync, job: TableJob) -> int:
+        """Apply the records of a planned step, and return their number.
+
+        Raises
+        ------
+        SyncError
+            When the new table stopped.
+        """
+        start = {
+            topic: {each: at for each, at in partitions.items() if at < resync.until[topic][each]}
+            for topic, partitions in resync.offsets.items()
+        }
+        start = {topic: partitions for topic, partitions in start.items() if partitions}
+        if not start:
+            return 0
+        end = {
+            topic: {each: resync.until[topic][each] for each in of} for topic, of in start.items()
+        }
+        beside, spark = self._new(resync, job), self.live.query.spark
+        new = beside.tables.get(resync.table)
+        before, began = 0 if new is None else new.records, time.monotonic()
+        with in_batch(spark, Batch(resync.id, resync.step)):
+            beside.apply(beside.query.records_between(start, end))
+        self._fit(time.monotonic() - began)
+        new = beside.tables.get(resync.table)
+        if new is None:
+            return 0
+        if new.stopped:
+            raise SyncError(new.stopped)
+        return new.records - before
+
+    def _fit(self, seconds: float) -> None:
+        """Choose the size of the next step, so that it takes about the time of this micro-batch."""
+        wanted = max(_LEAST_SECONDS, self._credit)
+        factor = min(2.0, max(0.5, wanted / max(seconds, 0.01)))
+        self._size = min(_MOST, max(_LEAST, int(self._size * factor)))
+
+    def _new(self, resync: Resync, job: TableJob) -> AppliesRecords:
+        """Return what applies records to the new table, which gets all columns of the old one."""
+        store = self._store(resync)
+        kept, live = store.read(resync.table), job.schema
+        if kept is None and resync.records:
+            raise SyncError("the file of its new table is missing: request it again")
+        if kept is not None and live is not None and live.columns and not job.stopped:
+            only_new = [each for each in kept.columns if each.name not in live.names]
+            columns = (*live.columns, *only_new)
+            if columns != kept.columns:
+                store.write(replace(live, columns=columns, facts=kept.facts))
+                self._beside = None
+        if self._beside is None or self._beside[0] != resync.id:
+            of_table = self.live.beside(resync.table, self._name(resync), self._store(resync))
+            self._beside = resync.id, of_table
+        return self._beside[1]
+
+    def _counted(self, resync: Resync, job: TableJob) -> Resync:
+        """Count the keys that only the old table has, once the new one has caught up."""
+        spark, target = self.live.query.spark, job.target(job.kept_target_name)
+        new, sink = self._target(resync), target.sink(spark)
+        if not new.sink(spark).exists():
+            raise SyncError("the topic has no row of it: delete its rows by hand if this is right")
+        replacement = self._replacement(resync, job)
+        missing = 0
+        if sink.exists():
+            missing = sink.missing(new, replacement.key, replacement.deleted_column)
+        return msgspec.structs.replace(
+            resync,
+            phase="counted" if resync.dry_run else "replacing",
+            missing=missing,
+            resumes=bool(job.stopped) or not job.owns_target,
+        )
+
+    def _replaced(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
+        """Replace the rows of the old table by those of the new one."""
+        job, spark = self._job(resync), self.live.query.spark
+        target = job.target(job.kept_target_name)
+        # A stopped table does not have the micro-batch: a query that is killed would repeat it.
+        carried = batch if resync.resumes else Batch(resync.id, resync.step)
+        sink = target.sink(spark)
+        is_done = sink.exists() and is_repeat(carried, sink.record(carried), target)
+        at_end = all(
+            ends.get(topic, {}).get(each, at) == at
+            for topic, partitions in resync.offsets.items()
+            for each, at in partitions.items()
+        )
+        if not is_done and not at_end:
+            return msgspec.structs.replace(resync, phase="reading")
+        if not is_done:
+            new, replacement = self._target(resync), self._replacement(resync, job)
+
+            def commit() -> None:
+                self._prepare(job, replacement, new)
+                sink.replace_rows(new, replacement, carried)
+
+            repeat_conflicts(commit)
+            target.refresh(self.live.query.user_session)
+        self._resume(resync, job, batch)
+        return msgspec.structs.replace(resync, phase="replaced", left=0)
+
+    def _resume(self, resync: Resync, job: TableJob, batch: Batch) -> None:
+        """Let the old table go on with the columns of the new one, also if it was stopped."""
+        new, store = self._store(resync).read(resync.table), self.live.query.store
+        live = job.schema
+        if new is None or live is None:  # the files are those of an earlier attempt, which ended
+            return
+        facts = msgspec.structs.replace(new.facts, target=job.target_name(), written=True)
+        if resync.resumes:
+            after = new.facts.guard.after
+            guard = GuardFacts(batch.query, batch.number, after, after)
+            resumed = replace(new, facts=msgspec.structs.replace(facts, guard=guard))
+        else:
+            columns = (
+                *live.columns,
+                *(each for each in new.columns if each.name not in live.names),
+            )
+            facts = msgspec.structs.replace(facts, guard=live.facts.guard, topics=live.facts.topics)
+            resumed = replace(live, columns=columns, facts=facts)
+        if resumed != live:
+            store.write(resumed)
+            self.live.tables[resync.table] = self.live.job(resync.table)
+            self.live.tables[resync.table].load()
+
+    # ----------------------------------------------------------------------------------------------
+    # the two tables
+
+    def _job(self, resync: Resync) -> TableJob:
+        job = self.live.tables.get(resync.table)
+        if job is None:
+            raise SyncError("the query has no such table: check its name")
+        return job
+
+    def _replacement(self, resync: Resync, job: TableJob) -> Replacement:
+        schema = self._store(resync).read(resync.table)
+        if schema is None:
+            raise SyncError("the file of its new table is missing: request it again")
+        return job.replacement(schema, remove_missing=resync.remove_missing)
+
+    def _prepare(self, job: TableJob, replacement: Replacement, new: TableTarget) -> None:
+        """Create the old table, or add columns that it lacks."""
+        spark, target = self.live.query.spark, job.target(job.kept_target_name)
+        sink = target.sink(spark)
+        written = {name.lower() for name in replacement.names}
+        if sink.exists():
+            written -= {field.name.lower() for field in sink.fields()}
+        fields = [each for each in new.sink(spark).fields() if each.name.lower() in written]
+        if fields:
+            sink.prepare(job.required_columns(fields, replacement.key))
+
+    def _name(self, resync: Resync) -> str:
+        """Return the name of the new table: letters that every target supports."""
+        name = re.sub("[^A-Za-z0-9]", "_", self._job(resync).kept_target_name)
+        return f"{name[:24]}_resync_{resync.id[:8]}"
+
+    def _target(self, resync: Resync) -> TableTarget:
+        return self._job(resync).target(self._name(resync))
+
+    def _store(self, resync: Resync) -> SchemaStore:
+        return self.live.query.store.beside(resync, self.live.query.user_session)
+
+    def _remove(self, resync: Resync) -> None:
+        """Delete the new table and its files."""
+        self._beside = None
+        self._target(resync).sink(self.live.query.spark).drop()
+        self._store(resync).remove()
+
+    # ----------------------------------------------------------------------------------------------
+    # Kafka
+
+    def _kafka(self) -> TopicDescriber:
+        if self._describer is None:
+            self._describer = describer(self.live.query.kafka)
+        return self._describer
+
+    def _describe(self, topics: Collection[str]) -> dict[str, dict[int, tuple[int, int]]]:
+        return self._kafka().offsets(topics)
+
+    def _topics(self, job: TableJob, ends: Offsets) -> list[str]:
+        """Return the topics of a table's records; all if none is known."""
+        return sorted(set(job.topics) & ends.keys() or ends.keys())
+
+    def _waits(self, ends: Offsets) -> bool:
+        """Return whether a topic has records after the micro-batch."""
+        return any(
+            last > ends[topic].get(partition, 0)
+            for topic, partitions in self._describe(ends.keys()).items()
+            for partition, (_, last) in partitions.items()
+        )

@@ -1,0 +1,159 @@
+"""What is kept of a table that is read again: its file, and the offsets of the next step.
+
+The file is ``query/resync/<table>.json`` of `schema_location`. A command writes the request, and the
+query writes everything else, before and after each step: a query that is killed goes on with the
+step that it had planned.
+
+=============  =====================================================================================
+phase          what happens
+=============  =====================================================================================
+``requested``  the query has not seen the request yet
+``reading``    the table's records are applied to a new table, a step at a time
+``replacing``  the new table has caught up, and its rows replace those of the old one
+``replaced``   done
+``counted``    done, of a request that only counts
+``refused``    the table cannot be read again, for a `reason`
+``failed``     an error ended it, the `reason`; the table is as if it had not been requested
+=============  =====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+Offsets = dict[str, dict[int, int]]
+"""The offset of the next record, by topic and partition."""
+Phase = Literal["requested", "reading", "replacing", "replaced", "counted", "refused", "failed"]
+
+
+class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The request to read a table again, and how far the query is.
+
+    Attributes
+    ----------
+    table : str
+        The source table.
+    id : str
+        A UUID. The new table has a part of it in its name, and its commits carry it as a query's id.
+    requested_at : str
+        In UTC.
+    remove_missing : bool
+        Whether keys leave that only the old table has.
+    dry_run : bool
+        Whether the new table is only counted.
+    phase : str
+    step : int
+        The number of the current step.
+    offsets : dict
+        What the new table has of the topics.
+    until : dict
+        The end of a step that is planned, and may be in the new table already; empty before it is.
+    records : int
+        The records that were read.
+    left : int
+        The offsets to the end of the micro-batch in which `offsets` were reached.
+    missing : int or None
+        The keys that only the old table has; None until the new table has caught up.
+    resumes : bool
+        Whether the old table was stopped, or had no row.
+    reason : str
+        Why it was refused or failed.
+    """
+
+    table: str
+    id: str
+    requested_at: str
+    remove_missing: bool = False
+    dry_run: bool = False
+    phase: Phase = "requested"
+    step: int = 0
+    offsets: Offsets = {}
+    until: Offsets = {}
+    records: int = 0
+    left: int = 0
+    missing: int | None = None
+    resumes: bool = False
+    reason: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the query still has to do something."""
+        return self.phase in ("requested", "reading", "replacing")
+
+    @property
+    def described(self) -> str:
+        """How far it is, as a part of a sentence.
+
+        Examples
+        --------
+        >>> Resync("shop.orders", "0", "", phase="reading", records=20_000, left=980_000).described
+        'reading, 20,000 records, 980,000 offsets left'
+        >>> Resync("shop.orders", "0", "", phase="refused", reason="[SYNC] it is a history").described
+        'refused: [SYNC] it is a history'
+        """
+        if self.reason:
+            return f"{self.phase}: {self.reason}"
+        if self.phase == "requested":
+            return "requested: the query begins at its next micro-batch"
+        left = [f"{self.left:,} offsets left"] * (self.phase == "reading")
+        parts = [self.phase, f"{self.records:,} records", *left]
+        if self.missing is not None:
+            parts.append(f"{self.missing:,} keys that only the old table has{self._outcome}")
+        return ", ".join(parts)
+
+    @property
+    def _outcome(self) -> str:
+        if self.dry_run or not self.missing:
+            return ""
+        return f" ({'removed' if self.remove_missing else 'kept'})"
+
+
+def offsets_between(offsets: Mapping[str, Mapping[int, int]], end: Offsets) -> int:
+    """Return the number of offsets up to an end.
+
+    Examples
+    --------
+    >>> offsets_between({"t": {0: 5}}, {"t": {0: 7, 1: 3}})
+    5
+    """
+    return sum(
+        max(0, last - offsets.get(topic, {}).get(partition, 0))
+        for topic, partitions in end.items()
+        for partition, last in partitions.items()
+    )
+
+
+def next_offsets(offsets: Offsets, end: Offsets, most: int) -> Offsets:
+    """Return the end of a step: at most so many offsets, of each partition the same share.
+
+    Changes of a key may be in two partitions, and so all are read at about the same pace.
+
+    Parameters
+    ----------
+    offsets : dict
+        The begin of the step, of all partitions of `end`.
+    end : dict
+    most : int
+
+    Examples
+    --------
+    >>> next_offsets({"t": {0: 0, 1: 50}}, {"t": {0: 300, 1: 150}}, 100)
+    {'t': {0: 75, 1: 75}}
+    >>> next_offsets({"t": {0: 0, 1: 50}}, {"t": {0: 300, 1: 150}}, 1000)
+    {'t': {0: 300, 1: 150}}
+    """
+    left = offsets_between(offsets, end)
+    return {
+        topic: {
+            partition: min(
+                last,
+                offsets[topic][partition]
+                + -(-(last - offsets[topic][partition]) * min(most, left) // max(left, 1)),
+            )
+            for partition, last in partitions.items()
+        }
+        for topic, partitions in end.items()
+    }
