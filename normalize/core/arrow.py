@@ -29,6 +29,7 @@ _STORED_AS = {
 }
 """The types whose canonical value is the number that Arrow stores."""
 _BATCH_ROWS = 10_000
+_FEW_PAIRS = 64
 _TO_TIME = converter(SqlType("TIME"), Handling())
 
 
@@ -224,11 +225,74 @@ def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
     return array
 
 
-def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each row whether two stored columns are equal (`cdc_formats.values.equality`)."""
-    matching = pc.or_(
-        pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null())
+def equal_at(
+    sql_types: Sequence[SqlType], batch: pa.RecordBatch, left: Any, right: Any
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return where all stored columns of two rows are equal (`cdc_formats.values.equality`).
+
+    Parameters
+    ----------
+    sql_types : sequence of SqlType
+        The types of the columns.
+    batch : pyarrow.RecordBatch
+        The columns.
+    left, right : arrays of int
+        The indexes of the rows that are compared.
+
+    Returns
+    -------
+    array of int
+        The indexes in `left` and `right`.
+    """
+    pairs: np.ndarray[Any, np.dtype[np.int64]] = np.arange(len(left))
+    for index, sql_type in enumerate(sql_types):
+        if not len(pairs):
+            break
+        column = batch.column(index)
+        if _is_number(column.type) and not column.null_count:
+            numbers = column.to_numpy()
+            equals = numbers[left[pairs]] == numbers[right[pairs]]
+        elif len(pairs) <= _FEW_PAIRS:
+            # A call for all columns is cheaper than three for each.
+            rest = batch.select(range(index, batch.num_columns))
+            pairs = pairs[_equal_rows(sql_types[index:], rest, left[pairs], right[pairs])]
+            break
+        else:
+            equals = _same(
+                sql_type, *(column.take(pa.array(each[pairs])) for each in (left, right))
+            )
+        pairs = pairs[equals]
+    return pairs
+
+
+def by_cost(sql_types: Sequence[SqlType]) -> list[int]:
+    """Return the indexes of columns, with those first whose values are compared the fastest."""
+    return sorted(
+        range(len(sql_types)), key=lambda index: not _is_number(stored_type(sql_types[index]))
     )
+
+
+def _is_number(of: pa.DataType) -> bool:
+    """Whether numpy has the values without a copy, and compares them exactly."""
+    return bool(pa.types.is_integer(of) or pa.types.is_timestamp(of))
+
+
+def _equal_rows(sql_types: Sequence[SqlType], batch: pa.RecordBatch, left: Any, right: Any) -> Any:
+    equals = np.ones(len(left), bool)
+    one, other = (batch.take(pa.array(each)) for each in (left, right))
+    # Most rows with equal numbers are equal.
+    if not one.equals(other):
+        for sql_type, *columns in zip(sql_types, one.columns, other.columns, strict=True):
+            equals &= _same(sql_type, *columns)
+    return equals
+
+
+def _same(
+    sql_type: SqlType, left: pa.Array, right: pa.Array
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    matching = pc.equal(left, right)
+    if matching.null_count:
+        matching = pc.or_(matching.fill_null(False), pc.and_(left.is_null(), right.is_null()))
     if pa.types.is_floating(left.type):
         matching = pc.or_(
             matching, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right)))

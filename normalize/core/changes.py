@@ -283,6 +283,8 @@ class ChangeBatch:
         """
         if row_order == "row" and "offset" in schema.names:
             return cls._by_time(blocks, schema), []
+        if len(blocks) == 1 and before is None and "offset" not in schema.names:
+            return blocks[0].unpacked(schema), []
         parts: list[ChangeBatch] = []
         stamps: list[Ints] = []
         rest: list[Block] = []
@@ -425,6 +427,10 @@ def concatenated(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Rec
         return pa.RecordBatch.from_pylist([], schema=schema)
     if len(batches) == 1:
         return batches[0]
+    parts = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    if len(parts) == 1:
+        return parts[0]
+    # All are empty, or together too large for one array, which is an error.
     arrays = [
         pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))
     ]

@@ -68,7 +68,8 @@ class History:
         self.first = np.ones(len(codes), bool)
         np.not_equal(self.arranged[1:], self.arranged[:-1], out=self.first[1:])
         self.of_state = np.where(self.arranged < self.stored, self.arranged, -1)
-        arranged_before = np.where(self.first, self.of_state, self.stored + np.roll(self.order, 1))
+        previous = np.concatenate([self.order[-1:], self.order[:-1]])
+        arranged_before = np.where(self.first, self.of_state, self.stored + previous)
         self.before = np.empty_like(arranged_before)
         self.before[self.order] = arranged_before
 

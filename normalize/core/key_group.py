@@ -19,8 +19,8 @@ from cdc_formats.errors import PartialImageError
 from cdc_formats.fold import FoldOptions
 from cdc_formats.row_kind import RowKind
 
-from .arrow import same
-from .changes import ChangeBatch, Partial, Shape
+from .arrow import by_cost, equal_at
+from .changes import ChangeBatch, Partial, Shape, concatenated
 from .counts import DEAD_LETTERS, STAGE_COUNTS
 from .fold_columns import Bools, FoldResult, History, Ints
 from .guard import NOTHING_EXPECTED, Expected
@@ -77,7 +77,7 @@ class Stage:
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
-        """The columns in which two rows of a key are compared, last first.
+        """The columns in which two rows of a key are compared: numbers first, and the last first.
 
         Columns that change often (times, counters) tend to be last.
         """
@@ -85,11 +85,13 @@ class Stage:
         key = key_indices(
             self.shape.columns, [name for name in self.layout.unique_key if name in names]
         )
-        return tuple(
+        compared = [
             index
             for index in reversed(range(len(self.shape.columns)))
             if index not in (*key, *self.shape.ignored)
-        )
+        ]
+        order = by_cost([self.shape.columns[index].type for index in compared])
+        return tuple(compared[place] for place in order)
 
 
 @dataclass
@@ -169,11 +171,7 @@ class _Fold:
             self._expire()
         self.history = History(self.codes, self.changes.flags("deleted"), self.without_row)
         self.silent = np.zeros(len(self.changes), bool)
-        columns = self.changes.columns("c", len(self.stage.shape.columns))
-        self.columns = [
-            pa.concat_arrays([self.group.rows.column(1 + index), column])
-            for index, column in enumerate(columns)
-        ]
+        self.rows = self._rows()
         if self.changes.partials:
             self._complete()
         if self.stage.mini_batch:
@@ -188,14 +186,23 @@ class _Fold:
         return self._stored(folded)
 
     def _codes(self) -> Ints:
-        changed = self.changes.batch.column("key").dictionary_encode()
+        changed = self.changes.batch.column(0).dictionary_encode()
         # The many stored keys are only looked up: each is unique, so that its index is its code.
-        indexes = pc.index_in(self.group.rows.column("key"), value_set=changed.dictionary)
-        places = pc.indices_nonzero(indexes.is_valid()).to_numpy()
+        indexes = pc.index_in(self.group.rows.column(0), value_set=changed.dictionary)
+        indexes = indexes.fill_null(-1).to_numpy()
+        places = np.flatnonzero(indexes >= 0)
         codes = len(self.group) + np.arange(len(changed.dictionary))
-        codes[indexes.drop_null().to_numpy()] = places
+        codes[indexes[places]] = places
         of_changes: Ints = codes[changed.indices.to_numpy()]
         return of_changes
+
+    def _rows(self) -> pa.RecordBatch:
+        """Return the keys and columns of the stored rows, followed by those of the changes."""
+        width, batch = len(self.stage.shape.columns), self.changes.batch
+        first = batch.schema.get_field_index("c0")
+        stored = self.group.rows.select(range(1 + width))
+        changed = batch.select([0, *range(first, first + width)])
+        return concatenated([stored, changed], stored.schema)
 
     # ----------------------------------------------------------------------------------------------
     # before the fold
@@ -255,15 +262,17 @@ class _Fold:
             for column in partial.absent:
                 source = sources.setdefault(column, np.arange(len(history.without_row)))
                 source[at] = source[place]
+        columns = self.rows.columns
         for column, source in sources.items():
-            self.columns[column] = self.columns[column].take(pa.array(source))
+            columns[1 + column] = columns[1 + column].take(pa.array(source))
+        self.rows = pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
 
     def _keep_last(self) -> None:
         """Keep each key's last change (Flink's mini-batch), in the order of the last changes."""
         history = self.history
         places = np.flatnonzero(history.last)
-        whole = pa.array(np.concatenate([np.arange(history.stored), history.stored + places]))
-        self.columns = [column.take(whole) for column in self.columns]
+        whole = np.concatenate([np.arange(history.stored), history.stored + places])
+        self.rows = self.rows.take(pa.array(whole))
         self.silent, deleted = self.silent[places], history.deleted[places]
         self.changes, self.codes = self.changes.take(places), self.codes[places]
         self.history = History(self.codes, deleted, self.without_row)
@@ -274,15 +283,14 @@ class _Fold:
         if not self.stage.options.suppress_equal:
             return suppressed
         candidates = np.flatnonzero(history.has_before & ~history.deleted)
-        for index in self.stage.compared:
-            column = self.columns[index]
-            if len(candidates):
-                here, before = (
-                    column.take(pa.array(at))
-                    for at in (history.stored + candidates, history.before[candidates])
-                )
-                candidates = candidates[same(self.stage.shape.columns[index].type, here, before)]
-        suppressed[candidates] = True
+        compared = self.stage.compared
+        same = equal_at(
+            [self.stage.shape.columns[index].type for index in compared],
+            self.rows.select([1 + index for index in compared]),
+            history.stored + candidates,
+            history.before[candidates],
+        )
+        suppressed[candidates[same]] = True
         return suppressed
 
     # ----------------------------------------------------------------------------------------------
@@ -294,8 +302,9 @@ class _Fold:
         self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
 
     def _changelog(self, folded: FoldResult) -> pa.RecordBatch:
-        shape, places, causes = self.stage.shape, pa.array(folded.rows), pa.array(folded.causes)
-        rows = [column.take(places) for column in self.columns]
+        shape, causes = self.stage.shape, pa.array(folded.causes)
+        of_rows = self.rows.select(range(1, self.rows.num_columns))
+        rows = of_rows.take(pa.array(folded.rows)).columns
         metadata = [
             column.take(causes) for column in self.changes.columns("m", len(shape.metadata))
         ]
@@ -311,11 +320,7 @@ class _Fold:
             folded.kept if layout.with_positions else folded.kept[~history.without_row[folded.kept]]
         )
         places = np.concatenate([np.flatnonzero(untouched), kept])
-        taken = pa.array(places)
-        keys = pa.concat_arrays([group.rows.column("key"), self.changes.batch.column("key")]).take(
-            taken
-        )
-        arrays = [keys, *(column.take(taken) for column in self.columns)]
+        arrays = self.rows.take(pa.array(places)).columns
         if layout.with_ttl:
             written = np.concatenate(
                 [group.extra("written"), np.full(len(self.changes), self.now_ms)]

@@ -166,9 +166,7 @@ class Layout:
             rows, remembered = rows.filter(pa.array(~deleted)), rows.filter(pa.array(deleted))
             dead = bytes(remembered.select(["key", *self.extras, "deleted_at"]).serialize())
         extras = self.extras
-        columns = rows.columns[: 1 + len(self.columns) + len(extras)]
-        names = [str(index) for index in range(len(columns))]
-        data = pa.RecordBatch.from_arrays(columns, names).serialize()
+        data = rows.select(range(1 + len(self.columns) + len(extras))).serialize()
         return _to_text(
             _Stored(
                 2,
@@ -203,8 +201,8 @@ class Layout:
         stored = read(data)
         self._check(stored)
         with _undamaged():
-            columns = to_columns(stored.columns)
-            rows = _rows(stored, columns)
+            columns, schema = _stored_columns(stored.columns, tuple(stored.extras))
+            rows = _rows(stored, schema)
         if stored.columns == self.ddl and rows.schema.equals(self.schema):
             return KeyGroup(rows, stored.epochs)
         return KeyGroup(
@@ -346,9 +344,15 @@ def _schema(columns: Sequence[Column], extras: Sequence[str]) -> pa.Schema:
     )
 
 
-def _rows(stored: _Stored, columns: Sequence[Column]) -> pa.RecordBatch:
+@lru_cache(maxsize=64)
+def _stored_columns(ddl: str, extras: tuple[str, ...]) -> tuple[tuple[Column, ...], pa.Schema]:
+    """Return the columns of a state, and the schema of its rows."""
+    columns = to_columns(ddl)
+    return columns, _schema(columns, (*extras, "deleted_at"))
+
+
+def _rows(stored: _Stored, schema: pa.Schema) -> pa.RecordBatch:
     """Return all rows of a state, including remembered deletes, with ``deleted_at``."""
-    schema = _schema(columns, (*stored.extras, "deleted_at"))
     live = _batch(stored.rows, pa.schema(list(schema)[:-1]))
     arrays = [*live.columns, pa.array(np.zeros(live.num_rows, np.int64))]
     if not stored.deleted:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cdc_formats import columns
+from cdc_formats.values.equality import equal
 from cdc_formats.values.schema import TYPE_NAMES
-from normalize.core.arrow import arrow_type, frame_type, from_arrow, spark_ddl, to_arrow
+from normalize.core.arrow import (
+    arrow_type,
+    equal_at,
+    frame_type,
+    from_arrow,
+    spark_ddl,
+    to_arrow,
+    to_stored,
+)
 from tests.support.canonical_values import TYPES, values_of
 
 
@@ -61,3 +71,23 @@ def test_a_users_dataframe_has_variants_and_times_that_are_text_in_the_passes():
         "STRING",
     ]
     assert spark_ddl(declared) == "`a` STRING, `b` STRING, `c` STRING, `d` STRING"
+
+
+@pytest.mark.parametrize("pairs", [10, 200], ids=["few pairs", "many pairs"])
+@given(data=st.data())
+@settings(max_examples=20)
+def test_rows_are_equal_if_their_canonical_values_are(pairs, data):
+    types = [columns(f"c {ddl}")[0].type for ddl in TYPES]
+    chosen = data.draw(st.lists(st.sampled_from(types), min_size=1, max_size=4))
+    values = [data.draw(st.lists(values_of(each), min_size=3, max_size=3)) for each in chosen]
+    batch = pa.RecordBatch.from_arrays(
+        [to_stored(*each) for each in zip(chosen, values, strict=True)],
+        names=[str(index) for index in range(len(chosen))],
+    )
+    left, right = np.arange(pairs) % 3, np.arange(pairs) // 3 % 3
+    expected = [
+        place
+        for place, (one, other) in enumerate(zip(left, right, strict=True))
+        if all(equal(of_column[one], of_column[other]) for of_column in values)
+    ]
+    assert equal_at(chosen, batch, left, right).tolist() == expected
