@@ -258,8 +258,6 @@ class Resyncs:
                 "it is a history, with versions that the topic may no longer have: begin a new one "
                 "in another table"
             )
-        if job.of.provider == "iceberg":
-            raise SyncError("Iceberg tables cannot be read again yet: read it in another query")
         topics = self._topics(job, ends)
         offsets = {
             topic: {partition: first for partition, (first, _) in partitions.items()}

@@ -171,7 +171,7 @@ TABLES = {
 MASKED = {"mask": {"shop.few.secret": "redact"}}
 
 
-@pytest.mark.parametrize("kind", ["delta", "postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
 def test_all_kinds_of_tables_are_read_again(new_sync: NewSync, kind: str) -> None:
     if kind == "iceberg" and not has_package("iceberg"):
         pytest.skip("Iceberg has no package for this Spark")
