@@ -112,6 +112,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     resync: (
         "cdc resync job.yaml shop.orders --dry-run",
         "cdc resync job.yaml shop.orders --remove-missing",
+        "cdc resync job.yaml shop.orders --source jdbc:mysql://db:3306/shop --user reader",
     ),
     run: ("cdc run --check job.yaml", "cdc run job.yaml", "cdc run job.yaml --json"),
 }

@@ -18,6 +18,7 @@ from .reading import check_topic
 from .screen import screen
 from .table import SAMPLE
 from .terminal import print_message, status_line
+from .verify import Password, User, password_of
 
 JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file.", show_default=False)]
 Topics = Annotated[
@@ -109,8 +110,29 @@ def resync(
             "--dry-run", help="Only count these keys: read the table again, and replace nothing."
         ),
     ] = False,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source",
+            metavar="URL",
+            help="Read the rows of the source database instead of the topic: "
+            "jdbc:postgresql://host/db, jdbc:mysql://... or jdbc:mariadb://...",
+        ),
+    ] = "",
+    source_table: Annotated[
+        str,
+        typer.Option("--source-table", metavar="TABLE", help="Its table there. By default, TABLE."),
+    ] = "",
+    user: User = "",
+    password: Password = "",
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Replace a request with --source whose command ended meanwhile."
+        ),
+    ] = False,
 ) -> None:
-    """Read one table of a job file again from its topic, in the running query.
+    """Read one table of a job file again, from its topic or its source, in the running query.
 
     The query begins at its next micro-batch; the other tables go on, and the old table stays
     current until the new rows replace its own in one commit. A stopped table is resumed.
@@ -118,11 +140,21 @@ def resync(
     It prints how far the query is until the end, and ends with 1 if the table was not replaced.
     Ctrl-C ends the command alone.
     """
+    from normalize import JdbcSource
     from normalize.run import read_job, resync_job
 
-    job_file = read_job(job)
+    of_source = None
+    if source:
+        secret = password_of("source", user, password)
+        of_source = JdbcSource(source, source_table or table, user or None, secret)
     ended = resync_job(
-        job_file, table, print_message, remove_missing=remove_missing, dry_run=dry_run
+        read_job(job),
+        table,
+        print_message,
+        source=of_source,
+        remove_missing=remove_missing,
+        dry_run=dry_run,
+        again=again,
     )
     if ended.reason:
         raise typer.Exit(1)

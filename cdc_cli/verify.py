@@ -190,7 +190,7 @@ def verify(
             url,
             table,
             user or None,
-            _password("source", user, password),
+            password_of("source", user, password),
             options=pairs(source_option or (), "--source-option"),
         )
         copy = _target(kind, target, target_url, target_user, target_password)
@@ -239,11 +239,11 @@ def _target(kind: TargetKind, target: str, url: str, user: str, password: str) -
     from normalize import DeltaTarget, IcebergTarget, JdbcTarget
 
     if kind is TargetKind.JDBC:
-        return JdbcTarget(url, target, user or None, _password("target", user, password))
+        return JdbcTarget(url, target, user or None, password_of("target", user, password))
     return DeltaTarget(target) if kind is TargetKind.DELTA else IcebergTarget(target)
 
 
-def _password(of: str, user: str, password: str) -> str | None:
+def password_of(of: str, user: str, password: str) -> str | None:
     """Return a password: of an environment variable, or typed on the terminal."""
     if password:
         return from_environment(f"the password of the {of}", password)

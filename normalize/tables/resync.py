@@ -92,6 +92,8 @@ def resync_table(
     schema_location: str,
     remove_missing: bool = False,
     dry_run: bool = False,
+    from_source: bool = False,
+    again: bool = False,
 ) -> Resync:
     """Ask the running query of `sync_database` to read one of its tables again from its topics.
 
@@ -110,6 +112,12 @@ def resync_table(
         Whether keys leave that only the old table has. By default, their rows stay.
     dry_run : bool
         Whether these keys are only counted, and the table is not replaced.
+    from_source : bool
+        Whether the source's rows are read first: call `normalize.verify.resync.resync_from_source`,
+        which writes them.
+    again : bool
+        Whether the request replaces an earlier one whose process ended before it had written the
+        source's rows.
 
     Returns
     -------
@@ -128,10 +136,22 @@ def resync_table(
         raise ArgumentError(
             f"{schema_location} has no table {table!r}: pass one of {', '.join(tables) or 'none'}"
         )
-    if earlier is not None and earlier.is_active:
-        raise ArgumentError(f"{table} is being read again ({earlier.described}): wait for its end")
+    abandoned = earlier is not None and earlier.phase == "loading" and again
+    if earlier is not None and earlier.is_active and not abandoned:
+        hint = "; if its process has ended, pass again" * (earlier.phase == "loading")
+        raise ArgumentError(
+            f"{table} is being read again ({earlier.described}): wait for its end{hint}"
+        )
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    request = Resync(table, str(uuid4()), now, remove_missing, dry_run)
+    request = Resync(
+        table,
+        str(uuid4()),
+        now,
+        remove_missing,
+        dry_run,
+        from_source,
+        (*earlier.abandoned, earlier.id) if abandoned and earlier is not None else (),
+    )
     store.write_resync(request)
     return request
 
@@ -150,7 +170,7 @@ class Resyncs:
     _describer: TopicDescriber | None = field(default=None, repr=False)
     _size: int = _FIRST
     _credit: float = 0.0
-    _cleaned: bool = False
+    _cleaned: set[str] = field(default_factory=set, repr=False)
 
     def __call__(self, seconds: float) -> None:
         """Take steps for a part of the time that the micro-batch took, and while no record waits.
@@ -180,14 +200,14 @@ class Resyncs:
 
     def _next(self, batch: Batch) -> Resync | None:
         resyncs = self.live.query.store.resyncs()
-        if not self._cleaned:
-            # A query may have been killed between the end of one and this.
-            self._cleaned = True
-            for each in resyncs:
-                if not each.is_active and each.table in self.live.tables:
-                    self._remove(each)
-                    self._show(each, batch)
-        return next((each for each in resyncs if each.is_active), None)
+        for each in resyncs:
+            # A process may have been killed between the end of one and this.
+            is_left = not each.is_active and each.id not in self._cleaned
+            if is_left and each.table in self.live.tables:
+                self._cleaned.add(each.id)
+                self._remove(each)
+                self._show(each, batch)
+        return next((each for each in resyncs if each.is_due), None)
 
     def _keep(self, resync: Resync, batch: Batch) -> None:
         """Keep how far a table is."""
@@ -258,6 +278,10 @@ class Resyncs:
                 "it is a history, with versions that the topic may no longer have: begin a new one "
                 "in another table"
             )
+        for earlier in resync.abandoned:
+            self._remove(msgspec.structs.replace(resync, id=earlier))
+        if resync.from_source:
+            return self._prepared_for_source(resync, job, ends)
         topics = self._topics(job, ends)
         offsets = {
             topic: {partition: first for partition, (first, _) in partitions.items()}
@@ -269,6 +293,43 @@ class Resyncs:
         }
         self._require_complete(removed, "older records")
         self._remove(resync)
+        self._seed(resync, job)
+        return msgspec.structs.replace(
+            resync, phase="reading", offsets=offsets, left=offsets_between(offsets, ends)
+        )
+
+    def _prepared_for_source(self, resync: Resync, job: TableJob, ends: Offsets) -> Resync:
+        """Create the new table, and note the offsets from which its records are applied later.
+
+        The source's rows are read after that: a change that they lack is at a later offset. An
+        older one is applied to them again, and so are those after it.
+
+        Raises
+        ------
+        SyncError
+            When the source's rows are not those of the table.
+        """
+        if job.schema is None or not job.owns_target:
+            raise SyncError("it has no columns yet: the source is read once it has had a record")
+        masks = self.live.query.format.handling.masks.of_columns(job.columns, resync.table)
+        for reason, what in (
+            (job.policy.shards is not None, "several source tables are merged into it"),
+            (bool(masks), "its columns have masks, and the source has their values"),
+        ):
+            if reason:
+                raise SyncError(f"{what}: read it again from its topic")
+        self._remove(resync)
+        self._seed(resync, job)
+        new, old = self._target(resync), job.target(job.kept_target_name)
+        self._prepare(job, self._replacement(resync, job), new, old)
+        topics = self._topics(job, ends)
+        offsets = {topic: ends[topic] for topic in topics}
+        return msgspec.structs.replace(
+            resync, phase="loading", offsets=offsets, new=self._name(resync)
+        )
+
+    def _seed(self, resync: Resync, job: TableJob) -> None:
+        """Give the new table the columns of the old one, if they are known."""
         target, kept = self._target(resync), job.schema
         if kept is not None and kept.columns:
             facts = TableFacts(
@@ -282,9 +343,6 @@ class Resyncs:
             self._store(resync).write(replace(kept, stopped="", facts=facts))
             spark = self.live.query.spark
             target.sink(spark).create_like(job.target(job.kept_target_name))
-        return msgspec.structs.replace(
-            resync, phase="reading", offsets=offsets, left=offsets_between(offsets, ends)
-        )
 
     def _require_complete(self, removed: Mapping[str, Mapping[int, int]], records: str) -> None:
         """Raise an error if Kafka removed records for another reason than a newer one of their key.
@@ -443,7 +501,7 @@ class Resyncs:
             new, replacement = self._target(resync), self._replacement(resync, job)
 
             def commit() -> None:
-                self._prepare(job, replacement, new)
+                self._prepare(job, replacement, target, new)
                 sink.replace_rows(new, replacement, carried)
 
             repeat_conflicts(commit)
@@ -489,14 +547,16 @@ class Resyncs:
             raise SyncError("the file of its new table is missing: request it again")
         return job.replacement(schema, remove_missing=resync.remove_missing)
 
-    def _prepare(self, job: TableJob, replacement: Replacement, new: TableTarget) -> None:
-        """Create the old table, or add columns that it lacks."""
-        spark, target = self.live.query.spark, job.target(job.kept_target_name)
+    def _prepare(
+        self, job: TableJob, replacement: Replacement, target: TableTarget, other: TableTarget
+    ) -> None:
+        """Create a table with the columns of another one, or add those that it lacks."""
+        spark = self.live.query.spark
         sink = target.sink(spark)
         written = {name.lower() for name in replacement.names}
         if sink.exists():
             written -= {field.name.lower() for field in sink.fields()}
-        fields = [each for each in new.sink(spark).fields() if each.name.lower() in written]
+        fields = [each for each in other.sink(spark).fields() if each.name.lower() in written]
         if fields:
             sink.prepare(job.required_columns(fields, replacement.key))
 

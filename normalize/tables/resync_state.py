@@ -8,6 +8,7 @@ step that it had planned.
 phase          what happens
 =============  =====================================================================================
 ``requested``  the query has not seen the request yet
+``loading``    another process writes the source's rows to a new table
 ``reading``    the table's records are applied to a new table, a step at a time
 ``replacing``  the new table has caught up, and its rows replace those of the old one
 ``replaced``   done
@@ -26,7 +27,9 @@ import msgspec
 
 Offsets = dict[str, dict[int, int]]
 """The offset of the next record, by topic and partition."""
-Phase = Literal["requested", "reading", "replacing", "replaced", "counted", "refused", "failed"]
+Phase = Literal[
+    "requested", "loading", "reading", "replacing", "replaced", "counted", "refused", "failed"
+]
 
 
 class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +47,12 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Whether keys leave that only the old table has.
     dry_run : bool
         Whether the new table is only counted.
+    from_source : bool
+        Whether another process writes the source's rows to the new table first.
+    abandoned : tuple of str
+        The earlier requests whose process ended before it had written them.
+    new : str
+        The name of the new table.
     phase : str
     step : int
         The number of the current step.
@@ -68,6 +77,9 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requested_at: str
     remove_missing: bool = False
     dry_run: bool = False
+    from_source: bool = False
+    abandoned: tuple[str, ...] = ()
+    new: str = ""
     phase: Phase = "requested"
     step: int = 0
     offsets: Offsets = {}
@@ -80,8 +92,13 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether the query still has to do something."""
-        return self.phase in ("requested", "reading", "replacing")
+        """Whether it has not ended."""
+        return self.phase in ("requested", "loading", "reading", "replacing")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the query has to do something."""
+        return self.is_active and self.phase != "loading"
 
     @property
     def described(self) -> str:
@@ -96,6 +113,8 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         if self.reason:
             return f"{self.phase}: {self.reason}"
+        if self.phase == "loading":
+            return "loading: the rows of the source are being written to a new table"
         if self.phase == "requested":
             return "requested: the query begins at its next micro-batch"
         left = [f"{self.left:,} offsets left"] * (self.phase == "reading")

@@ -172,7 +172,7 @@ def _comparison(
     ------
     ArgumentError, SchemaError, TargetError
     """
-    read, copy = _source_table(spark, source), _target_table(spark, target)
+    read, copy = source_table(spark, source), _target_table(spark, target)
     for table in (read, copy):
         _require_distinct_names(table)
     key = _key(read, keys, exclude)
@@ -296,7 +296,13 @@ def _require_distinct_names(table: ComparableTable) -> None:
             )
 
 
-def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
+def source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
+    """Return the source table.
+
+    Raises
+    ------
+    ArgumentError, MissingDependencyError
+    """
     if source.url.startswith("jdbc:postgresql:"):
         return DatabaseTable(spark, source)
     try:

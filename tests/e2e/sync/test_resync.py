@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
+from normalize import JdbcSource
 from normalize.checkpoint.status import checkpoint_status
 from normalize.spark_versions import has_package
 from normalize.tables.database import SyncDatabase
@@ -20,7 +22,9 @@ from normalize.tables.resync import resync_table
 from normalize.tables.resync_state import Resync
 from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import TableOptions
+from normalize.tables.writers.jdbc import JdbcConnection
 from normalize.tables.writers.lake import LakeSink
+from normalize.verify.resync import resync_from_source
 from tests.support.databases import Message, maxwell
 from tests.support.syncing import NewSync, Sync
 
@@ -251,15 +255,69 @@ def sync_name(sync: Sync, table: str) -> str:
     return sync.tables.database.target(name).sql_name
 
 
-def test_a_topic_of_which_kafka_removed_records_is_refused(sync: Sync) -> None:
+def test_rows_of_the_source_replace_a_table_whose_topic_lost_them(
+    sync: Sync, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue("postgres")
+    source = JdbcSource(server.url, f"orders_{uuid4().hex[:8]}", server.user, server.password)
+    options: dict[str, Any] = {
+        "tables": {"shop.orders": TableOptions(where="id < 100", select={"twice": "id * 2"})}
+    }
+    topic = sync.produce("all", [maxwell("orders", "insert", row) for row in ROWS])
+    sync.run(**options)
+    cut(sync, topic, 3)
+    with JdbcConnection.open(sync.spark, source) as connection:
+        for statement in (
+            f"CREATE TABLE {source.table} (id INT PRIMARY KEY, name TEXT, note TEXT)",
+            f"INSERT INTO {source.table} VALUES (2, 'new', NULL), (3, 'n3', NULL), (7, 'n7', NULL), (100, 'no', NULL)",
+        ):
+            connection.execute(statement)
+    steps = list[str]()
+
+    def tick(resync: Resync) -> None:
+        steps.append(resync.phase)
+        if resync.phase == "requested":
+            read_again(sync, **options)
+        else:  # a change that is older than the source's rows, and one that is newer
+            sync.produce(
+                "all", [maxwell("orders", "update", {"id": 2, "name": "old"}, {"name": "n2"})]
+            )
+            sync.produce(
+                "all", [maxwell("orders", "update", {"id": 2, "name": "new"}, {"name": "old"})]
+            )
+            sync.produce("all", [maxwell("orders", "delete", {"id": 3, "name": "n3"})])
+
+    location = str(sync.folder / "schemas")
+    more = {"database": sync.tables.database, "options": options["tables"]["shop.orders"]}
+    resync_from_source(
+        sync.spark, "shop.orders", source, schema_location=location, report=tick, **more
+    )
+    assert steps == ["requested", "loading"]
+    assert len(sync.rows("orders")) == 5
+    read_again(sync, maxwell("orders", "insert", {"id": 8, "name": "n8"}), **options)
+    # Keys that only the old table has stay, unless they are to be removed.
+    expected = {1: "n1", 2: "new", 4: "n4", 5: "n5", 7: "n7", 8: "n8"}
+    assert sync.rows("orders") == [
+        {"id": key, "name": name, "twice": key * 2} for key, name in expected.items()
+    ]
+    assert (state(sync).phase, state(sync).missing) == ("replaced", 3)
+    assert left_behind(sync) == []
+
+
+def cut(sync: Sync, topic: str, offset: int) -> None:
+    """Let Kafka remove the records before an offset."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
+    client = AdminClient({"bootstrap.servers": sync.kafka.bootstrap_servers})
+    for future in client.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(30)
+
+
+def test_a_topic_of_which_kafka_removed_records_is_refused(sync: Sync) -> None:
     topic = sync.produce("all", [maxwell("orders", "insert", row) for row in ROWS])
     sync.run()
-    client = AdminClient({"bootstrap.servers": sync.kafka.bootstrap_servers})
-    for future in client.delete_records([TopicPartition(topic, 0, 2)]).values():
-        future.result(30)
+    cut(sync, topic, 2)
     request(sync)
     read_again(sync)
     assert state(sync).described == (

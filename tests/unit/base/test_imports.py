@@ -206,7 +206,7 @@ MAY_IMPORT = {
     "normalize.monitoring": "spark core",
     "normalize.plan": "stage_options",
     "normalize.query": "analyzed_plan arguments core dataframe decode engines kafka monitoring plan stage_options",
-    "normalize.run": "arguments decode kafka monitoring session spark tables",
+    "normalize.run": "arguments decode kafka monitoring session spark tables verify",
     "normalize.session": "local_kafka spark spark_versions",
     "normalize.session_check": "spark spark_versions",
     "normalize.spark": "",

@@ -1,0 +1,154 @@
+"""A table of a running query is read again from its source, at one position of the source's log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
+from normalize.tables.apply import apply_batch
+from normalize.tables.database_target import Database
+from normalize.tables.expressions import selected
+from normalize.tables.policy import DELETED_AT
+from normalize.tables.resync import resync_table
+from normalize.tables.resync_state import Resync
+from normalize.tables.schema_store import SchemaStore
+from normalize.tables.table_options import TableOptions
+
+from .canonical import converted
+from .source import JdbcSource
+from .verify_table import source_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ORDER = "__source_order"
+_POLL = 1  # second
+
+
+def resync_from_source(
+    spark: SparkSession,
+    table: str,
+    source: JdbcSource,
+    *,
+    database: Database,
+    schema_location: str,
+    options: TableOptions | None = None,
+    remove_missing: bool = False,
+    dry_run: bool = False,
+    again: bool = False,
+    report: Callable[[Resync], None] = lambda resync: None,
+) -> Resync:
+    """Let the running query read one of its tables again, from the rows of its source table.
+
+    This call writes the source's rows to a new table, in its own session. The query applies the
+    changes since then to it, and replaces the old table once it has caught up. The topic need not
+    have all rows.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    table : str
+        The source table, as in the query's files.
+    source : JdbcSource
+        The same table in its database.
+    database, schema_location
+        Those of the query.
+    options : TableOptions or None
+        Those of the table.
+    remove_missing, dry_run, again
+        Same as in `resync_table`.
+    report : callable
+        Gets the request while it waits for the query.
+
+    Returns
+    -------
+    Resync
+        The request after the source's rows are written, or when it is refused.
+
+    Raises
+    ------
+    ArgumentError
+        As `resync_table`; and when the source lacks a column of the table.
+    TargetError, CaptureError
+        When the source or the new table cannot be read or written.
+    """
+    resync = resync_table(
+        spark,
+        table,
+        schema_location=schema_location,
+        remove_missing=remove_missing,
+        dry_run=dry_run,
+        from_source=True,
+        again=again,
+    )
+    store = SchemaStore(spark, schema_location)
+    while resync.phase == "requested":
+        report(resync)
+        time.sleep(_POLL)
+        resync = store.read_resync(table) or resync
+    if resync.phase != "loading":
+        return resync
+    report(resync)
+    try:
+        _load(spark, source, resync, store, database, options or TableOptions())
+    except Exception as error:
+        reason = f"the source's rows were not written: {error}"
+        store.write_resync(msgspec.structs.replace(resync, phase="failed", reason=reason))
+        raise
+    loaded = msgspec.structs.replace(resync, phase="reading")
+    store.write_resync(loaded)
+    return loaded
+
+
+def _load(
+    spark: SparkSession,
+    source: JdbcSource,
+    resync: Resync,
+    store: SchemaStore,
+    database: Database,
+    options: TableOptions,
+) -> None:
+    """Write the source's rows to the new table."""
+    from pyspark.sql import functions as F
+
+    schema = store.beside(resync, spark).read(resync.table)
+    policy = options.policy(database.policy, database.of)
+    assert schema is not None  # the query wrote it before this phase
+    target = database.target(resync.new)
+    copies = {each.name.lower(): each.dataType for each in target.sink(spark).fields()}
+    read = source_table(spark, source)
+    types = {each.name.lower(): each for each in read.schema.fields}
+    columns = [each.name for each in schema.columns if each.name.lower() in copies]
+    lacking = [name for name in columns if name.lower() not in types]
+    if lacking:
+        raise ArgumentError(
+            f"{read.name} has no column {', '.join(map(backquoted, lacking))}, which the table has: "
+            "read it again from its topic"
+        )
+
+    def value(name: str) -> str:
+        of_source, kind = types[name.lower()], copies[name.lower()].simpleString()
+        return converted(backquoted(of_source.name), of_source.dataType.simpleString(), kind)
+
+    with read.snapshot() as snapshot:
+        values = [F.expr(value(name)).alias(name) for name in columns]
+        changes: DataFrame = snapshot.rows.select(F.lit("+U").alias(ROW_KIND), *values)
+        # Each key has one row: its place in any order is the same.
+        rows = selected(changes, policy.where, policy.select).withColumn(_ORDER, F.lit(0))
+        apply_batch(
+            rows,
+            target,
+            keys=schema.primary_key,
+            order_by=_ORDER,
+            deletes="hard" if policy.deleted_column is None else "soft",
+            deleted_column=policy.deleted_column or DELETED_AT,
+            column_list=[*columns, *policy.select],
+            create=False,
+        )
