@@ -72,7 +72,7 @@ def plan_of(producer: Producer, settings: str, key_groups: int) -> DecodePlan | 
     )
 
 
-def batches(source: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.RecordBatch]:
+def batches(plan: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.RecordBatch]:
     """Yield messages as the record batches that Spark sends to a worker."""
     for start in range(0, len(messages), _BATCH):
         part = messages[start : start + _BATCH]
@@ -88,24 +88,22 @@ def batches(source: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.Rec
                 len(part), pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
             ),
         }
-        names = needed_columns(source)
+        names = needed_columns(plan)
         yield pa.RecordBatch.from_arrays([all_columns[name] for name in names], names=names)
 
 
-def _fastest(
-    source: DecodePlan, records: Sequence[pa.RecordBatch], runs: int
-) -> tuple[float, float]:
+def _fastest(plan: DecodePlan, records: Sequence[pa.RecordBatch], runs: int) -> tuple[float, float]:
     """Return the CPU seconds of the fastest run, one by one and together."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for together in (False, True) * runs:
         begin = time.process_time()
-        _run(source, records, ColumnarDecoder.of if together else one_by_one)
+        _run(plan, records, ColumnarDecoder.of if together else one_by_one)
         seconds[together].append(time.process_time() - begin)
     return min(seconds[False]), min(seconds[True])
 
 
-def _run(source: DecodePlan, records: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
+def _run(plan: DecodePlan, records: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
     for _ in decode_pass(
-        iter(records), plan=source, target=Blocks, report=lambda notices: None, columnar=columnar
+        iter(records), plan=plan, target=Blocks, report=lambda notices: None, columnar=columnar
     ):
         pass

@@ -22,7 +22,7 @@ from cdc_formats.fold import FoldedTable
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import SampledRecord
 
-from .table import SeveralTables, TableSchema
+from .table import SeveralTables, TopicSchema
 from .terminal import print_message
 
 Row = tuple[Any, ...]
@@ -47,7 +47,7 @@ class Changelog:
 
     Parameters
     ----------
-    table : TableSchema or SeveralTables
+    table : TopicSchema or SeveralTables
     normalize : bool
         Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes
         and drops changes without effect (`cdc_formats.fold`).
@@ -65,7 +65,7 @@ class Changelog:
 
     def __init__(
         self,
-        table: TableSchema | SeveralTables,
+        table: TopicSchema | SeveralTables,
         *,
         normalize: bool,
         errors: Errors,
@@ -151,7 +151,7 @@ def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
     print_message(summary(), "bold")
 
 
-def decode_of(table: TableSchema, *, normalize: bool) -> Decode:
+def decode_of(table: TopicSchema, *, normalize: bool) -> Decode:
     """Return the function from a record to the rows of a table.
 
     Raises

@@ -12,7 +12,7 @@ from cdc_formats.errors import ChangelogError
 from .arguments import make_format, pairs
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
 from .errors import FileError
-from .job_text import Target, TargetKind, has_questions, job_text
+from .job_text import JobTarget, TargetKind, has_questions, job_text
 from .options import FormatOption, Json, Sample, format_option
 from .reading import check_topic
 from .screen import screen
@@ -191,7 +191,7 @@ def init(
     """
     from cdc_formats.topics.kafka import profile_topic
 
-    written = Target(target, lake.rstrip("/"), url)
+    written = JobTarget(target, lake.rstrip("/"), url)
     broker = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
     chosen = {"format": make_format(format, options)} if format else options

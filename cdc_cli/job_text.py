@@ -44,7 +44,7 @@ class TargetKind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Target:
+class JobTarget:
     """Where a job writes.
 
     Parameters
@@ -110,7 +110,7 @@ class Target:
         ]
 
 
-def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], target: Target) -> str:
+def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], target: JobTarget) -> str:
     """Return a job file for topics.
 
     Parameters
@@ -120,7 +120,7 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], target
     properties : sequence of str
         The names of the connection's properties besides the servers; the file asks for their
         values.
-    target : Target
+    target : JobTarget
 
     Raises
     ------

@@ -27,7 +27,7 @@ SAMPLE = 1000
 """The default sample size, in records."""
 
 
-class TableSchema(NamedTuple):
+class TopicSchema(NamedTuple):
     """The format, columns and key that records are decoded with.
 
     Attributes
@@ -50,11 +50,11 @@ class SeveralTables:
     Parameters
     ----------
     format : Format
-    tables : mapping of str to TableSchema
+    tables : mapping of str to TopicSchema
     """
 
     format: Format
-    tables: Mapping[str, TableSchema]
+    tables: Mapping[str, TopicSchema]
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -106,7 +106,7 @@ def several_tables(
     with status_line("inferring the columns of each table from a sample"):
         profile = profile_records(records, topic=topic, format=format)
     schemas = {
-        each.name: TableSchema(
+        each.name: TopicSchema(
             replace(format, **each.options), each.schema.columns, each.schema.primary_key
         )
         for each in profile.tables
@@ -129,7 +129,7 @@ def table_of(
     schema: str,
     primary_key: str,
     sample: Callable[[], list[SampledRecord]],
-) -> TableSchema:
+) -> TopicSchema:
     """Return the declared table, or infer it from a sample and print it on standard error.
 
     Parameters
@@ -151,7 +151,7 @@ def table_of(
         When the sample does not determine the columns.
     """
     if schema:
-        return TableSchema(format, to_columns(schema), names(primary_key))
+        return TopicSchema(format, to_columns(schema), names(primary_key))
     from cdc_formats.topics.inference import infer_schema  # importing it takes a tenth of a second
     from cdc_formats.topics.kafka import key_values
 
@@ -159,7 +159,7 @@ def table_of(
         sampled = infer_schema(key_values(sample()), format=format, primary_key=names(primary_key))
     inferred = sampled.options_besides(named_options)
     print_message(_pasteable(sampled, inferred), "dim")
-    return TableSchema(replace(format, **inferred), sampled.columns, sampled.primary_key)
+    return TopicSchema(replace(format, **inferred), sampled.columns, sampled.primary_key)
 
 
 def other_format(format: Format, records: Sequence[SampledRecord]) -> str:

@@ -32,7 +32,7 @@ from .reading import Start, Topic
 from .table import (
     SAMPLE,
     SeveralTables,
-    TableSchema,
+    TopicSchema,
     detected_format,
     other_format,
     sample_of_topic,
@@ -128,7 +128,7 @@ def tail(
     options = pairs(option or (), "--option")
     sampled = cache(lambda: sample_of_topic(broker, topic, sample))
     chosen = make_format(format, options) if format else detected_format(topic, sampled(), options)
-    table: TableSchema | SeveralTables
+    table: TopicSchema | SeveralTables
     try:
         table = table_of(chosen, options, schema=schema, primary_key=primary_key, sample=sampled)
         columns = result_columns(table.columns, table.format.handling.masks)
@@ -203,7 +203,7 @@ class RowPrinter:
 
 
 def _has_key(
-    table: TableSchema | SeveralTables, columns: Sequence[Column], key: Mapping[str, str]
+    table: TopicSchema | SeveralTables, columns: Sequence[Column], key: Mapping[str, str]
 ) -> Callable[[Row], bool]:
     """Return the test for rows with the given key values, which are written as they are shown."""
     key_names = table.primary_key or tuple(column.name for column in columns)

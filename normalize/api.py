@@ -217,10 +217,10 @@ def from_kafka_changelog(
     check_kafka_source(spark)
     stage = request.stage()
     if check:
-        check_records(request.source, kafka, keyed=stage is not None, bounded=bounded)
+        check_records(request.plan, kafka, keyed=stage is not None, bounded=bounded)
     if not bounded and (check or stage is not None):
         request, stage = _with_topics(request, stage, kafka)
-    if "headers" in needed_columns(request.source):
+    if "headers" in needed_columns(request.plan):
         kafka["includeHeaders"] = "true"
     check_session(spark, keyed_stream=stage is not None and not bounded)
     reader = spark.read if bounded else spark.readStream

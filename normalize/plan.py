@@ -43,7 +43,7 @@ key."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """The steps between the topic and the resulting rows.
 
     Attributes
@@ -84,7 +84,7 @@ def make_plan(
     source_duplicates: bool,
     *,
     normalize: bool = True,
-) -> Plan:
+) -> StagePlan:
     """Return the plan for a source and its consumer.
 
     Parameters
@@ -107,7 +107,7 @@ def make_plan(
     """
     needs_before = changelog_mode == "all"
     if not source.contains(RowKind.UPDATE_AFTER) and not source.contains(RowKind.DELETE):
-        return Plan(False, False, False, "the source only inserts", source)
+        return StagePlan(False, False, False, "the source only inserts", source)
     if source.contains(RowKind.UPDATE_BEFORE):
         return _of_changelog(source, primary_key, needs_before, source_duplicates, normalize)
     if not primary_key:
@@ -127,7 +127,7 @@ def make_plan(
     if needs_before:
         return _stage(True, "the consumer needs -U, and the source has none (changelog_mode='all')")
     reason = "the consumer accepts the source's upserts by key (changelog_mode='upsert')"
-    return Plan(False, False, False, reason if normalize else _EXCLUDED, source)
+    return StagePlan(False, False, False, reason if normalize else _EXCLUDED, source)
 
 
 _EXCLUDED = "normalize=False excludes it"
@@ -139,7 +139,7 @@ def _of_changelog(
     needs_before: bool,
     source_duplicates: bool,
     normalize: bool,
-) -> Plan:
+) -> StagePlan:
     if normalize and source_duplicates:
         if not primary_key:
             raise ArgumentError(
@@ -151,7 +151,7 @@ def _of_changelog(
         )
     if needs_before:
         reason = "the source has -U, and delivers each event once (source_duplicates=False)"
-        return Plan(False, False, False, reason if normalize else _EXCLUDED, source)
+        return StagePlan(False, False, False, reason if normalize else _EXCLUDED, source)
     if not primary_key:
         raise ArgumentError(
             "changelog_mode='upsert' requires primary_key=[...]: without -U only the key "
@@ -162,7 +162,7 @@ def _of_changelog(
         if normalize
         else "normalize=False excludes ChangelogNormalize"
     )
-    return Plan(
+    return StagePlan(
         False,
         False,
         True,
@@ -183,14 +183,14 @@ _NATIVE = (
 )
 
 
-def _stage(needs_before: bool, reason: str) -> Plan:
-    return Plan(
+def _stage(needs_before: bool, reason: str) -> StagePlan:
+    return StagePlan(
         True, needs_before, False, reason, CONSUMER_MODES["all" if needs_before else "upsert"]
     )
 
 
 def explain(
-    plan: Plan, options: StageOptions, *, format: str, source: ChangelogMode, topic: str
+    plan: StagePlan, options: StageOptions, *, format: str, source: ChangelogMode, topic: str
 ) -> str:
     """Return the plan as text, like Flink's ``EXPLAIN CHANGELOG_MODE``."""
     key = ", ".join(options.primary_key)

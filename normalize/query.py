@@ -44,7 +44,7 @@ from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.topic_ids import TopicIds
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import reporter
-from normalize.plan import Plan, make_plan
+from normalize.plan import StagePlan, make_plan
 from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
 
 if TYPE_CHECKING:
@@ -61,22 +61,22 @@ _ALL_CONTROL_EVENTS = frozenset(Ignored) - {Ignored.TOMBSTONE, Ignored.OTHER_TAB
 
 @dataclass(frozen=True)
 class Request:
-    """Checked arguments: the first pass's source, the stage's options, and the plan.
+    """Checked arguments: the plan of the first pass, the stage's options, and whether it is needed.
 
     Parameters
     ----------
-    source : DecodePlan
+    plan : DecodePlan
     options : StageOptions
-    plan : Plan
+    stage_plan : StagePlan
     records : RecordInput
     observation : str, Observation or None
     topics : TopicIds or None
         The ids of Kafka's topics that the workers compare; None if they are not known.
     """
 
-    source: DecodePlan
+    plan: DecodePlan
     options: StageOptions
-    plan: Plan
+    stage_plan: StagePlan
     records: RecordInput
     observation: Any
     topics: TopicIds | None = None
@@ -121,7 +121,7 @@ class Request:
         _check_dead_letters(format, mode, records)
         requested = metadata_columns(metadata)
         _check_metadata(format, requested, records.columns)
-        options, plan = make_options(
+        options, stage_plan = make_options(
             normalize,
             format,
             names_of(primary_key, "primary_key"),
@@ -130,8 +130,8 @@ class Request:
         )
         table = table_columns(schema)
         key, key_metadata = _split_key(table, names_of(options.primary_key), requested)
-        _require_stage(plan, options, key_metadata)
-        source = DecodePlan(
+        _require_stage(stage_plan, options, key_metadata)
+        plan = DecodePlan(
             format=format,
             columns=table,
             unique_key=key,
@@ -144,74 +144,74 @@ class Request:
             on_truncate=on_truncate,
             topic=records.topic,
             key_groups=options.key_groups,
-            drop_update_before=plan.drop_update_before,
+            drop_update_before=stage_plan.drop_update_before,
             positions=options.order == "source",
             ignored=ignored_columns(
                 result_columns(table, format.handling.masks), key, names_of(options.ignore_columns)
             ),
             ignore_deletes=options.ignore_deletes,
             key_metadata=key_metadata,
-            distinguished_by=_distinguished_by(format, plan, requested, key_metadata),
+            distinguished_by=_distinguished_by(format, stage_plan, requested, key_metadata),
             record_columns=records.columns,
             row_order=records.row_order,
             streaming=records.streaming,
         )
-        if source.topic is None and source.identity.compared and not plan.normalize:
+        if plan.topic is None and plan.identity.compared and not stage_plan.normalize:
             alone = (
                 "read each topic in a separate call"
-                if source.row_order == "log"
+                if plan.row_order == "log"
                 else "drop the column topic if there is only one"
             )
             raise ArgumentError(
                 "the query may read several topics, and without ChangelogNormalize their tables "
                 f"are not compared: add metadata=['topic'] to identify each row's topic, or {alone}"
             )
-        _check_order(source, plan)
+        _check_order(plan, stage_plan)
         if options.native is not None:
-            _check_native(source)
-        source.decoder()  # raises here, on the driver, what the format cannot read
-        _check_names(source)
+            _check_native(plan)
+        plan.decoder()  # raises here, on the driver, what the format cannot read
+        _check_names(plan)
         _check_observation(observation, records.streaming)
-        return cls(source, options, plan, records, observation)
+        return cls(plan, options, stage_plan, records, observation)
 
     def stage(self) -> Stage | None:
         """Return the stage if the plan has one."""
-        source = self.source
-        if not self.plan.normalize:
+        plan = self.plan
+        if not self.stage_plan.normalize:
             return None
         return make_stage(
             self.options,
-            source.shape,
-            source.unique_key,
+            plan.shape,
+            plan.unique_key,
             streaming=self.records.streaming,
-            mode=source.mode,
-            dead_letters=source.dead_letters,
-            key_metadata=source.key_metadata,
+            mode=plan.mode,
+            dead_letters=plan.dead_letters,
+            key_metadata=plan.key_metadata,
             expected=Expected(
-                source.identity,
-                by_source=source.positions,
-                has_positions=not source.format.traits.positions,
-                masks=source.format.handling.masks.of_columns(
-                    column.name for column in source.columns
+                plan.identity,
+                by_source=plan.positions,
+                has_positions=not plan.format.traits.positions,
+                masks=plan.format.handling.masks.of_columns(
+                    column.name for column in plan.columns
                 ).facts,
             ),
-            row_order=source.row_order,
+            row_order=plan.row_order,
         )
 
     def changelog(self, raw: DataFrame, stage: Stage | None) -> DataFrame:
         """Return the changelog of a DataFrame of records."""
-        spark, source, observation = raw.sparkSession, self.source, self.observation
+        spark, plan, observation = raw.sparkSession, self.plan, self.observation
         if self.options.native is not None:
             check_session(spark)
         records, prefix = (
-            records_of(raw, source),
+            records_of(raw, plan),
             observation or ("changelog" if self.records.streaming else None),
         )
 
         def decoded(target: TargetMaker, ddl: str) -> DataFrame:
             decode: Callable[..., Any] = partial(
                 decode_pass,
-                plan=source,
+                plan=plan,
                 target=target,
                 report=reporter(spark),
                 topics=self.topics,
@@ -223,11 +223,11 @@ class Request:
             return observe_counts(changes, DECODE_COUNTS, observation) if stage is None else changes
 
         if stage is None:
-            rows = decoded(TypedRows, TypedRows.ddl(source.output))
+            rows = decoded(TypedRows, TypedRows.ddl(plan.output))
             return with_changelog_mode(
-                with_frame_types(rows, source.output.columns), self.plan.changelog_mode
+                with_frame_types(rows, plan.output.columns), self.stage_plan.changelog_mode
             )
-        changes = _Query(self.options, self.records, source.output, decoded, prefix).changelog(
+        changes = _Query(self.options, self.records, plan.output, decoded, prefix).changelog(
             spark, stage
         )
         if self.records.row_order == "log" and not self._has_options:
@@ -240,8 +240,8 @@ class Request:
         return bool(
             self.options.set_options
             or self.options.ignore_deletes
-            or self.source.output.metadata
-            or self.source.output.side_outputs
+            or self.plan.output.metadata
+            or self.plan.output.side_outputs
         )
 
 
@@ -252,7 +252,7 @@ def make_options(
     changelog_mode: Literal["all", "upsert"],
     *,
     metadata: tuple[str, ...] = (),
-) -> tuple[StageOptions, Plan]:
+) -> tuple[StageOptions, StagePlan]:
     """Return the stage's options and the plan, for the argument `normalize` and those it completes.
 
     Raises
@@ -265,14 +265,14 @@ def make_options(
             f"normalize is {normalize!r}: use None, False or ChangelogNormalize(...)"
         )
     options = (normalize or StageOptions()).for_reader(primary_key, changelog_mode, metadata)
-    plan = make_plan(
+    stage_plan = make_plan(
         format.changelog_mode,
         names_of(options.primary_key),
         options.changelog_mode,
         options.source_duplicates,
         normalize=normalize is not False,
     )
-    return options, plan
+    return options, stage_plan
 
 
 def _check_metadata(
@@ -317,62 +317,63 @@ def _split_key(
 
 
 def _distinguished_by(
-    format: Format, plan: Plan, metadata: Mapping[str, str], key_metadata: Sequence[str]
+    format: Format, stage_plan: StagePlan, metadata: Mapping[str, str], key_metadata: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the metadata that distinguishes the rows of several tables."""
     tables = ("topic", *format.traits.table_identity)
-    if not plan.normalize and any(name in tables for name in metadata.values()):
+    if not stage_plan.normalize and any(name in tables for name in metadata.values()):
         # Without a stage no rows are merged: a column that names the table is enough.
         return tables
     return tuple(metadata[name] for name in key_metadata)
 
 
-def _require_stage(plan: Plan, options: StageOptions, key_metadata: Sequence[str]) -> None:
+def _require_stage(
+    stage_plan: StagePlan, options: StageOptions, key_metadata: Sequence[str]
+) -> None:
     """Raise an error for arguments that require the stage if the plan has none."""
-    if plan.normalize:
+    if stage_plan.normalize:
         return
     if key_metadata:
         raise ArgumentError(
             f"primary_key has the metadata column {key_metadata[0]!r}, which requires "
-            f"ChangelogNormalize, and the plan does not have it: {plan.reason}. Remove "
+            f"ChangelogNormalize, and the plan does not have it: {stage_plan.reason}. Remove "
             f"{key_metadata[0]!r} from primary_key"
         )
     if options.set_options:
         raise ArgumentError(
             f"{', '.join(options.set_options)} requires ChangelogNormalize, which the plan does "
-            f"not have: {plan.reason}"
+            f"not have: {stage_plan.reason}"
         )
 
 
-def _check_order(source: DecodePlan, plan: Plan) -> None:
+def _check_order(plan: DecodePlan, stage_plan: StagePlan) -> None:
     """Raise an error for a DataFrame that lacks columns which the order of its records requires."""
-    if source.format.traits.reads_key and "key" not in source.record_columns:
+    if plan.format.traits.reads_key and "key" not in plan.record_columns:
         raise ArgumentError(
-            f"{source.format.identifier} reads the record's key: add the column key to the "
-            "DataFrame"
+            f"{plan.format.identifier} reads the record's key: add the column key to the DataFrame"
         )
-    if source.row_order != "row" or not plan.normalize:
+    if plan.row_order != "row" or not stage_plan.normalize:
         return
-    if source.positions:
+    if plan.positions:
         raise ArgumentError(
             "order='source' requires the columns partition and offset in the DataFrame: positions "
             "are compared in each Kafka partition"
         )
-    if not source.streaming and "timestamp" not in source.record_columns:
+    if not plan.streaming and "timestamp" not in plan.record_columns:
         raise ArgumentError(
             "the rows of a bounded DataFrame have no order, which ChangelogNormalize requires: add "
             "the columns partition and offset, or timestamp; or pass normalize=False"
         )
 
 
-def _check_native(source: DecodePlan) -> None:
+def _check_native(plan: DecodePlan) -> None:
     """Raise an error for arguments that the native engine refuses."""
-    if source.permissive:
+    if plan.permissive:
         raise ArgumentError(
             "engine='native' and mode='PERMISSIVE' cannot be combined, since a corrupt record has "
             "no key: use DeadLetter(topic), DROPMALFORMED or FAILFAST"
         )
-    if source.control_events:
+    if plan.control_events:
         raise ArgumentError(
             "engine='native' and control_events cannot be combined, since an event has no key: "
             "read the events in a second query, with normalize=False"
@@ -403,9 +404,9 @@ def _check_observation(observation: Any, streaming: bool) -> None:
         )
 
 
-def _check_names(source: DecodePlan) -> None:
+def _check_names(plan: DecodePlan) -> None:
     # Spark ignores case in names by default: names that differ in case alone would be ambiguous.
-    output = source.output
+    output = plan.output
     reserved = [ROW_KIND, *SIDE_OUTPUTS, COUNTS_COLUMN]
     names = [*reserved, *(column.name for column in (*output.columns, *output.metadata))]
     lower = [name.lower() for name in names]

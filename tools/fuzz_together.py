@@ -66,7 +66,7 @@ def recorded_source(topic: Topic, registry: str = "") -> DecodePlan:
 
 
 def compare_recorded(
-    source: DecodePlan, records: Sequence[KeyValue], columnar: ColumnarMaker = together
+    plan: DecodePlan, records: Sequence[KeyValue], columnar: ColumnarMaker = together
 ) -> None:
     """Compare the two ways for records of a recorded topic, in every kind of plan.
 
@@ -76,8 +76,8 @@ def compare_recorded(
         When they differ.
     """
     for target in (Blocks, TypedRows):
-        if differences(source, records, target, columnar=columnar):
-            raise AssertionError(_smallest(source, records, target, columnar))
+        if differences(plan, records, target, columnar=columnar):
+            raise AssertionError(_smallest(plan, records, target, columnar))
 
 
 @dataclass
@@ -181,14 +181,14 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Decod
 
 def _count(
     compared: Compared,
-    source: DecodePlan,
+    plan: DecodePlan,
     records: Sequence[KeyValue],
     damaged: set[int],
     places: set[int],
     *,
     keyed: bool,
 ) -> None:
-    decoder = source.decoder()
+    decoder = plan.decoder()
     decode, refused = decoder.upserts if keyed else decoder.decode, 0
     for place in places:
         try:
@@ -201,10 +201,10 @@ def _count(
 
 
 def _smallest(
-    source: DecodePlan, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker
+    plan: DecodePlan, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker
 ) -> str:
     """Return the difference of the smallest part of the records that has one."""
-    differ = partial(differences, source, target=target, columnar=columnar)
+    differ = partial(differences, plan, target=target, columnar=columnar)
     size = len(records) // 2
     while size:
         parts = [
@@ -213,7 +213,7 @@ def _smallest(
         smaller = next((part for part in parts if part and differ(part)), None)
         records = records if smaller is None else smaller
         size = size // 2 if smaller is None else min(size, len(records) // 2)
-    lines = [f"source = {source!r}", f"records = {list(records)!r}", f"target = {target!r}"]
+    lines = [f"plan = {plan!r}", f"records = {list(records)!r}", f"target = {target!r}"]
     return "\n".join([*lines, *map(str, differ(records))])
 
 

@@ -87,7 +87,7 @@ def _headers(headers: Headers = ()) -> Any:
 
 
 def outcome(
-    source: DecodePlan,
+    plan: DecodePlan,
     records: Sequence[Record],
     *,
     columnar: ColumnarMaker,
@@ -98,20 +98,20 @@ def outcome(
     result = Outcome({}, {}, {}, [], [], notices)
     for batch in decode_pass(
         iter([batch_of(records)]),
-        plan=source,
+        plan=plan,
         target=target,
         report=notices.extend,
         columnar=columnar,
     ):
         for row in batch.to_pylist():
             if target is Blocks:
-                _add(result, source, row)
+                _add(result, plan, row)
             else:
                 result.changes.setdefault(0, []).append(repr(row))
     return result
 
 
-def _add(result: Outcome, source: DecodePlan, row: dict[str, Any]) -> None:
+def _add(result: Outcome, plan: DecodePlan, row: dict[str, Any]) -> None:
     if row["block"] is None or row[COUNTS_COLUMN] is not None:
         result.counts.append(row[COUNTS_COLUMN])
     elif row["key_group"] == GUARD:
@@ -122,7 +122,7 @@ def _add(result: Outcome, source: DecodePlan, row: dict[str, Any]) -> None:
             decode_side_outputs(block.side_outputs) if block.side_outputs else []
         )
         if block.changes:
-            changes: ChangeBatch = block.unpacked(source.shape.schema)
+            changes: ChangeBatch = block.unpacked(plan.shape.schema)
             group = row["key_group"]
             result.changes.setdefault(group, []).extend(
                 map(repr, changes.batch.to_pylist())
@@ -137,7 +137,7 @@ def _seen(summary: bytes) -> Any:
 
 
 def differences(
-    source: DecodePlan,
+    plan: DecodePlan,
     records: Sequence[Record],
     target: TargetMaker = Blocks,
     *,
@@ -145,7 +145,7 @@ def differences(
 ) -> list[Any]:
     """Return how the results of `one_by_one` and of another decoder differ."""
     return differences_of(
-        *(outcome(source, records, columnar=each, target=target) for each in (one_by_one, columnar))
+        *(outcome(plan, records, columnar=each, target=target) for each in (one_by_one, columnar))
     )
 
 
@@ -168,22 +168,22 @@ def differences_of(left: Outcome, right: Outcome) -> list[Any]:
 
 
 def odd_places(
-    source: DecodePlan,
+    plan: DecodePlan,
     records: Sequence[Record],
     *,
     keyed: bool = True,
     columnar: ColumnarMaker = together,
 ) -> list[int]:
     """Return the indexes of the records that are decoded one by one."""
-    decoder = columnar(source, keyed=keyed)
+    decoder = columnar(plan, keyed=keyed)
     assert decoder is not None
-    ((part, kafka),) = records_of(batch_of(records), source)
+    ((part, kafka),) = records_of(batch_of(records), plan)
     return decoder.decode(part, kafka).refused
 
 
 def odd_share(
-    source: DecodePlan, records: Sequence[Record], *, keyed: bool = True
+    plan: DecodePlan, records: Sequence[Record], *, keyed: bool = True
 ) -> tuple[int, int]:
     """Return how many records are decoded one by one, and how many of them are null or empty."""
-    decoded_alone = odd_places(source, records, keyed=keyed)
+    decoded_alone = odd_places(plan, records, keyed=keyed)
     return len(decoded_alone), sum(not records[place][1] for place in decoded_alone)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc_cli.job_text import Target, TargetKind, job_text
+from cdc_cli.job_text import JobTarget, TargetKind, job_text
 from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError
 from cdc_formats.topics.encodings import SampledRecord
@@ -20,7 +20,7 @@ from normalize.tables.schema import decide
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, debezium, maxwell
 
-LAKE = Target(TargetKind.DELTA, "/lake")
+LAKE = JobTarget(TargetKind.DELTA, "/lake")
 ROW = {"id": 1, "name": "ann", "balance": "Pc6+GzfufIc=", "updated": 1795274035392069}
 MESSAGE = debezium("accounts", "c", None, ROW)
 ANSWERS = {
@@ -113,7 +113,7 @@ def test_a_job_without_questions(tmp_path: Path) -> None:
 
 
 def test_a_job_for_iceberg_has_the_settings_of_a_catalog(tmp_path: Path) -> None:
-    iceberg = Target(TargetKind.ICEBERG, "/lake")
+    iceberg = JobTarget(TargetKind.ICEBERG, "/lake")
     job = read(job_text([profile(maxwell("accounts", "insert", {"id": 1}))], [], iceberg), tmp_path)
     assert job.arguments["target"] == IcebergDatabase("lake.shop")
     assert job.packages == ("iceberg",)
@@ -125,7 +125,7 @@ def test_a_job_for_a_database_asks_for_its_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARGET_PASSWORD", "s3cret")
-    database = Target(TargetKind.JDBC, "/lake", "jdbc:postgresql://db/shop")
+    database = JobTarget(TargetKind.JDBC, "/lake", "jdbc:postgresql://db/shop")
     text = job_text([profile(maxwell("accounts", "insert", {"id": 1}))], [], database)
     with pytest.raises(
         ArgumentError, match=r"1 of its questions have no answer, target\.jdbc\.user:"
@@ -137,4 +137,4 @@ def test_a_job_for_a_database_asks_for_its_user(
     )
     assert job.packages == ("postgresql",)
     with pytest.raises(ArgumentError, match="--target jdbc requires --url"):
-        Target(TargetKind.JDBC, "/lake")
+        JobTarget(TargetKind.JDBC, "/lake")

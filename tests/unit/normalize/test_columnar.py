@@ -248,16 +248,14 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
         assert not differences(replace(source, ignore_deletes=ignore_deletes), [record], target)
 
 
-def kinds_and_keys(
-    source: DecodePlan, records: Sequence[Record]
-) -> list[tuple[str, object, object]]:
+def kinds_and_keys(plan: DecodePlan, records: Sequence[Record]) -> list[tuple[str, object, object]]:
     """Return the rows of a plan without a stage: kind, shop and id, or an error's path.
 
     Both decoders must agree.
     """
-    assert not differences(source, records, TypedRows)
+    assert not differences(plan, records, TypedRows)
     rows: list[tuple[str, object, object]] = []
-    for batch in decode_pass(iter([batch_of(records)]), plan=source, target=TypedRows):
+    for batch in decode_pass(iter([batch_of(records)]), plan=plan, target=TypedRows):
         for row in batch.to_pylist():
             if row["row_kind"] is not None:
                 rows.append((row["row_kind"], row["shop"], row["id"]))
@@ -632,9 +630,9 @@ def test_a_message_of_another_table_with_a_damaged_name_of_a_field_is_decoded_al
     assert not differences(source, records)
 
 
-def counted(source: DecodePlan, records: Sequence[Record], reason: str) -> int:
+def counted(plan: DecodePlan, records: Sequence[Record], reason: str) -> int:
     """Return how many records without rows are counted for a reason, decoded together."""
-    listed = outcome(source, records, columnar=together).counts
+    listed = outcome(plan, records, columnar=together).counts
     return sum(counts[reason] for counts in listed if isinstance(counts, dict))
 
 
@@ -823,7 +821,7 @@ Cases = Sequence[tuple[KeyValue, int]]
 """Records, and 1 for each that is decoded one by one."""
 
 
-def same_in_every_plan(source: DecodePlan, cases: Cases) -> None:
+def same_in_every_plan(plan: DecodePlan, cases: Cases) -> None:
     """Check that both decoders agree in the plans with and without a stage.
 
     It also checks which records are decoded one by one in each plan.
@@ -832,10 +830,10 @@ def same_in_every_plan(source: DecodePlan, cases: Cases) -> None:
     for part in (sound, cases):  # records without any in doubt are read in another way
         records = [record for record, _ in (*part, *part)]
         in_doubt = [place for place, (_, alone) in enumerate((*part, *part)) if alone]
-        assert odd_places(source, records) == in_doubt
-        assert not differences(source, records)
+        assert odd_places(plan, records) == in_doubt
+        assert not differences(plan, records)
         for drop, ignore_deletes in product((False, True), (False, True)):
-            plan = replace(source, drop_update_before=drop, ignore_deletes=ignore_deletes)
+            plan = replace(plan, drop_update_before=drop, ignore_deletes=ignore_deletes)
             assert odd_places(plan, records, keyed=False) == in_doubt
             assert not differences(plan, records, TypedRows)
 

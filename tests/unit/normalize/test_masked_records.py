@@ -85,8 +85,8 @@ def test_masked_columns_are_decoded_together() -> None:
     assert SECRET not in repr(outcome(source, [(None, SOUND)], columnar=together))
 
 
-def rows_of(source: DecodePlan, records) -> list[dict]:
-    batches = decode_pass(iter([batch_of(records)]), plan=source, target=TypedRows)
+def rows_of(plan: DecodePlan, records) -> list[dict]:
+    batches = decode_pass(iter([batch_of(records)]), plan=plan, target=TypedRows)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
