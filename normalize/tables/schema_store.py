@@ -214,7 +214,7 @@ class SchemaStore:
                     "and request it again"
                 ) from None
 
-        return self._whole(file, parse)
+        return self._whole(file, parse, is_shared=True)
 
     def _replace(self, file: str, text: str) -> None:
         """Write a file over the one that this query read or wrote.
@@ -244,12 +244,16 @@ class SchemaStore:
                 f"{error}: check that the file system is writable, and start the query again"
             ) from None
 
-    def _whole(self, file: str, parse: Callable[[str], T]) -> T | None:
-        """Return a file's content, else that of a complete one not renamed; None without one."""
+    def _whole(self, file: str, parse: Callable[[str], T], *, is_shared: bool = False) -> T | None:
+        """Return a file's content, else that of a complete one not renamed; None without one.
+
+        Another process may be replacing a shared file now.
+        """
         text, new = self._read(file), file + _NEW
         self._contents[file] = text
         if text is not None:
-            self._files.remove(new)  # a query was killed before it had replaced the file
+            if not is_shared:
+                self._files.remove(new)  # a query was killed before it had replaced the file
             return parse(text)
         text = self._read(new)
         try:

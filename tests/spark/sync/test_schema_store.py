@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdc_formats.values.schema import columns
+from normalize.tables.resync_state import Resync
 from normalize.tables.schema import TableSchema
 from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import SyncError
@@ -49,6 +50,18 @@ def test_a_write_that_was_killed_leaves_a_whole_schema(
     unfinished.write_text(text[:length])
     assert store.read(TABLE) == OLD
     assert not unfinished.exists()
+
+
+def test_a_command_that_reads_a_request_leaves_what_the_query_writes_meanwhile(
+    store: SchemaStore, tmp_path: Path
+) -> None:
+    store.write_resync(Resync(TABLE, "id", "2026-11-28"))
+    (file,) = (tmp_path / "query" / "resync").iterdir()
+    unfinished = file.with_name(f"{file.name}.new")
+    unfinished.write_text("{")
+    assert store.read_resync(TABLE) == Resync(TABLE, "id", "2026-11-28")
+    assert [each.table for each in store.resyncs()] == [TABLE]
+    assert unfinished.exists()
 
 
 def test_a_reader_sees_a_whole_file_or_none_while_it_is_replaced(
