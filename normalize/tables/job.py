@@ -91,9 +91,9 @@ from .targets import (
     TableTarget,
     TargetMissingError,
     Written,
+    most_changes,
     repeat_conflicts,
 )
-from .writers.delta_writer import most_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,7 +17,8 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from cdc_formats.errors import ArgumentError, ChangelogError
@@ -79,6 +80,31 @@ class ArrowRows(NamedTuple):
 
     table: pa.Table
     frame: Callable[[], DataFrame]
+
+
+def most_changes(left: int | None = None) -> int:
+    """Return how many bytes of changes fit into the memory that this process has left.
+
+    A writer holds them several times.
+    """
+    return (available_memory() if left is None else left) // 16
+
+
+def available_memory() -> int:
+    """Return how many bytes of memory this process may still take."""
+    left = 2 << 30
+    with suppress(OSError):  # on other systems than Linux, it is not known
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        left = (
+            next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
+        )
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # without a limit, it is the word max
+        limit, used = (
+            int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current")
+        )
+        left = min(left, max(0, limit - used))
+    return left
 
 
 class Replacement(NamedTuple):

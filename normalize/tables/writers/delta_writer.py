@@ -16,11 +16,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -49,6 +47,8 @@ from normalize.tables.targets import (
     TargetError,
     Writer,
     Written,
+    available_memory,
+    most_changes,
 )
 
 from . import delta_rs
@@ -59,10 +59,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("normalize")
 _MIB = 2**20
-_SHARE_OF_CHANGES, _SHARE_OF_FILES = 16, 16
-"""The parts of the memory that is left which changes and rewritten files may have: Arrow's columns
-take about eight times the bytes of files, and the join holds the changes several times."""
-_UNKNOWN_MEMORY = 2048 * _MIB
+_SHARE_OF_FILES = 16
+"""The part of the memory that is left which rewritten files may have: Arrow's columns take about
+eight times the bytes of files."""
 
 
 @dataclass
@@ -155,7 +154,7 @@ class DeltaWriter:
             return True
         left = available_memory()
         size = rows.table.nbytes if isinstance(rows, ArrowRows) else estimated_bytes(rows)
-        if not self._is_chosen(_too_large("the changes have", size, left // _SHARE_OF_CHANGES)):
+        if not self._is_chosen(_too_large("the changes have", size, most_changes(left))):
             return False
         names = [each["name"] for each in delta_rs.column_fields(table)]
         spelled = {name.lower(): name for name in names}
@@ -268,28 +267,6 @@ def _record(table: DeltaTable, batch: Batch) -> Record | None:
     if merged is not None:
         return record_of(merged)
     return None if appended is None else Record(appended)
-
-
-def most_changes() -> int:
-    """Return how many bytes of changes fit into the memory that this process has left."""
-    return available_memory() // _SHARE_OF_CHANGES
-
-
-def available_memory() -> int:
-    """Return how many bytes of memory this process may still take."""
-    left = _UNKNOWN_MEMORY
-    with suppress(OSError):  # other systems than Linux
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        left = (
-            next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
-        )
-    group = Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):  # without a limit, it is the word max
-        limit, used = (
-            int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current")
-        )
-        left = min(left, max(0, limit - used))
-    return left
 
 
 def _too_large(what: str, size: int, most: int) -> str:
