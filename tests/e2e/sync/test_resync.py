@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from cdc_formats.errors import ArgumentError
 from normalize import JdbcSource
 from normalize.checkpoint.status import checkpoint_status
+from normalize.run import read_job, resync_job
 from normalize.spark_versions import has_package
 from normalize.tables.database import SyncDatabase
 from normalize.tables.database_target import table_name
@@ -24,8 +25,8 @@ from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import TableOptions
 from normalize.tables.writers.jdbc import JdbcConnection
 from normalize.tables.writers.lake import LakeSink
-from normalize.verify.resync import resync_from_source
 from tests.support.databases import Message, maxwell
+from tests.support.job_file import job_file
 from tests.support.syncing import NewSync, Sync
 
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(1, 6)]
@@ -272,29 +273,28 @@ def test_rows_of_the_source_replace_a_table_whose_topic_lost_them(
             f"INSERT INTO {source.table} VALUES (2, 'new', NULL), (3, 'n3', NULL), (7, 'n7', NULL), (100, 'no', NULL)",
         ):
             connection.execute(statement)
-    steps = list[str]()
+    lines = list[str]()
 
-    def tick(resync: Resync) -> None:
-        steps.append(resync.phase)
-        if resync.phase == "requested":
+    def go_on(line: str) -> None:
+        lines.append(line.split(": ")[1].split(",")[0])
+        if lines[-1] == "requested":
             read_again(sync, **options)
-        else:  # a change that is older than the source's rows, and one that is newer
-            sync.produce(
-                "all", [maxwell("orders", "update", {"id": 2, "name": "old"}, {"name": "n2"})]
-            )
-            sync.produce(
-                "all", [maxwell("orders", "update", {"id": 2, "name": "new"}, {"name": "old"})]
-            )
-            sync.produce("all", [maxwell("orders", "delete", {"id": 3, "name": "n3"})])
+        elif lines[-1] == "loading":
+            assert len(sync.rows("orders")) == 5
+            # Two changes that the source's rows have already, and one that they do not have.
+            for kind, row, old in (
+                ("update", {"id": 2, "name": "old"}, {"name": "n2"}),
+                ("update", {"id": 2, "name": "new"}, {"name": "old"}),
+                ("delete", {"id": 3, "name": "n3"}, None),
+            ):
+                sync.produce("all", [maxwell("orders", kind, row, old)])
+        elif lines[-1] == "reading":
+            read_again(sync, maxwell("orders", "insert", {"id": 8, "name": "n8"}), **options)
 
-    location = str(sync.folder / "schemas")
-    more = {"database": sync.tables.database, "options": options["tables"]["shop.orders"]}
-    resync_from_source(
-        sync.spark, "shop.orders", source, schema_location=location, report=tick, **more
-    )
-    assert steps == ["requested", "loading"]
-    assert len(sync.rows("orders")) == 5
-    read_again(sync, maxwell("orders", "insert", {"id": 8, "name": "n8"}), **options)
+    expressions = {"where": "id < 100", "select": {"twice": "id * 2"}}
+    file = job_file(sync.kafka, sync.folder, topic, tables={"shop.orders": expressions})
+    resync_job(read_job(file), "shop.orders", go_on, sync.spark, source=source)
+    assert lines == ["requested", "loading", "reading", "replaced"]
     # Keys that only the old table has stay, unless they are to be removed.
     expected = {1: "n1", 2: "new", 4: "n4", 5: "n5", 7: "n7", 8: "n8"}
     assert sync.rows("orders") == [
@@ -318,10 +318,17 @@ def test_a_topic_of_which_kafka_removed_records_is_refused(sync: Sync) -> None:
     topic = sync.produce("all", [maxwell("orders", "insert", row) for row in ROWS])
     sync.run()
     cut(sync, topic, 2)
-    request(sync)
-    read_again(sync)
-    assert state(sync).described == (
-        f"refused: {topic}[0] begins at the offset 2: Kafka has removed older records, and rows "
+    lines = list[str]()
+
+    def go_on(line: str) -> None:
+        lines.append(line)
+        if "requested" in line:
+            read_again(sync)
+
+    resync_job(read_job(job_file(sync.kafka, sync.folder, topic)), "shop.orders", go_on, sync.spark)
+    assert len(lines) == 2
+    assert lines[1] == (
+        f"shop.orders: refused: {topic}[0] begins at the offset 2: Kafka has removed older records, and rows "
         "that did not change since would be missing. Give topics of tables cleanup.policy=compact, "
         "or let the producer write a new snapshot"
     )
