@@ -105,6 +105,19 @@ def test_the_writers_of_delta_tables(tmp_path: Path) -> None:
     assert "\x1b" not in done.out
 
 
+def test_a_table_that_is_read_again(tmp_path: Path) -> None:
+    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "resync"
+    folder.mkdir(parents=True)
+    values = {"table": "shop.orders\x1b[1m", "phase": "reading", "progress": "reading, 5 records"}
+    (folder / "1.json").write_text(json.dumps(values))
+    (resync,) = checkpoint_status(str(tmp_path)).resyncs
+    assert resync.phase == "reading"
+    done = quick("status", tmp_path)
+    assert "  read again        shop.orders" in done.out
+    assert "reading, 5 records\n" in done.out
+    assert "\x1b" not in done.out
+
+
 def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="is not a checkpoint"):
         checkpoint_status(str(tmp_path))

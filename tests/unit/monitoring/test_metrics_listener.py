@@ -124,6 +124,8 @@ def test_tables_of_a_query_become_metrics() -> None:
     publish(TableProgress(query="0f", table="shop.orders", writer="delta-rs", reason="it can"))
     publish(TableProgress(query="0f", table="shop.orders", writer="spark", reason="too large"))
     publish(TableProgress(query="0f", table="", unused_masks=2))
+    publish(TableProgress(query="0f", table="shop.orders", resync="reading", resync_left=9))
+    publish(TableProgress(query="0f", table="shop.orders", resync="replaced"))
     publish(TableProgress(query="another", table="shop.orders", records=1))
     orders = '{"query": "shop", "table": "shop.orders"'
     assert values(listener.registry) == {
@@ -142,6 +144,7 @@ def test_tables_of_a_query_become_metrics() -> None:
         f"changelog_table_open_questions{orders}}}": 0,
         # One writer at a time, so that a sum over tables counts them.
         f'changelog_table_writer{orders}, "writer": "spark", "reason": "too large"}}': 1,
+        f'changelog_table_resync{orders}, "phase": "replaced"}}': 0,
         f'changelog_table_lag_seconds{orders}, "of": "oldest"}}': 2.5,
         f'changelog_table_lag_seconds{orders}, "of": "newest"}}': 0.5,
     }
