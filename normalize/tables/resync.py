@@ -16,6 +16,7 @@ import logging
 import re
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from hashlib import sha256
@@ -33,6 +34,7 @@ from normalize.spark.errors import spark_error_types
 
 from .batches import (
     Batch,
+    BatchOrderError,
     end_offsets,
     in_batch,
     is_repeat,
@@ -45,7 +47,7 @@ from .query import Query
 from .resync_state import Offsets, Resync, next_offsets, offsets_between
 from .schema_store import SchemaStore
 from .table_options import SyncError
-from .targets import Replacement, TableTarget, TargetMissingError, repeat_conflicts
+from .targets import Replacement, TableTarget, TargetError, TargetMissingError, repeat_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,9 +55,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("normalize")
 _SHARE = 0.5
 """The time of the steps, as a part of the time that the micro-batches take."""
-_FIRST, _LEAST, _MOST = 10_000, 1_000, 10_000_000
-"""The offsets of a step: the first, and their bounds."""
-_LEAST_SECONDS = 1.0
+_LEAST, _MOST = 10_000, 10_000_000
+"""The bounds of the offsets of a step. Each step has the costs of a MERGE, and so is not small."""
+_LEAST_SECONDS = 3.0
 """A step that takes less is followed by a larger one."""
 
 
@@ -168,7 +170,7 @@ class Resyncs:
     live: LiveTables
     _beside: tuple[str, AppliesRecords] | None = field(default=None, repr=False)
     _describer: TopicDescriber | None = field(default=None, repr=False)
-    _size: int = _FIRST
+    _size: int = 0
     _credit: float = 0.0
     _cleaned: set[str] = field(default_factory=set, repr=False)
 
@@ -242,10 +244,12 @@ class Resyncs:
                 after = self._read(resync, batch, ends)
             else:
                 after = self._replaced(resync, batch, ends)
+        except BatchOrderError:
+            raise
         except spark_error_types(ChangelogError) as error:
-            if not isinstance(error, TargetMissingError) and not self.live.is_of_table(
-                error, resync.table
-            ):
+            # What ends a query before it has begun is no reason to end it because of a request.
+            ends_request = resync.phase == "requested" or isinstance(error, TargetMissingError)
+            if not ends_request and not self.live.is_of_table(error, resync.table):
                 raise
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
             phase: Any = "refused" if resync.phase == "requested" else "failed"
@@ -395,7 +399,7 @@ class Resyncs:
             for topic, partitions in offsets.items()
         }
         if not resync.until:
-            until = next_offsets(offsets, end, self._size)
+            until = next_offsets(offsets, end, min(_MOST, max(_LEAST, self._size)))
             resync = msgspec.structs.replace(resync, offsets=offsets, until=until)
             if until != offsets:
                 self._keep(resync, batch)
@@ -409,7 +413,7 @@ class Resyncs:
             records=resync.records + records,
             left=offsets_between(at, end),
         )
-        return self._counted(read, job) if at == end else read
+        return self._counted(read, job, batch) if at == end else read
 
     def _apply(self, resync: Resync, job: TableJob) -> int:
         """Apply the records of a planned step, and return their number.
@@ -446,7 +450,7 @@ class Resyncs:
         """Choose the size of the next step, so that it takes about the time of this micro-batch."""
         wanted = max(_LEAST_SECONDS, self._credit)
         factor = min(2.0, max(0.5, wanted / max(seconds, 0.01)))
-        self._size = min(_MOST, max(_LEAST, int(self._size * factor)))
+        self._size = int(max(_LEAST, self._size) * factor)
 
     def _new(self, resync: Resync, job: TableJob) -> AppliesRecords:
         """Return what applies records to the new table, which gets all columns of the old one."""
@@ -465,21 +469,24 @@ class Resyncs:
             self._beside = resync.id, of_table
         return self._beside[1]
 
-    def _counted(self, resync: Resync, job: TableJob) -> Resync:
+    def _counted(self, resync: Resync, job: TableJob, batch: Batch) -> Resync:
         """Count the keys that only the old table has, once the new one has caught up."""
         spark, target = self.live.query.spark, job.target(job.kept_target_name)
         new, sink = self._target(resync), target.sink(spark)
         if not new.sink(spark).exists():
             raise SyncError("the topic has no row of it: delete its rows by hand if this is right")
         replacement = self._replacement(resync, job)
-        missing = 0
+        missing, has_batch = 0, False
+        resumes = bool(job.stopped) or not job.owns_target
         if sink.exists():
+            has_batch = is_repeat(batch, sink.record(batch), target)
             missing = sink.missing(new, replacement.key, replacement.deleted_column)
         return msgspec.structs.replace(
             resync,
             phase="counted" if resync.dry_run else "replacing",
             missing=missing,
-            resumes=bool(job.stopped) or not job.owns_target,
+            resumes=resumes,
+            carries_batch=resumes and not has_batch,
         )
 
     def _replaced(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
@@ -487,7 +494,7 @@ class Resyncs:
         job, spark = self._job(resync), self.live.query.spark
         target = job.target(job.kept_target_name)
         # A stopped table does not have the micro-batch: a query that is killed would repeat it.
-        carried = batch if resync.resumes else Batch(resync.id, resync.step)
+        carried = batch if resync.carries_batch else Batch(resync.id, resync.step)
         sink = target.sink(spark)
         is_done = sink.exists() and is_repeat(carried, sink.record(carried), target)
         at_end = all(
@@ -573,8 +580,11 @@ class Resyncs:
 
     def _remove(self, resync: Resync) -> None:
         """Delete the new table and its files."""
-        self._beside = None
-        self._target(resync).sink(self.live.query.spark).drop()
+        self._beside, target = None, None
+        with suppress(TargetError, SyncError):  # a table without a name has none of them
+            target = self._target(resync)
+        if target is not None:
+            target.sink(self.live.query.spark).drop()
         self._store(resync).remove()
 
     # ----------------------------------------------------------------------------------------------

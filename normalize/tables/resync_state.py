@@ -68,6 +68,8 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The keys that only the old table has; None until the new table has caught up.
     resumes : bool
         Whether the old table was stopped, or had no row.
+    carries_batch : bool
+        Whether the commit that replaces its rows carries the micro-batch, which it lacks.
     reason : str
         Why it was refused or failed.
     """
@@ -88,6 +90,7 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     left: int = 0
     missing: int | None = None
     resumes: bool = False
+    carries_batch: bool = False
     reason: str = ""
 
     @property
