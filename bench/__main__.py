@@ -7,6 +7,8 @@ python -m bench --servers localhost:9092 --topic orders      # a topic with the 
 python -m bench --only whole --flink --state both --format debezium-json,canal-json
 # also with the settings of a production job:
 python -m bench --only whole --settings plain,metadata+validate+source
+# also what a user writes without this library; Iceberg beside Delta needs Spark 4.0 or 4.1:
+python -m bench --only whole --by-hand --recipes "sync_table|MERGE"
 python -m bench --only costs          # where a message's CPU time goes
 python -m bench --only small          # what few messages cost
 """
@@ -101,7 +103,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--by-hand",
         action="store_true",
-        help="also run recipes without this library, and this library into the same Delta table",
+        help=(
+            "also run recipes without this library, and this library into the same Delta table, "
+            "and Iceberg table if Spark's version has a package of it"
+        ),
+    )
+    parser.add_argument(
+        "--recipes", default="", help="only the recipes of --by-hand that match this pattern"
     )
     parser.add_argument(
         "--settings",

@@ -1,7 +1,7 @@
 """Hand-written PySpark without this library, measured with debezium-json on the benchmark's topic.
 
 - `merge`: ``from_json``, a window for the newest row of each key of the micro-batch, and MERGE into
-  a Delta table in ``foreachBatch``. Spark has no window for a stream. The result is a table and no
+  a Delta or Iceberg table in ``foreachBatch``. Spark has no window for a stream. The result is a table and no
   changelog. This library writes the same table with `sync_table`, and with `apply_changes` behind
   the stage.
 - `by_key`: ``from_json`` and ``applyInPandasWithState`` with one group for each key. It returns the
@@ -16,12 +16,18 @@ of NULLs. The recipes run in turn, first all of them to warm up.
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from normalize import DeltaTarget, apply_changes, sync_table
+from normalize import DeltaTarget, IcebergTarget, apply_changes, sync_table
+from normalize.spark_versions import has_package
+from normalize.tables.writers.lake import LakeTarget
 
 from .history import NAMES, SCHEMA, Expected
 from .settings import changes_of
@@ -34,7 +40,24 @@ if TYPE_CHECKING:
 FORMAT = "debezium-json"
 COLUMNS = SCHEMA.replace("TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ")
 _FEWER = 80
-BY_DELTA_RS = {"writer": "delta-rs", "only_writer": True}
+
+
+def delta(folder: str) -> LakeTarget:
+    """Return a Delta table in a folder, merged by Spark."""
+    return DeltaTarget(f"{folder}/table", writer="spark")
+
+
+def by_delta_rs(folder: str) -> LakeTarget:
+    """Return a Delta table in a folder, merged by delta-rs."""
+    return DeltaTarget(f"{folder}/table", writer="delta-rs", only_writer=True)
+
+
+def iceberg(folder: str) -> LakeTarget:
+    """Return an Iceberg table of the benchmark's catalog."""
+    return IcebergTarget(f"lake.db.`{Path(folder).name}`")
+
+
+Lake = Callable[[str], LakeTarget]
 
 
 class Recipe(NamedTuple):
@@ -53,19 +76,29 @@ def by_hand(
     messages = options.messages // _FEWER
     small = argparse.Namespace(**{**vars(options), "batch": messages // 4})
     fewer = topic_of(FORMAT, messages, max(1, options.keys * small.batch // options.batch))
-    recipes = {
-        "from_json, row_number, MERGE into Delta": lambda: merge(spark, options, topic),
-        "the same with 8 tasks for Delta's state": lambda: merge(spark, options, topic, tasks=8),
-        "this library, sync_table into Delta": lambda: synced(spark, options, topic),
-        "this library, sync_table into Delta by delta-rs": lambda: synced(
-            spark, options, topic, **BY_DELTA_RS
+    recipes: dict[str, Callable[[], Run]] = {
+        "from_json, row_number, MERGE into Delta": partial(merge, spark, options, topic, delta),
+        "the same with 8 tasks for Delta's state": partial(merge, spark, options, topic, delta, 8),
+        "this library, sync_table into Delta": partial(synced, spark, options, topic, delta),
+        "this library, sync_table into Delta by delta-rs": partial(
+            synced, spark, options, topic, by_delta_rs
         ),
-        "this library, apply_changes into Delta": lambda: applied(spark, options, topic),
-        "this library, apply_changes into Delta by delta-rs": lambda: applied(
-            spark, options, topic, **BY_DELTA_RS
+        "this library, apply_changes into Delta": partial(applied, spark, options, topic, delta),
+        "this library, apply_changes into Delta by delta-rs": partial(
+            applied, spark, options, topic, by_delta_rs
         ),
-        "from_json, applyInPandasWithState by key": lambda: by_key(spark, small, fewer),
+        "from_json, applyInPandasWithState by key": partial(by_key, spark, small, fewer),
     }
+    if has_package("iceberg"):
+        recipes |= {
+            f"{name} into Iceberg": partial(run, spark, options, topic, iceberg)
+            for name, run in (
+                ("from_json, row_number, MERGE", merge),
+                ("this library, sync_table", synced),
+                ("this library, apply_changes", applied),
+            )
+        }
+    recipes = {name: run for name, run in recipes.items() if re.search(options.recipes, name)}
     rounds = [[run() for run in recipes.values()] for _ in range(options.warm_up + options.runs)][
         options.warm_up :
     ]
@@ -76,9 +109,16 @@ def by_hand(
 
 
 def merge(
-    spark: SparkSession, options: argparse.Namespace, topic: Topic, tasks: int | None = None
+    spark: SparkSession,
+    options: argparse.Namespace,
+    topic: Topic,
+    lake: Lake,
+    tasks: int | None = None,
 ) -> Run:
-    """Write the newest rows into a Delta table by ``from_json``, ``row_number()`` and MERGE."""
+    """Write the newest rows into a table by ``from_json``, ``row_number()`` and MERGE.
+
+    `tasks` are those in which Delta computes a table's state.
+    """
     from pyspark.sql import Window, functions as F
 
     setting = "spark.databricks.delta.snapshotPartitions"
@@ -96,9 +136,9 @@ def merge(
     )
     newest = Window.partitionBy("id").orderBy(F.col("offset").desc())
 
-    with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
-        table = f"delta.`{folder}/table`"
-        spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta")
+    with written_table(spark, lake) as (_, target):
+        table = target.sql_name
+        spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING {target.provider}")
 
         def write(batch: DataFrame, _: int) -> None:
             batch.withColumn("n", F.row_number().over(newest)).where("n = 1").drop(
@@ -117,36 +157,41 @@ def merge(
         return run
 
 
-def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic, **writer: Any) -> Run:
-    """Write the rows into a Delta table by this library, without a stage."""
+@contextmanager
+def written_table(spark: SparkSession, lake: Lake) -> Iterator[tuple[str, LakeTarget]]:
+    """Yield a folder, and the target of a table that is dropped afterwards."""
     with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
+        target = lake(folder)
+        yield folder, target
+        if target.provider == "iceberg":
+            spark.sql(f"DROP TABLE {target.sql_name}")
+
+
+def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic, lake: Lake) -> Run:
+    """Write the rows into a table by this library, without a stage."""
+    with written_table(spark, lake) as (folder, target):
         writer = sync_table(
             spark,
             topic.name,
             format=FORMAT,
             format_options=producer_of(FORMAT).options,
-            target=DeltaTarget(f"{folder}/table", **writer),
+            target=target,
             schema_location=f"{folder}/schema",
             options=topic.reader_options(options.batch),
             schema=SCHEMA,
             primary_key="id",
         )
         run = run_steadily(writer)
-        require_table("this library's", spark, f"delta.`{folder}/table`", topic.expected["arrival"])
+        require_table("this library's", spark, target.sql_name, topic.expected["arrival"])
         return run
 
 
-def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic, **writer: Any) -> Run:
-    """Write the rows into a Delta table by this library, behind the stage."""
-    with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
-        run = run_steadily(
-            apply_changes(
-                changes_of(spark, options, FORMAT, topic),
-                DeltaTarget(f"{folder}/table", **writer),
-                keys="id",
-            )
-        )
-        require_table("this library's", spark, f"delta.`{folder}/table`", topic.expected["arrival"])
+def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic, lake: Lake) -> Run:
+    """Write the rows into a table by this library, behind the stage."""
+    with written_table(spark, lake) as (_, target):
+        changes = changes_of(spark, options, FORMAT, topic)
+        run = run_steadily(apply_changes(changes, target, keys="id"))
+        require_table("this library's", spark, target.sql_name, topic.expected["arrival"])
         return run
 
 

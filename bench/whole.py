@@ -13,8 +13,11 @@ Spark uses one process for all. More warm-up runs (``--warm-up``) therefore help
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from normalize.spark_versions import has_package
 
 from .by_hand import Recipe, by_hand
 from .cpu import BROKER, FLINK_JVM, PYTHON_WORKERS, SPARK_JVM
@@ -38,7 +41,12 @@ class Comparison(NamedTuple):
 
 def whole(options: argparse.Namespace) -> None:
     """Measure each format with each state store and each of the settings, and print the tables."""
-    spark = start_session(delta=options.by_hand)
+    with tempfile.TemporaryDirectory(prefix="bench-lake-") as folder:
+        iceberg = folder if options.by_hand and has_package("iceberg") else ""
+        _whole(start_session(delta=options.by_hand, iceberg=iceberg), options)
+
+
+def _whole(spark: Any, options: argparse.Namespace) -> None:
     states = ("heap", "rocksdb") if options.state == "both" else (options.state,)
     lines: list[Comparison] = []
     recipes: list[Recipe] = []
