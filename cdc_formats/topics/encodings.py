@@ -213,11 +213,14 @@ class DeclaredColumn(NamedTuple):
         The producer's name of the type.
     note : str
         A note for the user on the chosen type, or an empty string.
+    comment : str
+        The column's comment in the source, or an empty string.
     """
 
     column: Column
     source_type: str
     note: str = ""
+    comment: str = ""
 
 
 class Declaration(NamedTuple):

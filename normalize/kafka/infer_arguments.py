@@ -24,10 +24,10 @@ def infer_arguments(
     named_options: Mapping[str, Any] | None,
     primary_key: tuple[str, ...],
     sample: int = SAMPLE,
-) -> tuple[Format, str, tuple[str, ...], dict[str, str]]:
+) -> tuple[Format, str, tuple[str, ...], InferredSchema]:
     """Return the format, schema and primary key inferred from a sample of a topic, and print them.
 
-    The last value is the questions on columns whose types are guesses, by column.
+    The last value is all that was inferred.
 
     Parameters
     ----------
@@ -57,12 +57,8 @@ def infer_arguments(
     inferred = infer_schema(key_values(records), format=format)
     inferred_options = {} if named_options is None else inferred.options_besides(named_options)
     print(arguments_text(inferred, topics, inferred_options, primary_key))
-    questions = {
-        column: "; ".join(map(str, each))
-        for column, each in inferred.open_questions(lambda column: False).items()
-    }
     chosen = replace(format, **inferred_options)
-    return chosen, inferred.ddl, primary_key or inferred.primary_key, questions
+    return chosen, inferred.ddl, primary_key or inferred.primary_key, inferred
 
 
 def _topics(options: Mapping[str, str]) -> list[str]:

@@ -63,6 +63,16 @@ def delta_transaction(table: DataFrame, application: str) -> int | None:
     return int(version.get()) if version.isDefined() else None
 
 
+def iceberg_summaries(table: DataFrame) -> Iterator[Any]:
+    """Yield the summaries of an Iceberg table's snapshots, Java's maps, the last commit first.
+
+    The driver has them in memory. A read of the table's ``snapshots`` is two jobs of Spark.
+    """
+    relation = execution_of(table).analyzed().collectLeaves().head()
+    snapshots = relation.table().table().snapshots()
+    return (snapshots[index].summary() for index in reversed(range(len(snapshots))))
+
+
 def elements(sequence: Any) -> Iterator[Any]:
     """Yield the elements of a Scala sequence."""
     return (sequence.apply(index) for index in range(sequence.length()))

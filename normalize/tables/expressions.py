@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 COMPUTED_PROPERTY = "changelog.computed_columns"
-"""The property of Delta and Iceberg tables with the names of the computed columns, as JSON."""
+"""The property of Delta and Iceberg tables with the names of the computed columns, as JSON. A
+database's table has it as its comment."""
 _OF_TIME = ("Current", "Now", "LocalTime")
 """How the classes of Spark's functions begin whose value depends on the time or the session."""
 
@@ -32,6 +33,30 @@ _OF_TIME = ("Current", "Now", "LocalTime")
 def computed_property(select: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the property of a table with computed columns; empty without one."""
     return ((COMPUTED_PROPERTY, json.dumps([*select])),) if select else ()
+
+
+def computed_comment(properties: Mapping[str, str]) -> str:
+    """Return the comment of a database's table with computed columns; empty without one.
+
+    Examples
+    --------
+    >>> comment = computed_comment({"changelog.computed_columns": '["Total"]'})
+    >>> comment, sorted(columns_of_comment(comment)), columns_of_comment("orders")
+    ('changelog.computed_columns=["Total"]', ['total'], frozenset())
+    """
+    names = properties.get(COMPUTED_PROPERTY)
+    return f"{COMPUTED_PROPERTY}={names}" if names else ""
+
+
+def columns_of_comment(comment: str) -> frozenset[str]:
+    """Return the computed columns that a `computed_comment` names, in lower case."""
+    prefix = f"{COMPUTED_PROPERTY}="
+    return computed_columns(comment.removeprefix(prefix) if comment.startswith(prefix) else "[]")
+
+
+def computed_columns(names: str) -> frozenset[str]:
+    """Return the columns that the property names, in lower case."""
+    return frozenset(map(str.lower, json.loads(names)))
 
 
 def check_expressions(

@@ -83,7 +83,7 @@ from .schema import (
     with_options,
 )
 from .table_options import AS_IS, Selection, SyncError, TableOptions, wrong_options
-from .table_spec import END_AT, START_AT, TableSpec
+from .table_spec import END_AT, START_AT, TableSpec, with_comments
 from .targets import (
     ArrowRows,
     Replacement,
@@ -700,6 +700,7 @@ class TableJob:
 
         if self.policy.select:
             fields = computed_fields(self._selected(rows), fields, self.policy.select)
+        fields = with_comments(fields, schema.comments)
 
         @cache
         def frame() -> DataFrame:
@@ -725,7 +726,10 @@ class TableJob:
         return selected(_frame(self.query, rows), self.policy.where, self.policy.select)
 
     def _write_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
-        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
+        fields = with_comments(
+            (each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE)),
+            schema.comments,
+        )
         validity = version_fields(changes, (PLACE,))
         spec = TableSpec.of(self.policy, fields, self._key(schema), validity=validity)
         tracked = self.policy.track_history

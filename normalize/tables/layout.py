@@ -267,8 +267,19 @@ def _delta_differences(layout: Layout, stored: StoredLayout, alter: str) -> list
 
 def sql_property(name: str, value: str) -> str:
     """Return a property in SQL."""
-    quoted = (each.replace("\\", "\\\\").replace("'", "\\'") for each in (name, value))
-    return " = ".join(f"'{each}'" for each in quoted)
+    return f"{sql_literal(name)} = {sql_literal(value)}"
+
+
+def sql_literal(text: str) -> str:
+    r"""Return text as a literal, in which Spark replaces no ``${...}``: it could be a secret.
+
+    Examples
+    --------
+    >>> print(sql_literal("it's ${env:SECRET}"))
+    'it\'s \u0024{env:SECRET}'
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
+    return f"'{escaped}'"
 
 
 def _order(alter: str, names: Sequence[str]) -> str:

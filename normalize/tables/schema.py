@@ -56,6 +56,8 @@ class TableSchema:
     facts : TableFacts
     questions : mapping
         What only the user can know of columns whose types are guesses, by column.
+    comments : mapping
+        The comments of the source's columns, by column, for the columns of a target.
     """
 
     table: str
@@ -66,6 +68,7 @@ class TableSchema:
     stopped: str = ""
     facts: TableFacts = field(default_factory=TableFacts)
     questions: Mapping[str, str] = field(default_factory=dict)
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
@@ -81,6 +84,7 @@ class TableSchema:
             "format_options": dict(self.format_options),
             "notes": list(self.notes),
             "questions": dict(self.questions),
+            "comments": dict(self.comments),
             "stopped": self.stopped,
             "facts": self.facts,
         }
@@ -118,6 +122,7 @@ class TableSchema:
             content.stopped,
             content.facts,
             content.questions,
+            content.comments,
         )
 
     def described(self) -> str:
@@ -134,6 +139,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     format_options: dict[str, Any] = {}
     notes: list[str] = []
     questions: dict[str, str] = {}
+    comments: dict[str, str] = {}
     stopped: str = ""
     facts: TableFacts = TableFacts()
 
@@ -189,6 +195,7 @@ def decide(
             detected,
             _notes(inferred),
             questions=_questions(columns, inferred, options),
+            comments=inferred.comments,
         )
         if not schema.primary_key:
             raise SyncError(
@@ -244,9 +251,10 @@ def decide_merged(
     (name, first), *of_other_shards = schemas.items()
     if not of_other_shards:
         return first
-    columns, questions = first.columns, dict(first.questions)
+    columns, questions, comments = first.columns, dict(first.questions), dict(first.comments)
     for shard, schema in of_other_shards:
         questions |= schema.questions
+        comments = {**schema.comments, **comments}
         for what, ours, theirs in (
             ("primary keys", first.primary_key, schema.primary_key),
             ("format_options", dict(first.format_options), dict(schema.format_options)),
@@ -258,7 +266,7 @@ def decide_merged(
                 )
         columns = _united(columns, schema.columns, f"its shards {name} and {shard}")
     notes = tuple(f"{shard}: {note}" for shard, schema in schemas.items() for note in schema.notes)
-    return replace(first, columns=columns, notes=notes, questions=questions)
+    return replace(first, columns=columns, notes=notes, questions=questions, comments=comments)
 
 
 def _united(columns: Sequence[Column], more: Sequence[Column], shards: str) -> tuple[Column, ...]:
@@ -302,6 +310,7 @@ def extend(
         When the columns' names cannot be those of one table.
     """
     added, evidence, questions = dict[str, Column](), list[str](), dict(schema.questions)
+    comments = dict(schema.comments)
     for table, records in samples.items():
         try:
             inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
@@ -317,6 +326,7 @@ def extend(
             for column in _united(tuple(added.values()), new, f"its shards, {table} among them,")
         }
         questions |= _questions(new, inferred, options)
+        comments |= {name: text for name, text in inferred.comments.items() if name in names}
         evidence += [str(each) for each in inferred.evidence if each.column.name in names]
     unknown = [name for name in names if name not in added]
     if unknown:
@@ -333,6 +343,7 @@ def extend(
             columns=(*schema.columns, *nullable),
             notes=(*schema.notes, *evidence),
             questions=questions,
+            comments=comments,
         )
     )
 

@@ -247,19 +247,24 @@ def _declared(
 
     It is the user's, or else what a sample of the topic shows.
     """
-    detected, questions = dict[str, Any](), dict[str, str]()
+    detected, questions, comments = dict[str, Any](), dict[str, str](), dict[str, str]()
     if schema is None:
         from normalize.kafka.infer_arguments import (
             infer_arguments,
         )  # imports all formats, which takes time
 
-        inferred, schema, key, questions = infer_arguments(
+        inferred, schema, key, sample = infer_arguments(
             format, kafka, named_options=named_options, primary_key=key
         )
         detected = {each.name: getattr(inferred, each.name) for each in fields(inferred)}
         detected = {
             option: value for option, value in detected.items() if value != getattr(format, option)
         }
+        questions = {
+            column: "; ".join(map(str, each))
+            for column, each in sample.open_questions(lambda column: False).items()
+        }
+        comments = sample.comments
     if not key:
         raise ArgumentError(
             "primary_key is missing: pass primary_key=[...], the columns that identify a row"
@@ -274,4 +279,4 @@ def _declared(
         )
     nullable = tuple(replace(column, nullable=column.name not in key) for column in columns)
     notes = ("as passed to sync_table, or inferred during the call",)
-    return TableSchema(name, nullable, key, detected, notes, questions=questions)
+    return TableSchema(name, nullable, key, detected, notes, questions=questions, comments=comments)

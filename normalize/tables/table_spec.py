@@ -150,6 +150,20 @@ class TableSpec:
         return [field for field in self.fields if field.name.lower() not in lower]
 
 
+def with_comments(
+    fields: Iterable[StructField], comments: Mapping[str, str]
+) -> tuple[StructField, ...]:
+    """Return fields with the comments of the source's columns, by column."""
+    from pyspark.sql.types import StructField
+
+    return tuple(
+        StructField(each.name, each.dataType, each.nullable, {"comment": comments[each.name]})
+        if each.name in comments
+        else each
+        for each in fields
+    )
+
+
 def written_spec(table: Any, spec: TableSpec, names: Iterable[str] | None) -> TableSpec:
     """Return what is written to a table: without the columns that it lacks, if they are ignored.
 

@@ -232,7 +232,7 @@ class Sink(ABC):
 
     @property
     def takes_arrow(self) -> bool:
-        """Whether `merge_arrow` needs no rows of the JVM."""
+        """Whether `merge_arrow` gets the changes that fit into the driver's memory."""
         return False
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:

@@ -20,6 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from cdc_formats.values.schema import backquoted
+from normalize.tables.expressions import columns_of_comment
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.dialects import MySql
 from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors
@@ -130,7 +131,6 @@ class DatabaseTable:
 
     # A database has no property of a table.
     deleted_column: str | None = None
-    computed_columns: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -154,6 +154,11 @@ class DatabaseTable:
         return frozenset(
             column.name for column in self._columns if column.kind in ("json", "jsonb")
         )
+
+    @cached_property
+    def computed_columns(self) -> frozenset[str]:
+        with JdbcConnection.open(self.spark, self.target) as connection:
+            return columns_of_comment(connection.comment(self.target.table))
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -194,9 +199,8 @@ class DatabaseTable:
             if connection.columns(self.target.table) is None:
                 raise TargetError(f"{self.target} does not exist")
             if isinstance(connection.dialect, MySql):
-                *schema, name = self.target.table.split(".")
                 described = connection.rows(
-                    _MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name
+                    _MYSQL_COLUMNS, *connection.schema_and_name(self.target.table)
                 )
                 columns = [
                     _mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3]))

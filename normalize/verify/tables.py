@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from normalize.tables.expressions import COMPUTED_PROPERTY
+from normalize.tables.expressions import COMPUTED_PROPERTY, computed_columns
 from normalize.tables.policy import DELETED_PROPERTY
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeTarget, refresh_table, table_property
@@ -98,8 +97,7 @@ class LakeTable:
 
     @property
     def computed_columns(self) -> frozenset[str]:
-        names = table_property(self.spark, self.target, COMPUTED_PROPERTY) or "[]"
-        return frozenset(map(str.lower, json.loads(names)))
+        return computed_columns(table_property(self.spark, self.target, COMPUTED_PROPERTY) or "[]")
 
     def _read(self) -> DataFrame:
         from pyspark.errors import AnalysisException

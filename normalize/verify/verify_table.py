@@ -67,8 +67,8 @@ def verify_table(
         key. They must not be NULL in the source.
     exclude : str or sequence of str
         Columns of the source that are not compared. Columns that only the target has, and those
-        that ``TableOptions(select=...)`` computes in a Delta or Iceberg table, are never compared,
-        and are listed in the result.
+        that ``TableOptions(select=...)`` computes in a table that the query created, are never
+        compared, and are listed in the result.
     target_where : str
         SQL that selects the target's rows to compare: ``__END_AT IS NULL`` for a history.
     deleted_column : str or None

@@ -64,14 +64,23 @@ def debezium(
     before: Row | None,
     after: Row | None,
     types: Mapping[str, str] | None = None,
+    comments: Mapping[str, str] | None = None,
 ) -> Message:
-    """A message of Debezium's MySQL connector; with Connect's types, in a schema block."""
+    """A message of Debezium's MySQL connector; with Connect's types, in a schema block.
+
+    The block has comments of columns with ``include.schema.comments=true``.
+    """
     source = {"connector": "mysql", "db": "shop", "table": table, "ts_ms": 1}
     payload = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}
     key = {"id": (after or before or {})["id"]}
     if types is None:
         return json_bytes(key), json_bytes(payload)
-    rows = [{"type": kind, "field": name, "optional": name != "id"} for name, kind in types.items()]
+    rows: list[dict[str, Any]] = [
+        {"type": kind, "field": name, "optional": name != "id"} for name, kind in types.items()
+    ]
+    for row in rows:
+        if row["field"] in (comments or {}):
+            row["doc"] = (comments or {})[row["field"]]
     images = [
         {"type": "struct", "fields": rows, "optional": True, "field": image}
         for image in ("before", "after")

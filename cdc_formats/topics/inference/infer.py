@@ -100,6 +100,11 @@ class InferredSchema:
         return tuple(each.column for each in self.evidence)
 
     @property
+    def comments(self) -> dict[str, str]:
+        """The comments of the source's columns, of those whose messages have one."""
+        return {each.column.name: each.comment for each in self.evidence if each.comment}
+
+    @property
     def same_but_for_case(self) -> tuple[str, ...]:
         """The columns whose names differ only by case, which Spark cannot read together."""
         lower = Counter(column.name.lower() for column in self.columns)
@@ -369,6 +374,7 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
             "schema registry",
             each.source_type,
             notes=(each.note,) if each.note else (),
+            comment=each.comment,
         )
         for each in declared
     ]

@@ -59,6 +59,8 @@ class ColumnEvidence:
         Also the texts of the questions.
     questions : tuple of Question
         What the user has to decide, since the type is a guess.
+    comment : str
+        The column's comment in the source; empty if the messages do not have it.
     """
 
     column: Column
@@ -69,6 +71,7 @@ class ColumnEvidence:
     examples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     questions: tuple[Question, ...] = ()
+    comment: str = ""
 
     @property
     def origin(self) -> str:
@@ -281,6 +284,7 @@ class TopicSample(SampleCounts):
             examples=tuple(seen.examples),
             notes=tuple(dict.fromkeys(map(str, notes))),
             questions=tuple(dict.fromkeys(questions)),
+            comment=declared[-1].comment if declared else "",
         )
 
     def _declared(

@@ -148,14 +148,16 @@ def _fields(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
-    name, kind = field.get("name"), str(field.get("type"))
+    name, kind, doc = field.get("name"), str(field.get("type")), str(field.get("doc") or "")
+    if kind == "struct" and str(name).startswith("io.debezium.data."):
+        doc = ""  # of the type, such as "Variable scaled decimal", and not of the column
     source = _parameter(field, _SOURCE_TYPE + "type")
     nullable = field.get("optional") is not False
     source_type = str(name or kind) + (f", {source} in the source" if source else "")
     if kind == "int64" and "UNSIGNED" in source.upper() and source.upper().startswith("BIGINT"):
         note = "written as a signed 64-bit number: bigint_unsigned_handling_mode='long'"
         return DeclaredColumn(
-            Column(str(field["field"]), UNSIGNED_BIGINT, nullable), source_type, note
+            Column(str(field["field"]), UNSIGNED_BIGINT, nullable), source_type, note, doc
         )
     note = {
         _VARIABLE_SCALE: "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
@@ -168,9 +170,8 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
         note = "the schema has no precision: 38 holds every value"
         if kind == "bytes" and _parameter(field, "scale") == "0":
             note += "; an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
-    return DeclaredColumn(
-        Column(str(field["field"]), _connect_type(field, connector), nullable), source_type, note
-    )
+    column = Column(str(field["field"]), _connect_type(field, connector), nullable)
+    return DeclaredColumn(column, source_type, note, doc)
 
 
 def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
@@ -310,7 +311,7 @@ def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:
 def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a Connect schema's name and parameters, by Connect's properties or logical type."""
     logical, parameters = schema.get("logicalType"), dict(schema.get("connect.parameters") or {})
-    name = schema.get("connect.name")
+    name, doc = schema.get("connect.name"), schema.get("connect.doc")
     if logical == "decimal":
         parameters = {
             "scale": str(schema.get("scale", 0)),
@@ -325,6 +326,7 @@ def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **({"name": name} if name else {}),
         **({"parameters": parameters} if parameters else {}),
+        **({"doc": doc} if doc else {}),
     }
 
 

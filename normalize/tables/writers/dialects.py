@@ -46,6 +46,13 @@ class Step(NamedTuple):
     fails: bool = False
 
 
+_ESCAPE = "\\"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
 @dataclass(frozen=True)
 class Dialect:
     """The dialect of PostgreSQL; `MySql` overrides what differs.
@@ -135,6 +142,10 @@ class Dialect:
         ]
         key = [f"PRIMARY KEY ({self.names(primary_key)})"] if primary_key else []
         return f"CREATE TABLE IF NOT EXISTS {self.table(table)} ({', '.join([*columns, *key])})"
+
+    def comment(self, table: str, text: str) -> str:
+        """Return the statement that gives a table a comment."""
+        return f"COMMENT ON TABLE {self.table(table)} IS {_literal(text)}"
 
     def add(self, table: str, field: StructField) -> str:
         """Return the statement that adds a column."""
@@ -448,6 +459,9 @@ class MySql(Dialect):
                 f"the {of} name {name!r} is empty, longer than MySQL's 64 characters, ends with a "
                 "blank, or has a NUL character or one beyond U+FFFF: choose another name"
             )
+
+    def comment(self, table: str, text: str) -> str:
+        return f"ALTER TABLE {self.table(table)} COMMENT = {_literal(text.replace(_ESCAPE, _ESCAPE * 2))}"
 
     def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
         required = " NOT NULL" if in_key else ""

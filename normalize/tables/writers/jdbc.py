@@ -52,6 +52,7 @@ from normalize.tables.batches import (
     running_batch,
     version_of,
 )
+from normalize.tables.expressions import computed_comment
 from normalize.tables.merge import ABSENT_COLUMN, BASE_COLUMN, MergePlan, missing_row
 from normalize.tables.table_spec import (
     TableSpec,
@@ -78,6 +79,10 @@ if TYPE_CHECKING:
 BATCHES = "changelog_batches"
 _SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 _SECRET = re.compile("(?i)pass|secret|token|key")
+_MYSQL_COMMENT = (
+    "SELECT table_comment FROM information_schema.tables WHERE table_schema = ? AND table_name = ?"
+)
+_POSTGRES_COMMENT = "SELECT obj_description(CAST(? AS regclass), 'pg_class')"
 _WRITERS = "8"
 """The default number of connections, and so of tasks that write; `JdbcTable.options` override
 it."""
@@ -506,7 +511,9 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
     if columns is None:
         if not spec.create:
             raise TargetError(f"{table} does not exist: create it, or set create=True")
-        return [dialect.create(table.table, spec.fields, spec.primary_key)]
+        created = dialect.create(table.table, spec.fields, spec.primary_key)
+        comment = computed_comment(dict(spec.layout.properties))
+        return [created, *([dialect.comment(table.table, comment)] if comment else [])]
     if spec.primary_key:
         _check_indexes(connection, table, spec.primary_key)
 
@@ -613,6 +620,19 @@ class JdbcConnection:
         return replace(
             self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
         )
+
+    def schema_and_name(self, table: str) -> tuple[str, str]:
+        """Return the schema and name of a table of MySQL."""
+        *schema, name = table.split(".")
+        return schema[0] if schema else self.java.getCatalog(), name
+
+    def comment(self, table: str) -> str:
+        """Return a table's comment; empty without one."""
+        if isinstance(self.dialect, MySql):
+            rows = self.rows(_MYSQL_COMMENT, *self.schema_and_name(table))
+        else:
+            rows = self.rows(_POSTGRES_COMMENT, self.dialect.table(table))
+        return rows[0][0] or "" if rows else ""
 
     def columns(self, table: str) -> dict[str, DataType | None] | None:
         """Return a table's columns with their types, or None if the table is missing.

@@ -28,7 +28,7 @@ from normalize.monitoring.notice import Notice, log
 from normalize.spark.connect import is_connect
 from normalize.spark.errors import java_causes, java_text, spark_error_types
 from normalize.spark.files import Files
-from normalize.spark.plans import delta_transaction
+from normalize.spark.plans import delta_transaction, iceberg_summaries
 from normalize.spark.sessions import copy_of
 from normalize.spark_versions import package
 from normalize.tables.batches import (
@@ -43,7 +43,14 @@ from normalize.tables.batches import (
     running_batch,
     version_of,
 )
-from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, differences, sql_property
+from normalize.tables.layout import (
+    NO_LAYOUT,
+    Layout,
+    StoredLayout,
+    differences,
+    sql_literal,
+    sql_property,
+)
 from normalize.tables.merge import ADDS, BASE_COLUMN, Side
 from normalize.tables.policy import DELETED_PROPERTY
 from normalize.tables.table_spec import (
@@ -413,6 +420,10 @@ class LakeSink(Sink):
 
     @property
     def takes_arrow(self) -> bool:
+        if self.table.provider == "iceberg":
+            # The MERGE reads its source several times: rows of the driver are cheaper for it than
+            # those of another shuffle, which takes two more jobs.
+            return True
         delta_rs = self.table.delta_rs
         return delta_rs is not None and delta_rs.takes_arrow(self.spark)
 
@@ -559,22 +570,12 @@ class LakeSink(Sink):
         )
 
     def _iceberg_record(self, batch: Batch) -> Record | None:
-        """Return the record of the snapshots; None also when they are expired."""
-        from pyspark.sql import functions as F
-
+        """Return the record of the query's last snapshot; None also when it is expired."""
         refresh_table(self.spark, self.table)
-        summary = F.col("summary")
-        query, number, offsets = (
-            summary[name] for name in (ICEBERG_QUERY, ICEBERG_BATCH, ICEBERG_OFFSETS)
-        )
-        last = (
-            self.spark.table(f"{self.table.sql_name}.snapshots")
-            .where(query == batch.query)
-            .agg(F.max(F.struct(number.cast("bigint"), offsets)).alias("last"))
-            .select("last.*")
-            .first()
-        )
-        return None if last is None or last[0] is None else Record(last[0], last[1] or "")
+        for summary in iceberg_summaries(self.rows()):
+            if summary.get(ICEBERG_QUERY) == batch.query:
+                return Record(int(summary[ICEBERG_BATCH]), summary.get(ICEBERG_OFFSETS) or "")
+        return None
 
     def rows(self) -> DataFrame:
         return self.spark.table(self.table.sql_name)
@@ -899,7 +900,14 @@ def _kinds(fields: Iterable[StructField]) -> set[str]:
 
 
 def column_definition(field: StructField, table: LakeTarget) -> str:
-    """Return a column as ``CREATE TABLE`` declares it."""
+    r"""Return a column as ``CREATE TABLE`` declares it, with its comment.
+
+    Examples
+    --------
+    >>> from pyspark.sql.types import ShortType, StructField
+    >>> column_definition(StructField("qty", ShortType(), True, {"comment": "it's"}), IcebergTarget("t"))
+    "`qty` int COMMENT 'it\\'s'"
+    """
 
     def plain(kind: DataType) -> str:
         text = kind.simpleString()
@@ -915,7 +923,9 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
             else text
         )
 
-    return f"{backquoted(field.name)} {type_ddl(field.dataType, plain)}"
+    comment = (field.metadata or {}).get("comment")
+    commented = f" COMMENT {sql_literal(comment)}" if comment else ""
+    return f"{backquoted(field.name)} {type_ddl(field.dataType, plain)}{commented}"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -16,9 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
-from normalize import DeltaTarget, IcebergTarget, JdbcSource, verify_table
+from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify_table
 from normalize.tables.apply import apply_batch
 from normalize.tables.expressions import COMPUTED_PROPERTY
+from normalize.tables.policy import TablePolicy
+from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from normalize.verify.repair import DebeziumSignal
@@ -369,6 +371,25 @@ def test_database_targets(
         ("different", "1", ("name",)),
         ("missing", "3", ()),
     ]
+
+
+def test_a_database_target_says_which_columns_are_computed(
+    spark: SparkSession, database: Database
+) -> None:
+    name, copy = table_name(), database.source(table_name())
+    target = JdbcTarget(copy.url, copy.table, copy.user, copy.password, copy.options)
+    fields = spark.createDataFrame([], "id INT, `é'\\` STRING").schema.fields
+    policy = TablePolicy(select={"É'\\": "upper(name)"})
+    target.sink(spark).prepare(TableSpec.of(policy, fields, ("id",)))
+    quote = "`" if database.kind == "mariadb" else '"'
+    column = f"{quote}é'\\{quote}"
+    database.run(
+        f"CREATE TABLE {name} (id INT PRIMARY KEY, {column} VARCHAR(9))",
+        f"INSERT INTO {name} VALUES (1, 'a')",
+        f"INSERT INTO {target.table} VALUES (1, 'A')",
+    )
+    result = verify(spark, database.source(name), target)
+    assert (result.equal, result.not_compared) == (True, ("é'\\",))
 
 
 @pytest.mark.iceberg

@@ -6,6 +6,7 @@ The fresh rows are always those of the source.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from normalize.tables.interval import (
     fresh_rows,
     merge_changes,
 )
+from normalize.tables.maintenance import maintain
+from normalize.tables.policy import Maintenance
 from normalize.tables.table_options import TableOptions
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import TargetError
@@ -33,6 +36,7 @@ from tests.support.syncing import MINIMAL, BoundedSync, Story
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+RETENTION = "delta.deletedFileRetentionDuration"
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id"}
 
 
@@ -250,3 +254,26 @@ def test_changes_of_a_table_of_the_catalog(spark: SparkSession) -> None:
         changes.remove({"q": number})
     assert changes.rows().isEmpty()
     spark.sql(f"DROP TABLE {changes.table.sql_name}")
+
+
+def test_maintenance_removes_the_files_of_merged_changes(merged: Merged) -> None:
+    merged.start(table=TableOptions(properties={RETENTION: "interval 0 hours"}))
+    merged.apply()
+    changes, folder = merged.changes.table, Path(merged.changes.table.name)
+    merged.spark.sql(
+        f"ALTER TABLE {changes.sql_name} SET TBLPROPERTIES ('{RETENTION}' = 'interval 0 hours')"
+    )
+    merged.now += 1_000
+    merged.apply()
+    merged.apply()
+    assert len(merged.spark.table(changes.sql_name).inputFiles()) < len(files(folder))
+    target = MergedDeltaTarget(merged.target.name, "10 minutes")
+    done = [*maintain(merged.spark, target, Maintenance(), "")]
+    assert done[1:] == ["old files removed", "of its changes, old files removed"]
+    assert len(merged.spark.table(changes.sql_name).inputFiles()) == len(files(folder)) > 0
+    assert merged.is_fresh()
+
+
+def files(folder: Path) -> list[Path]:
+    """The data files in a table's folder."""
+    return [*folder.rglob("*.parquet")]

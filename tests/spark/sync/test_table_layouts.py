@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from normalize.tables.table_options import TableOptions
-from tests.support.databases import maxwell
+from tests.support.databases import debezium, maxwell
 from tests.support.syncing import BoundedSync, NewBoundedSync
 
 SCHEMA: dict[str, Any] = {"schema": "id INT, at TIMESTAMP_NTZ, name STRING", "primary_key": "id"}
@@ -93,3 +93,21 @@ def test_new_tables_have_the_layout_and_existing_ones_a_warning(
     sync.run(**options)
     assert statements(sync, caplog) == []
     assert [row["id"] for row in sync.rows("items")] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_columns_have_the_comments_of_the_source(new_sync: NewBoundedSync, kind: str) -> None:
+    sync, types = new_sync(kind), {"id": "int32", "name": "string"}
+    comments = {"id": "the number", "name": "it's ${env:HOME} \\ 名"}
+    options: dict[str, Any] = {"format": "debezium-json"}
+
+    def produce(row: dict[str, Any]) -> None:
+        sync.produce("orders", [debezium("orders", "c", None, row, types, comments)])
+        sync.run(**options)
+
+    produce({"id": 1, "name": "a"})
+    types["qty"], comments["qty"] = "int32", "a new column"
+    produce({"id": 2, "name": "b", "qty": 3})
+    table = sync.spark.table(sync.tables.database.target("orders").sql_name)
+    assert {each.name: each.metadata.get("comment") for each in table.schema.fields} == comments
+    assert len(sync.rows("orders")) == 2

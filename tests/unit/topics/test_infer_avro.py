@@ -89,6 +89,18 @@ def test_column_of_an_avro_type(avro: Any, expected: str) -> None:
     assert column(avro) == expected
 
 
+def test_a_connect_doc_is_the_comment_of_its_column() -> None:
+    name = {"type": "string", "connect.doc": "the part's name"}
+    number = record(
+        {"name": "scale", "type": "int"},
+        name="VariableScaleDecimal",
+        **{"connect.name": "io.debezium.data.VariableScaleDecimal", "connect.doc": "of the type"},
+    )
+    fields = [("name", ["null", name]), ("n", number), ("id", "int")]
+    schema = AvroSchema(record(*({"name": each, "type": kind} for each, kind in fields)))
+    assert [each.comment for each in avro_columns(schema)] == ["the part's name", "", ""]
+
+
 def test_mysql_times_of_an_envelope_are_intervals_by_the_namespace_of_its_source() -> None:
     time = {"name": "t", "type": {"type": "long", "connect.name": "io.debezium.time.MicroTime"}}
     source = record(
