@@ -153,7 +153,8 @@ def merge(
 
         run = run_steadily(events.writeStream.foreachBatch(write))
         spark.conf.unset(setting)
-        require_table("MERGE's", spark, table, topic.expected["arrival"])
+        target.refresh(spark)  # Iceberg caches tables in each session
+        require_table("MERGE's", spark, target.sql_name, topic.expected["arrival"])
         return run
 
 
@@ -182,6 +183,7 @@ def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic, lake:
             primary_key="id",
         )
         run = run_steadily(writer)
+        target.refresh(spark)  # Iceberg caches tables in each session
         require_table("this library's", spark, target.sql_name, topic.expected["arrival"])
         return run
 
@@ -191,6 +193,7 @@ def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic, lake
     with written_table(spark, lake) as (_, target):
         changes = changes_of(spark, options, FORMAT, topic)
         run = run_steadily(apply_changes(changes, target, keys="id"))
+        target.refresh(spark)  # Iceberg caches tables in each session
         require_table("this library's", spark, target.sql_name, topic.expected["arrival"])
         return run
 
