@@ -729,6 +729,7 @@ def test_to_dict_returns_json_values() -> None:
                 "examples": ["1"],
                 "notes": [],
                 "questions": [],
+                "comment": "",
             },
             {
                 "name": "name",
@@ -741,6 +742,7 @@ def test_to_dict_returns_json_values() -> None:
                 "examples": ["ab"],
                 "notes": [],
                 "questions": [],
+                "comment": "",
             },
         ],
         "notes": [],
