@@ -279,7 +279,8 @@ def _is_number(of: pa.DataType) -> bool:
 
 def _equal_rows(sql_types: Sequence[SqlType], batch: pa.RecordBatch, left: Any, right: Any) -> Any:
     equals = np.ones(len(left), bool)
-    one, other = (batch.take(pa.array(each)) for each in (left, right))
+    both = batch.take(pa.array(np.concatenate([left, right])))
+    one, other = both.slice(0, len(left)), both.slice(len(left))
     # Most rows with equal numbers are equal.
     if not one.equals(other):
         for sql_type, *columns in zip(sql_types, one.columns, other.columns, strict=True):

@@ -179,11 +179,15 @@ class _Fold:
         self.suppressed = self._suppressed()
         folded = self.history.fold(self.suppressed, self.stage.options.generate_update_before)
         self._count()
-        if len(folded.kinds):
-            self.result.changelogs.append(self._changelog(folded))
         if not len(folded.kinds) and not self.expired.any() and not self.positions:
             return self.group
-        return self._stored(folded)
+        places = self._stored_places(folded)
+        # A call of Arrow costs more than the rows of a small micro-batch.
+        taken = self.rows.take(pa.array(np.concatenate([folded.rows, places])))
+        if len(folded.kinds):
+            changed = taken.slice(0, len(folded.kinds))
+            self.result.changelogs.append(self._changelog(folded, changed.columns[1:]))
+        return self._stored(places, taken.slice(len(folded.kinds)).columns)
 
     def _codes(self) -> Ints:
         changed = self.changes.batch.column(0).dictionary_encode()
@@ -301,10 +305,8 @@ class _Fold:
         unknown = self.history.deleted & ~self.history.has_before & ~self.silent
         self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
 
-    def _changelog(self, folded: FoldResult) -> pa.RecordBatch:
+    def _changelog(self, folded: FoldResult, rows: list[pa.Array]) -> pa.RecordBatch:
         shape, causes = self.stage.shape, pa.array(folded.causes)
-        of_rows = self.rows.select(range(1, self.rows.num_columns))
-        rows = of_rows.take(pa.array(folded.rows)).columns
         metadata = [
             column.take(causes) for column in self.changes.columns("m", len(shape.metadata))
         ]
@@ -312,15 +314,18 @@ class _Fold:
             [pa.array(folded.kinds), *rows, *metadata], schema=shape.changelog_schema
         )
 
-    def _stored(self, folded: FoldResult) -> KeyGroup:
-        history, group, layout = self.history, self.group, self.stage.layout
-        untouched = ~self.without_row if not layout.with_positions else self._remembered()
+    def _stored_places(self, folded: FoldResult) -> Ints:
+        """Return the places of the rows and remembered deletes to store."""
+        history, with_positions = self.history, self.stage.layout.with_positions
+        untouched = self._remembered() if with_positions else ~self.without_row
         untouched[self.codes[self.codes < history.stored]] = False
-        kept = (
-            folded.kept if layout.with_positions else folded.kept[~history.without_row[folded.kept]]
-        )
-        places = np.concatenate([np.flatnonzero(untouched), kept])
-        arrays = self.rows.take(pa.array(places)).columns
+        kept = folded.kept if with_positions else folded.kept[~history.without_row[folded.kept]]
+        places: Ints = np.concatenate([np.flatnonzero(untouched), kept])
+        return places
+
+    def _stored(self, places: Ints, arrays: list[pa.Array]) -> KeyGroup:
+        """Return the key group of rows with their keys, which are in these places."""
+        history, group, layout = self.history, self.group, self.stage.layout
         if layout.with_ttl:
             written = np.concatenate(
                 [group.extra("written"), np.full(len(self.changes), self.now_ms)]
