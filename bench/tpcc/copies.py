@@ -62,8 +62,8 @@ class SparkCopy:
 
 
 def _ends(progress: Any) -> list[int]:
-    offsets = progress["sources"][0]["endOffset"]
-    ends = json.loads(offsets) if isinstance(offsets, str) else offsets or {}
+    # Spark 4.1 has the offsets in a dict's own text.
+    ends = json.loads(progress.json)["sources"][0]["endOffset"] or {}
     return [int(ends.get(topic, {}).get("0", 0)) for topic in TOPICS]
 
 
