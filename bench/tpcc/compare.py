@@ -109,13 +109,13 @@ def _measured(
 ) -> Result:
     snapshot = copy.wait(player.records) - began
     say(f"snapshot: {recording.snapshot:,} records readable after {snapshot:.0f} s")
-    replay = Replay(recording, copy, player, options.rounds)
+    replay = Replay(copy, player)
     trials, exhausted = ([], False) if options.at else replay.search(options)
     seconds = 60 * options.replay_minutes or options.seconds
     rate = options.at or sustained_rate(trials) / 2 or options.rate / 2
-    if rate * seconds > replay.left:
-        rate = replay.left / seconds
-        say(f"{replay.left:,} changes are left: measured at {rate:,.0f} changes/s")
+    if rate * seconds > player.left:
+        rate = player.left / seconds
+        say(f"{player.left:,} changes are left: measured at {rate:,.0f} changes/s")
     before = target.written()
     count = max(1, round(rate * seconds))
     with Watch() as watch:
@@ -166,24 +166,18 @@ class Watch(CpuWatch):
 class Replay:
     """The changes of a recording, of which each trial takes the next ones."""
 
-    def __init__(self, recording: Recording, copy: Copy, player: Player, rounds: int) -> None:
+    def __init__(self, copy: Copy, player: Player) -> None:
         self.copy, self.player = copy, player
-        self._all = recording.snapshot + recording.changes * rounds
-
-    @property
-    def left(self) -> int:
-        """The number of changes that are not sent yet."""
-        return self._all - self.player.sent
 
     def search(self, options: argparse.Namespace) -> tuple[list[Trial], bool]:
         """Return the trials of the search, and whether the changes ended before it."""
         trials: list[Trial] = []
         # Java compiles, and the first files are written.
-        self.trial(min(self.left, round(options.rate * options.warm_up)), options.rate)
+        self.trial(min(self.player.left, round(options.rate * options.warm_up)), options.rate)
         reserve = options.seconds * options.rate / 4
         while (rate := next_rate(trials, options.rate)) is not None:
             count = round(rate * options.seconds)
-            if count + reserve > self.left:
+            if count + reserve > self.player.left:
                 return trials, True
             lags = self.trial(count, rate)
             trials.append(Trial(rate, not grows(lags)))
@@ -203,7 +197,7 @@ class Replay:
 
     def send_rest(self) -> list[int]:
         """Send all changes that are left, and return the numbers of records by table."""
-        self.player.send(self.left)
+        self.player.send(self.player.left)
         return self.player.records
 
 

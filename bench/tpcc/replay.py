@@ -45,6 +45,7 @@ class Player:
         for topic in TOPICS:
             kafka.create_topic(topic)
         self.sent, self.records = 0, [0] * len(TABLES)
+        self._all = recording.snapshot + recording.changes * rounds
         # Not forked: the Kafka client has threads. Another process, so that Python's lock is free.
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -54,6 +55,11 @@ class Player:
             daemon=True,
         )
         self._process.start()
+
+    @property
+    def left(self) -> int:
+        """The number of records that are not written yet."""
+        return self._all - self.sent
 
     def begin(self, records: int, rate: float | None = None) -> None:
         """Begin to write so many records, at a rate in a second; by default, all at once."""

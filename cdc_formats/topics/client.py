@@ -214,9 +214,9 @@ class TopicDescriber:
             if name in listed
             for partition in listed[name].partitions
         ]
-        found: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in topics}
+        offsets: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in topics}
         if not partitions:
-            return found
+            return offsets
         bounds = [
             self._client.list_offsets(
                 dict.fromkeys(partitions, of), request_timeout=_TIMEOUT_SECONDS
@@ -225,8 +225,8 @@ class TopicDescriber:
         ]
         for each in partitions:
             first, end = (self._answer(each.topic, bound[each]).offset for bound in bounds)
-            found[each.topic][each.partition] = first, end
-        return found
+            offsets[each.topic][each.partition] = first, end
+        return offsets
 
     def is_compacted(self, topic: str) -> bool:
         """Return whether Kafka keeps the last record of each key of a topic for ever.

@@ -44,7 +44,6 @@ class Compiled:
         self.plan = plan
         self.output: Output = plan.output
         self.shape: Shape = plan.shape
-        self.kafka_metadata = plan.kafka_metadata
         self._columnar: dict[tuple[bool, ColumnarMaker], ColumnarDecoder | None] = {}
 
     @cached_property

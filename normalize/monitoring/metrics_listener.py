@@ -162,8 +162,7 @@ class MetricsListener(StreamingQueryListener):
         self.log = log
         self._names: dict[str, str] = {}
         self._queries: dict[str, str] = {}
-        self._writers: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._resyncs: dict[tuple[str, str], tuple[str, str, str]] = {}
+        self._labels: dict[tuple[str, ...], tuple[str, ...]] = {}
 
         def declared(kind: Any, metrics: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
             items = metrics.items()
@@ -234,22 +233,22 @@ class MetricsListener(StreamingQueryListener):
             self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
 
     def _set_resync(self, query: str, progress: TableProgress) -> None:
-        gauge, labels = self._gauges["table_resync"], (query, progress.table, progress.resync)
-        earlier = self._resyncs.get(labels[:2])
-        if earlier not in (None, labels):
-            gauge.remove(*earlier)
-        gauge.labels(*labels).set(progress.resync_left)
-        self._resyncs[labels[:2]] = labels
+        labels = query, progress.table, progress.resync
+        self._set_one("table_resync", labels, progress.resync_left)
 
     def _set_writer(self, query: str, progress: TableProgress) -> None:
-        gauge, table = self._gauges["table_writer"], progress.table
-        labels = (query, table, progress.writer, progress.reason)
-        earlier = self._writers.get((query, table))
-        if progress.writer and labels != earlier:
-            if earlier is not None:
-                gauge.remove(*earlier)
-            gauge.labels(*labels).set(1)
-            self._writers[query, table] = labels
+        if progress.writer:
+            labels = query, progress.table, progress.writer, progress.reason
+            self._set_one("table_writer", labels, 1)
+
+    def _set_one(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        """Set a gauge that a table has once: the one with its earlier labels goes."""
+        gauge, of_table = self._gauges[name], (name, *labels[:2])
+        earlier = self._labels.get(of_table)
+        if earlier is not None and earlier != labels:
+            gauge.remove(*earlier)
+        gauge.labels(*labels).set(value)
+        self._labels[of_table] = labels
 
     def take(self, progress: Progress) -> None:
         """Add a micro-batch to the metrics and the log."""

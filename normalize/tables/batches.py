@@ -186,22 +186,33 @@ _digests: dict[str, tuple[tuple[str | None, int], str]] = {}
 """The digest of each query's current micro-batch, by its run and number."""
 
 
-def write_to_checkpoint(spark: SparkSession, batch: Batch, name: str, text: str) -> None:
-    """Write a file into a query's checkpoint, over an earlier one, if the query is running.
+def show_in_checkpoint(
+    spark: SparkSession, batch: Batch, folder: str, table: str, **values: str
+) -> None:
+    """Write a table's file into a running query's checkpoint, over an earlier one.
+
+    It is for ``cdc status``: nothing depends on it, and a failure is a warning.
 
     Parameters
     ----------
     spark : SparkSession
     batch : Batch
         A micro-batch of the query.
-    name : str
-        The path in the checkpoint, in a folder that Spark does not use.
-    text : str
+    folder : str
+        A folder in the checkpoint that Spark does not use.
+    table : str
+    **values : str
+        What the file has besides the table.
     """
     execution = running_query(spark, batch.query)
-    if execution is not None:
-        path = f"{execution.resolvedCheckpointRoot()}/{name}"
-        Files(spark).write(path, text, replace=True)
+    if execution is None:
+        return
+    name = f"{folder}/{sha256(table.encode()).hexdigest()[:16]}.json"
+    text = msgspec.json.encode({"table": table, **values}).decode()
+    try:
+        Files(spark).write(f"{execution.resolvedCheckpointRoot()}/{name}", text, replace=True)
+    except Exception as error:
+        _log.warning("%s cannot be written into the checkpoint: %s", name, error)
 
 
 def _offsets(spark: SparkSession, query: str, number: int) -> str:

@@ -11,7 +11,6 @@ number, too: a query that is killed after it does not repeat it.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -19,7 +18,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -39,7 +37,7 @@ from .batches import (
     in_batch,
     is_repeat,
     running_batch,
-    write_to_checkpoint,
+    show_in_checkpoint,
 )
 from .facts import GuardFacts, TableFacts
 from .job import TableJob
@@ -219,12 +217,8 @@ class Resyncs:
     def _show(self, resync: Resync, batch: Batch) -> None:
         """Show `cdc status` and the metrics how far a table is."""
         spark, table = self.live.query.spark, resync.table
-        name = f"{RESYNCS}/{sha256(table.encode()).hexdigest()[:16]}.json"
-        values = {"table": table, "phase": resync.phase, "progress": resync.described}
-        try:
-            write_to_checkpoint(spark, batch, name, json.dumps(values))
-        except Exception as error:  # nothing depends on the file
-            _log.warning("%s cannot be written into the checkpoint: %s", name, error)
+        values = {"phase": resync.phase, "progress": resync.described}
+        show_in_checkpoint(spark, batch, RESYNCS, table, **values)
         publish(
             TableProgress(
                 query=batch.query,
@@ -448,8 +442,8 @@ class Resyncs:
 
     def _fit(self, seconds: float) -> None:
         """Choose the size of the next step, so that it takes about the time of this micro-batch."""
-        wanted = max(_LEAST_SECONDS, self._credit)
-        factor = min(2.0, max(0.5, wanted / max(seconds, 0.01)))
+        target_seconds = max(_LEAST_SECONDS, self._credit)
+        factor = min(2.0, max(0.5, target_seconds / max(seconds, 0.01)))
         self._size = int(max(_LEAST, self._size) * factor)
 
     def _new(self, resync: Resync, job: TableJob) -> AppliesRecords:

@@ -194,7 +194,7 @@ def decide(
             inferred.primary_key,
             detected,
             _notes(inferred),
-            questions=_questions(columns, inferred, options),
+            questions=described_questions(columns, inferred, options.decides),
             comments=inferred.comments,
         )
         if not schema.primary_key:
@@ -325,7 +325,7 @@ def extend(
             column.name: column
             for column in _united(tuple(added.values()), new, f"its shards, {table} among them,")
         }
-        questions |= _questions(new, inferred, options)
+        questions |= described_questions(new, inferred, options.decides)
         comments |= {name: text for name, text in inferred.comments.items() if name in names}
         evidence += [str(each) for each in inferred.evidence if each.column.name in names]
     unknown = [name for name in names if name not in added]
@@ -486,13 +486,22 @@ def _of_known_type(
     return tuple(column for column in columns if column.name not in guessed)
 
 
-def _questions(
-    columns: Sequence[Column], inferred: InferredSchema, options: TableOptions
+def described_questions(
+    columns: Sequence[Column], inferred: InferredSchema, decides: Callable[[str], bool]
 ) -> dict[str, str]:
+    """Return the questions on columns whose types are guesses, in a text for each column.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    inferred : InferredSchema
+    decides : callable
+        Same as in `InferredSchema.open_questions`.
+    """
     names = {column.name for column in columns}
     return {
         name: "; ".join(map(str, questions))
-        for name, questions in inferred.open_questions(options.decides).items()
+        for name, questions in inferred.open_questions(decides).items()
         if name in names
     }
 

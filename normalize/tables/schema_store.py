@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -95,11 +95,14 @@ class SchemaStore:
 
     def tables(self) -> list[str]:
         """Return the names of the tables that have a file."""
-        if not self._files.exists(self.location):
-            return []
-        names = {each.removesuffix(_NEW) for each in self._files.names(self.location)}
-        files = (name.removesuffix(_JSON) for name in names if name.endswith(_JSON))
-        return sorted(filter(None, map(self._table, files)))
+        return sorted(filter(None, map(self._table, self._names(self.location))))
+
+    def _names(self, folder: str) -> set[str]:
+        """Return the names of the files in a folder, without ``.json``, also of those not renamed."""
+        if not self._files.exists(folder):
+            return set()
+        names = {each.removesuffix(_NEW) for each in self._files.names(folder)}
+        return {name.removesuffix(_JSON) for name in names if name.endswith(_JSON)}
 
     def _table(self, name: str) -> str:
         """Return the table of a file; empty for a long name whose file is not complete."""
@@ -138,19 +141,13 @@ class SchemaStore:
         return self._whole(self.query_file, self._query_facts) or QueryFacts()
 
     def _query_facts(self, text: str) -> QueryFacts:
-        try:
-            return msgspec.json.decode(text, type=QueryFacts)
-        except msgspec.DecodeError as error:
-            raise SyncError(
-                f"{self.query_file} is not the file of a query ({error}): restore it, or delete "
-                "it, and the topics are no longer compared with those of earlier runs"
-            ) from None
+        what = "a query"
+        remedy = "restore it, or delete it, and the topics are no longer compared with those of earlier runs"
+        return _decoded(text, QueryFacts, self.query_file, what, remedy)
 
     def write_query(self, facts: QueryFacts) -> None:
         """Write the facts about the query, over earlier ones."""
-        self._replace(
-            self.query_file, msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
-        )
+        self._replace(self.query_file, _json(facts))
 
     def keep_rows(self, table: str, batch: Batch, rows: DataFrame) -> DataFrame:
         """Return rows as first computed for a micro-batch, stored until the table's next call.
@@ -173,13 +170,7 @@ class SchemaStore:
     def resyncs(self) -> list[Resync]:
         """Return the tables that are or were read again, in the order of the requests."""
         folder = f"{self.location}/{_RESYNC}"
-        if not self._files.exists(folder):
-            return []
-        names = self._files.names(folder)
-        files = {
-            name.removesuffix(_NEW) for name in names if name.removesuffix(_NEW).endswith(_JSON)
-        }
-        read = (self._resync(f"{self.location}/{_RESYNC}/{name}") for name in files)
+        read = (self._resync(f"{folder}/{name}{_JSON}") for name in self._names(folder))
         return sorted(
             (each for each in read if each is not None), key=lambda each: each.requested_at
         )
@@ -190,8 +181,7 @@ class SchemaStore:
 
     def write_resync(self, resync: Resync) -> None:
         """Write how a table is read again, over an earlier file."""
-        text = msgspec.json.format(msgspec.json.encode(resync), indent=2).decode()
-        self._replace(self._resync_file(resync.table), text)
+        self._replace(self._resync_file(resync.table), _json(resync))
 
     def beside(self, resync: Resync, spark: SparkSession) -> SchemaStore:
         """Return the store of the new table, while a table is read again."""
@@ -205,16 +195,10 @@ class SchemaStore:
         return f"{self.location}/{_RESYNC}/{file_name(table)}{_JSON}"
 
     def _resync(self, file: str) -> Resync | None:
-        def parse(text: str) -> Resync:
-            try:
-                return msgspec.json.decode(text, type=Resync)
-            except msgspec.DecodeError as error:
-                raise SyncError(
-                    f"{file} is not the file of a table that is read again ({error}): delete it, "
-                    "and request it again"
-                ) from None
-
-        return self._whole(file, parse, is_shared=True)
+        what, remedy = "a table that is read again", "delete it, and request it again"
+        return self._whole(
+            file, lambda text: _decoded(text, Resync, file, what, remedy), is_shared=True
+        )
 
     def _replace(self, file: str, text: str) -> None:
         """Write a file over the one that this query read or wrote.
@@ -263,3 +247,14 @@ class SchemaStore:
 
     def _read(self, file: str) -> str | None:
         return self._files.read(file) if self._files.exists(file) else None
+
+
+def _json(content: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+
+
+def _decoded(text: str, kind: type[T], file: str, what: str, remedy: str) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise SyncError(f"{file} is not the file of {what} ({error}): {remedy}") from None

@@ -27,7 +27,7 @@ from .interval import require_merged
 from .job import TableJob
 from .policy import TablePolicy
 from .query import Query
-from .schema import TableSchema
+from .schema import TableSchema, described_questions
 from .table_options import TableOptions, require_distinct_names, wrong_options
 from .targets import TableTarget
 from .writers.lake import lake_target
@@ -260,10 +260,7 @@ def _declared(
         detected = {
             option: value for option, value in detected.items() if value != getattr(format, option)
         }
-        questions = {
-            column: "; ".join(map(str, each))
-            for column, each in sample.open_questions(lambda column: False).items()
-        }
+        questions = described_questions(sample.columns, sample, lambda column: False)
         comments = sample.comments
     if not key:
         raise ArgumentError(

@@ -136,6 +136,13 @@ class ColumnValues:
         self._elements: ColumnValues | None = None
         self._fields: dict[str, ColumnValues] = {}
 
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """The shortest and the longest length of text; None without text."""
+        if self.shortest is None or self.longest is None:
+            return None
+        return self.shortest, self.longest
+
     def add(self, value: Any, examples: int = 0) -> None:
         """Add a value that a JSON reader returned."""
         if value in self._none:

@@ -278,9 +278,7 @@ class TopicSample(SampleCounts):
             certainty=self.certainty[name] if source_type else VALUES,
             source_type=source_type,
             seen=dict(sorted(seen.kinds.items(), key=lambda pair: (pair[0] == "null", -pair[1]))),
-            lengths=None
-            if seen.shortest is None or seen.longest is None
-            else (seen.shortest, seen.longest),
+            lengths=seen.lengths,
             examples=tuple(seen.examples),
             notes=tuple(dict.fromkeys(map(str, notes))),
             questions=tuple(dict.fromkeys(questions)),

@@ -13,12 +13,10 @@ delta-rs merges if all of this holds, and otherwise Spark does:
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,8 +33,8 @@ from normalize.tables.batches import (
     is_repeat,
     log_repeat,
     record_of,
+    show_in_checkpoint,
     version_of,
-    write_to_checkpoint,
 )
 from normalize.tables.merge import ABSENT_COLUMN, MergePlan
 from normalize.tables.table_spec import TableSpec
@@ -253,12 +251,7 @@ class DeltaWriter:
             return
         self._kept = self.written
         assert self.written is not None
-        values = {"table": self.sql_name, **self.written._asdict()}
-        name = f"{WRITERS}/{sha256(self.sql_name.encode()).hexdigest()[:16]}.json"
-        try:
-            write_to_checkpoint(spark, batch, name, json.dumps(values))
-        except Exception as error:  # the rows are written, and nothing depends on the file
-            _log.warning("%s cannot be written into the checkpoint: %s", name, error)
+        show_in_checkpoint(spark, batch, WRITERS, self.sql_name, **self.written._asdict())
 
 
 def _record(table: DeltaTable, batch: Batch) -> Record | None:

@@ -255,13 +255,13 @@ class DatabaseSink(Sink):
             statements = dialect.replace_rows(table, new, names, key, deleted)
             if replacement.remove_missing:
                 where = dialect.missing(table, new, key, deleted)
-                gone = (
+                removal = (
                     f"DELETE FROM {dialect.table(table)}"
                     if deleted is None
                     else f"UPDATE {dialect.table(table)} SET {dialect.name(deleted)} = "
                     "CURRENT_TIMESTAMP(6)"
                 )
-                statements.insert(0, f"{gone} WHERE {where}")
+                statements.insert(0, f"{removal} WHERE {where}")
             with connection.transaction():
                 for statement in statements if _begun(connection, self.table, batch) else ():
                     connection.execute(statement)
