@@ -77,6 +77,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
 BATCHES = "changelog_batches"
+
+_CREATED_MEANWHILE = ("23505", "42P07")
+"""SQLSTATEs of PostgreSQL: a duplicate key, here of its catalog, and a duplicate table."""
 _SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 _SECRET = re.compile("(?i)pass|secret|token|key")
 _MYSQL_COMMENT = (
@@ -177,7 +180,7 @@ class DatabaseSink(Sink):
     def prepare(self, spec: TableSpec) -> TableSpec:
         with JdbcConnection.open(self.spark, self.table) as connection:
             for statement in _needed(connection, self.table, spec):
-                connection.execute(statement)
+                connection.define(statement)
             return (
                 spec
                 if spec.on_new_column != "ignore"
@@ -233,7 +236,7 @@ class DatabaseSink(Sink):
         name = other.sql_name
         with JdbcConnection.open(self.spark, self.table) as connection:
             if connection.columns(name) is not None:
-                connection.execute(connection.dialect.create_like(self.table.table, name))
+                connection.define(connection.dialect.create_like(self.table.table, name))
 
     def missing(self, other: TableTarget, key: Sequence[str], deleted_column: str | None) -> int:
         with JdbcConnection.open(self.spark, self.table) as connection:
@@ -248,7 +251,7 @@ class DatabaseSink(Sink):
         with JdbcConnection.open(self.spark, self.table) as connection:
             dialect = connection.dialect
             batches = in_same_schema(table, BATCHES)
-            connection.execute(_batches(dialect, batches))
+            connection.define(_batches(dialect, batches))
             names, key = (
                 connection.spelled(table, each) for each in (replacement.names, replacement.key)
             )
@@ -425,7 +428,7 @@ class _StagedRows:
         """
         batches = in_same_schema(self.table.table, BATCHES)
         if batch is not None:
-            self.connection.execute(_batches(self.connection.dialect, batches))
+            self.connection.define(_batches(self.connection.dialect, batches))
         with self.connection.transaction():
             yield batch is None or _begun(self.connection, self.table, batch)
 
@@ -582,6 +585,21 @@ class JdbcConnection:
         """Run a statement."""
         with database_errors(self.of), self._executed(statement, parameters):
             pass
+
+    def define(self, statement: str) -> None:
+        """Run a definition, also while another connection creates the same table.
+
+        PostgreSQL's ``CREATE TABLE IF NOT EXISTS`` then waits for the other's commit, and fails with
+        a duplicate key of the catalog. A second run finds the table.
+        """
+        try:
+            with self._executed(statement, ()):
+                return
+        except java_error_types() as error:
+            root = root_cause(error)
+            if root is None or root.getSQLState() not in _CREATED_MEANWHILE:
+                raise TargetError(_text(error, self.of)) from None
+        self.execute(statement)
 
     def number(self, query: str, *parameters: str) -> int | None:
         """Return the number that a query selects, or None without a row."""

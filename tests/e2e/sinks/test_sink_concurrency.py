@@ -1,4 +1,4 @@
-"""Two queries write one table of a database: deadlocks."""
+"""Two queries write one table of a database: deadlocks, and a table that both create."""
 
 from __future__ import annotations
 
@@ -57,3 +57,24 @@ def test_a_deadlock_is_retried(spark: SparkSession, new_sink: NewSink, kind: str
         merging.result()
     rows = dict(sink.rows())
     assert (rows[1], rows[99], rows[98], rows[2]) == (2, 2, 1, 0)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_table_that_another_writer_creates_meanwhile(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
+    sink = new_sink(kind)
+    assert isinstance(sink.table, JdbcTarget)
+    opened = JdbcConnection.open(spark, sink.table), JdbcConnection.open(spark, sink.table)
+    with opened[0] as other, opened[1] as watching, ThreadPoolExecutor(1) as pool:
+        with other.transaction():
+            other.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, v INT)")
+            changes = changelog(spark, "id INT, v INT", [("+I", 1, 2)])
+            writing = pool.submit(apply_batch, changes, sink.table, keys="id")
+            # MariaDB's CREATE TABLE ends the transaction: nothing waits.
+            while (
+                kind == "postgresql" and not watching.number(WAITING[kind]) and not writing.done()
+            ):
+                time.sleep(0.05)
+        writing.result()
+    assert sink.rows() == [(1, 2)]
