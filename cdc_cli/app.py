@@ -113,6 +113,8 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "cdc resync job.yaml shop.orders --dry-run",
         "cdc resync job.yaml shop.orders --remove-missing",
         "cdc resync job.yaml shop.orders --source jdbc:mysql://db:3306/shop --user reader",
+        "cdc resync job.yaml shop.orders --signal-topic dbz.signals --notification-topic dbz.notes "
+        "--topic-prefix shop",
     ),
     run: ("cdc run --check job.yaml", "cdc run job.yaml", "cdc run job.yaml --json"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from cdc_formats.errors import ChangelogError
@@ -121,14 +122,50 @@ def resync(
     ] = "",
     source_table: Annotated[
         str,
-        typer.Option("--source-table", metavar="TABLE", help="Its table there. By default, TABLE."),
+        typer.Option(
+            "--source-table",
+            metavar="TABLE",
+            help="Its name in the database or for Debezium. By default, TABLE.",
+        ),
     ] = "",
     user: User = "",
     password: Password = "",
+    signal_topic: Annotated[
+        str,
+        typer.Option(
+            "--signal-topic",
+            metavar="TOPIC",
+            help="Let Debezium write all rows to the topic first, by its signal.kafka.topic.",
+        ),
+    ] = "",
+    notification_topic: Annotated[
+        str,
+        typer.Option(
+            "--notification-topic",
+            metavar="TOPIC",
+            help="Debezium's notification.sink.topic.name, for --signal-topic.",
+        ),
+    ] = "",
+    topic_prefix: Annotated[
+        str,
+        typer.Option(
+            "--topic-prefix", metavar="PREFIX", help="Debezium's topic.prefix, for --signal-topic."
+        ),
+    ] = "",
+    offsets: Annotated[
+        str,
+        typer.Option(
+            "--offsets",
+            metavar="JSON",
+            help="""The first offsets to read, if the producer wrote all rows again from there: """
+            """'{"shop.orders": {"0": 1200}}'.""",
+        ),
+    ] = "",
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Replace a request with --source whose command ended meanwhile."
+            "--again",
+            help="Replace a request with --source or --signal-topic whose command ended meanwhile.",
         ),
     ] = False,
 ) -> None:
@@ -141,9 +178,19 @@ def resync(
     Ctrl-C ends the command alone.
     """
     from normalize import JdbcSource
+    from normalize.kafka.debezium_snapshot import IncrementalSnapshot
     from normalize.run import read_job, resync_job
 
-    of_source = None
+    ways = {"--source": source, "--signal-topic": signal_topic, "--offsets": offsets}
+    if len(given := [name for name, value in ways.items() if value]) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} exclude each other: pass one of them")
+    if bool(signal_topic) != bool(notification_topic and topic_prefix):
+        raise typer.BadParameter("--signal-topic needs --notification-topic and --topic-prefix")
+    of_source = snapshot = None
+    if signal_topic:
+        snapshot = IncrementalSnapshot(
+            signal_topic, notification_topic, topic_prefix, source_table or table
+        )
     if source:
         secret = password_of("source", user, password)
         of_source = JdbcSource(source, source_table or table, user or None, secret)
@@ -152,12 +199,23 @@ def resync(
         table,
         print_message,
         source=of_source,
+        snapshot=snapshot,
+        offsets=_offsets(offsets) if offsets else None,
         remove_missing=remove_missing,
         dry_run=dry_run,
         again=again,
     )
     if ended.reason:
         raise typer.Exit(1)
+
+
+def _offsets(text: str) -> dict[str, dict[int, int]]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[int, int]])
+    except msgspec.DecodeError:
+        raise typer.BadParameter(
+            """--offsets is not JSON of topics, partitions and offsets: '{"shop.orders": {"0": 1200}}'"""
+        ) from None
 
 
 def init(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from normalize.tables.resync import resync_table
-from normalize.tables.resync_state import Resync
+from normalize.kafka.debezium_snapshot import IncrementalSnapshot
+from normalize.kafka.reader_options import reader_options
+from normalize.tables.resync import resync_from_snapshot, resync_table, wait_while
+from normalize.tables.resync_state import Offsets, Resync
 from normalize.tables.schema_store import SchemaStore
 from normalize.verify.resync import resync_from_source
 from normalize.verify.source import JdbcSource
@@ -20,8 +20,6 @@ from .supervise import session_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_POLL = 1  # second
-
 
 def resync_job(
     job: Job,
@@ -30,6 +28,8 @@ def resync_job(
     spark: SparkSession | None = None,
     *,
     source: JdbcSource | None = None,
+    snapshot: IncrementalSnapshot | None = None,
+    offsets: Offsets | None = None,
     remove_missing: bool = False,
     dry_run: bool = False,
     again: bool = False,
@@ -47,44 +47,42 @@ def resync_job(
         As in `run_job`.
     source : JdbcSource or None
         The table in its database, whose rows are read; None: the records of its topic are.
-    remove_missing, dry_run, again : bool
+    snapshot : IncrementalSnapshot or None
+        The table of a Debezium connector, which writes all rows to the topic first.
+    offsets, remove_missing, dry_run, again
         Same as in `resync_table`.
 
     Raises
     ------
     ArgumentError
-        As `resync_table` and `resync_from_source`.
+        As `resync_table`, `resync_from_source` and `resync_from_snapshot`.
     """
     if source is not None and source.url.startswith("jdbc:postgresql:"):
         job = replace(job, packages=tuple(dict.fromkeys([*job.packages, "postgresql"])))
     spark, arguments, lines = spark or session_of(job), job.arguments, list[str]()
     location = arguments["schema_location"]
-    request: Any = partial(
-        resync_table if source is None else resync_from_source,
-        spark,
-        table,
-        schema_location=location,
-        remove_missing=remove_missing,
-        dry_run=dry_run,
-        again=again,
-    )
+    options: Any = {
+        "schema_location": location,
+        "remove_missing": remove_missing,
+        "dry_run": dry_run,
+        "again": again,
+    }
+
+    def line(text: str) -> None:
+        report(f"{table}: {text}")
 
     def show(resync: Resync) -> None:
         if lines[-1:] != [resync.described]:
             lines.append(resync.described)
-            report(f"{table}: {resync.described}")
+            line(resync.described)
 
-    resync: Resync
-    if source is None:
-        resync = request()
+    if source is not None:
+        options |= {"database": arguments["target"], "options": arguments["tables"].get(table)}
+        resync = resync_from_source(spark, table, source, report=show, **options)
+    elif snapshot is not None:
+        options["options"] = reader_options(arguments["topic"], arguments["options"])
+        resync = resync_from_snapshot(spark, table, snapshot, report=line, **options)
     else:
-        options = arguments["tables"].get(table)
-        of_source = {"source": source, "database": arguments["target"], "options": options}
-        resync = request(**of_source, report=show)
+        resync = resync_table(spark, table, offsets=offsets, **options)
     store = SchemaStore(spark, location)
-    show(resync)
-    while resync.is_active:
-        time.sleep(_POLL)
-        resync = store.read_resync(table) or resync
-        show(resync)
-    return resync
+    return wait_while(store, resync, lambda each: each.is_active, show)

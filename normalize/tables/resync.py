@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +25,7 @@ import msgspec
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from cdc_formats.topics.client import TopicDescriber
+from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
 from normalize.kafka.topics import describer
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.table_progress import RESYNCS, TableProgress, publish
@@ -57,6 +58,7 @@ _LEAST, _MOST = 10_000, 10_000_000
 """The bounds of the offsets of a step. Each step has the costs of a MERGE, and so is not small."""
 _LEAST_SECONDS = 3.0
 """A step that takes less is followed by a larger one."""
+_POLL = 1  # second
 
 
 class AppliesRecords(Protocol):
@@ -93,6 +95,7 @@ def resync_table(
     remove_missing: bool = False,
     dry_run: bool = False,
     from_source: bool = False,
+    offsets: Offsets | None = None,
     again: bool = False,
 ) -> Resync:
     """Ask the running query of `sync_database` to read one of its tables again from its topics.
@@ -115,6 +118,10 @@ def resync_table(
     from_source : bool
         Whether the source's rows are read first: call `normalize.verify.resync.resync_from_source`,
         which writes them.
+    offsets : dict or None
+        The first offset to read, by topic and partition, such as ``{"shop.orders": {0: 1200}}``: where
+        the producer began to write all rows again. By default, and for other partitions, Kafka's
+        first one.
     again : bool
         Whether the request replaces an earlier one whose process ended before it had written the
         source's rows.
@@ -131,10 +138,86 @@ def resync_table(
         When the query has no such table, or the table is being read again.
     """
     store = SchemaStore(spark, schema_location)
-    tables, earlier = store.tables(), store.read_resync(table)
+    request = Resync(
+        table,
+        remove_missing=remove_missing,
+        dry_run=dry_run,
+        from_source=from_source,
+        start=offsets or {},
+    )
+    return _requested(store, request, again=again)
+
+
+def resync_from_snapshot(
+    spark: SparkSession,
+    table: str,
+    snapshot: IncrementalSnapshot,
+    *,
+    schema_location: str,
+    options: Mapping[str, str],
+    remove_missing: bool = False,
+    dry_run: bool = False,
+    again: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> Resync:
+    """Let Debezium write all rows of a table to its topic again, and ask the query to read these.
+
+    Rows that Debezium did not write are those that the source no longer has.
+
+    Parameters
+    ----------
+    spark, table, schema_location, remove_missing, dry_run, again
+        Same as in `resync_table`.
+    snapshot : IncrementalSnapshot
+        The table of the connector, and the topics by which it is asked.
+    options : mapping
+        The query's options of Spark's Kafka source, such as ``kafka.bootstrap.servers``.
+    report : callable
+        Gets a line for each of Debezium's notifications.
+
+    Returns
+    -------
+    Resync
+        The request, once Debezium has written the rows.
+
+    Raises
+    ------
+    ArgumentError
+        As `resync_table`; and when Debezium does not answer, or cannot read the table.
+    SampleError
+        When Kafka does not answer, or has no such topic.
+    """
+    store = SchemaStore(spark, schema_location)
+    schema = store.read(table) if table in store.tables() else None
+    topics = () if schema is None else schema.facts.topics
+    if schema is not None and not topics:
+        raise ArgumentError(f"no record of {table} was read yet: its topic is not known")
+    start = {
+        topic: {partition: end for partition, (_, end) in partitions.items()}
+        for topic, partitions in describer(options).offsets(topics).items()
+    }
+    request = Resync(
+        table, remove_missing=remove_missing, dry_run=dry_run, start=start, phase="loading"
+    )
+    request = _requested(store, request, again=again)
+    with failed_at_error(store, request, "Debezium's snapshot did not end"):
+        take_snapshot(snapshot, options, report)
+    request = msgspec.structs.replace(request, phase="requested")
+    store.write_resync(request)
+    return request
+
+
+def _requested(store: SchemaStore, request: Resync, *, again: bool) -> Resync:
+    """Write a request, with an id and the time, if the table has no other.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    table, tables, earlier = request.table, store.tables(), store.read_resync(request.table)
     if table not in tables:
         raise ArgumentError(
-            f"{schema_location} has no table {table!r}: pass one of {', '.join(tables) or 'none'}"
+            f"{store.location} has no table {table!r}: pass one of {', '.join(tables) or 'none'}"
         )
     abandoned = earlier is not None and earlier.phase == "loading" and again
     if earlier is not None and earlier.is_active and not abandoned:
@@ -142,18 +225,40 @@ def resync_table(
         raise ArgumentError(
             f"{table} is being read again ({earlier.described}): wait for its end{hint}"
         )
-    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    request = Resync(
-        table,
-        str(uuid4()),
-        now,
-        remove_missing,
-        dry_run,
-        from_source,
-        (*earlier.abandoned, earlier.id) if abandoned and earlier is not None else (),
+    request = msgspec.structs.replace(
+        request,
+        id=str(uuid4()),
+        requested_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        abandoned=(*earlier.abandoned, earlier.id) if abandoned and earlier is not None else (),
     )
     store.write_resync(request)
     return request
+
+
+@contextmanager
+def failed_at_error(store: SchemaStore, request: Resync, what: str) -> Iterator[None]:
+    """End a request whose process has an error, so that the table can be requested again."""
+    try:
+        yield
+    except Exception as error:
+        failed = msgspec.structs.replace(request, phase="failed", reason=f"{what}: {error}")
+        store.write_resync(failed)
+        raise
+
+
+def wait_while(
+    store: SchemaStore,
+    resync: Resync,
+    waits: Callable[[Resync], bool],
+    report: Callable[[Resync], None],
+) -> Resync:
+    """Return how far a table is, once the query has taken it out of a state."""
+    report(resync)
+    while waits(resync):
+        time.sleep(_POLL)
+        resync = store.read_resync(resync.table) or resync
+        report(resync)
+    return resync
 
 
 @dataclass
@@ -280,20 +385,25 @@ class Resyncs:
             self._remove(msgspec.structs.replace(resync, id=earlier))
         if resync.from_source:
             return self._prepared_for_source(resync, job, ends)
-        topics = self._topics(job, ends)
-        offsets = {
-            topic: {partition: first for partition, (first, _) in partitions.items()}
-            for topic, partitions in self._describe(topics).items()
-        }
-        removed = {
-            topic: {partition: first for partition, first in partitions.items() if first}
-            for topic, partitions in offsets.items()
-        }
+        begins: Offsets = {}
+        removed: Offsets = {}
+        for topic, partitions in self._describe(self._topics(job, ends)).items():
+            for partition, (first, last) in partitions.items():
+                start = resync.start.get(topic, {}).get(partition, 0)
+                if start > last:
+                    raise SyncError(
+                        f"{topic}[{partition}] ends at the offset {last:,}: {start:,} is later"
+                    )
+                if start > ends.get(topic, {}).get(partition, start):
+                    return resync  # the query has not read so far
+                begins.setdefault(topic, {})[partition] = max(start, first)
+                if first > start:
+                    removed.setdefault(topic, {})[partition] = first
         self._require_complete(removed, "older records")
         self._remove(resync)
         self._seed(resync, job)
         return msgspec.structs.replace(
-            resync, phase="reading", offsets=offsets, left=offsets_between(offsets, ends)
+            resync, phase="reading", offsets=begins, left=offsets_between(begins, ends)
         )
 
     def _prepared_for_source(self, resync: Resync, job: TableJob, ends: Offsets) -> Resync:

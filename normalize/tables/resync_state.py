@@ -8,7 +8,8 @@ step that it had planned.
 phase          what happens
 =============  =====================================================================================
 ``requested``  the query has not seen the request yet
-``loading``    another process writes the source's rows to a new table
+``loading``    another process writes the source's rows to a new table, or lets Debezium write them to
+               the topic
 ``reading``    the table's records are applied to a new table, a step at a time
 ``replacing``  the new table has caught up, and its rows replace those of the old one
 ``replaced``   done
@@ -49,6 +50,8 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Whether the new table is only counted.
     from_source : bool
         Whether another process writes the source's rows to the new table first.
+    start : dict
+        The first offsets to read; Kafka's first ones without.
     abandoned : tuple of str
         The earlier requests whose process ended before it had written them.
     new : str
@@ -75,11 +78,12 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     table: str
-    id: str
-    requested_at: str
+    id: str = ""
+    requested_at: str = ""
     remove_missing: bool = False
     dry_run: bool = False
     from_source: bool = False
+    start: Offsets = {}
     abandoned: tuple[str, ...] = ()
     new: str = ""
     phase: Phase = "requested"
@@ -117,7 +121,8 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.reason:
             return f"{self.phase}: {self.reason}"
         if self.phase == "loading":
-            return "loading: the rows of the source are being written to a new table"
+            where = "a new table" if self.from_source else "the topic, by Debezium"
+            return f"loading: the rows of the source are being written to {where}"
         if self.phase == "requested":
             return "requested: the query begins at its next micro-batch"
         left = [f"{self.left:,} offsets left"] * (self.phase == "reading")

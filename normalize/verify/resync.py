@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.database_target import Database
 from normalize.tables.expressions import selected
 from normalize.tables.policy import DELETED_AT
-from normalize.tables.resync import resync_table
+from normalize.tables.resync import failed_at_error, resync_table, wait_while
 from normalize.tables.resync_state import Resync
 from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import TableOptions
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ORDER = "__source_order"
-_POLL = 1  # second
 
 
 def resync_from_source(
@@ -89,19 +87,11 @@ def resync_from_source(
         again=again,
     )
     store = SchemaStore(spark, schema_location)
-    while resync.phase == "requested":
-        report(resync)
-        time.sleep(_POLL)
-        resync = store.read_resync(table) or resync
+    resync = wait_while(store, resync, lambda each: each.phase == "requested", report)
     if resync.phase != "loading":
         return resync
-    report(resync)
-    try:
+    with failed_at_error(store, resync, "the source's rows were not written"):
         _load(spark, source, resync, store, database, options or TableOptions())
-    except Exception as error:
-        reason = f"the source's rows were not written: {error}"
-        store.write_resync(msgspec.structs.replace(resync, phase="failed", reason=reason))
-        raise
     loaded = msgspec.structs.replace(resync, phase="reading")
     store.write_resync(loaded)
     return loaded
