@@ -192,16 +192,21 @@ def resync_from_snapshot(
     topics = () if schema is None else schema.facts.topics
     if schema is not None and not topics:
         raise ArgumentError(f"no record of {table} was read yet: its topic is not known")
-    start = {
-        topic: {partition: end for partition, (_, end) in partitions.items()}
-        for topic, partitions in describer(options).offsets(topics).items()
-    }
+    kafka = describer(options)
+
+    def ends() -> Offsets:
+        return {
+            topic: {partition: end for partition, (_, end) in partitions.items()}
+            for topic, partitions in kafka.offsets(topics).items()
+        }
+
+    start = ends()
     request = Resync(
         table, remove_missing=remove_missing, dry_run=dry_run, start=start, phase="loading"
     )
     request = _requested(store, request, again=again)
     with failed_at_error(store, request, "Debezium's snapshot did not end"):
-        take_snapshot(snapshot, options, report)
+        take_snapshot(snapshot, options, lambda: offsets_between(start, ends()), report)
     request = msgspec.structs.replace(request, phase="requested")
     store.write_resync(request)
     return request
