@@ -99,7 +99,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     running.add_argument(
         "--by-hand", action="store_true", help="copy by the recipe by hand instead of sync_database"
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.rounds > 1 and {"postgresql", "flink"} & set(options.ways):
+        parser.error(
+            "--rounds works for Delta and Iceberg: PostgreSQL is asked for numbers that only rise"
+        )
+    return options
 
 
 def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
