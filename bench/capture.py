@@ -37,9 +37,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from capture.binlog import LogReader
-from capture.entries import RowChange
 from capture.options import CaptureOptions
 from capture.server import LogPosition
+from capture.statements import RowChange
 from capture.tables import read_tables
 
 from .capture_runs import JVM, PYTHON, SERVER, Job, Run, Usage, Watch

@@ -22,13 +22,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats import columns, get_format
-from normalize.core.counts import DECODE_COUNTS
+from normalize.core.records import DECODE_COUNTS
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import DDL, STATE_DDL, normalize_group, normalize_stream
 from normalize.kafka.reader_options import READER_DEFAULTS
-from normalize.monitoring.counts import counts_ddl, observe_counts
+from normalize.monitoring.watch import counts_ddl, observe_counts
 from normalize.query import ChangelogNormalize
 from normalize.stage_options import make_stage
 from normalize.worker import prepare, worker

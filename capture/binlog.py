@@ -35,16 +35,23 @@ from pymysqlreplication.row_event import (
 )
 
 from .columns import SourceColumn
-from .entries import LogEntry, RowChange, Statement, TableCreation, TransactionEnd
 from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
 from .gtids import UNREADABLE
-from .images import RowImageReader
 from .options import CaptureOptions
 from .server import LogPosition, Server, connection_settings, server_errors
-from .statements import Effect, SqlStatement
+from .statements import (
+    Effect,
+    LogEntry,
+    RowChange,
+    ServerSyntax,
+    SqlStatement,
+    Statement,
+    TableCreation,
+    TransactionEnd,
+    decode,
+)
 from .stream import Stream, statement_bytes
-from .table import Row, Table, TableId
-from .tokens import ServerSyntax, decode
+from .table import Row, RowImageReader, Table, TableId
 
 # The library warns on every connection if binlog_row_metadata is not FULL. This reader does not
 # need FULL.

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from .binlog import LogReader
-from .entries import TransactionEnd
 from .errors import BinlogError, BinlogPurgedError, ServerChangedError
 from .gtids import UNREADABLE, Gtids, MariaDbGtids, MySqlGtids
 from .server import AGAIN_AFTER, FIRST_EVENT, LogPlace, LogPosition, Server
+from .statements import TransactionEnd
 
 
 def gtids_of(server: Server, text: str) -> Gtids:

@@ -2,20 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .binlog import LogReader
-from .entries import Statement, TableCreation, TransactionEnd
 from .errors import BinlogPurgedError, SchemaChangedError
-from .failover import lacking
-from .limits import Limits
+from .failover import begin_after, end_at, gtids_at, lacking
 from .offset import Offset
 from .options import CaptureOptions
-from .server import LogPosition, Server
+from .server import FIRST_EVENT, LogPlace, LogPosition, Server
 from .shapes import first_schema_change, may_differ, shape_after
-from .statements import Effect
+from .statements import Effect, Statement, TableCreation, TransactionEnd
 from .table import Table, TableId, read_table
+from .tables import matching
+
+# --------------------------------------------------------------------------------------------------
+# Limits of a micro-batch: Spark's read limit, and the target of a run with ``availableNow``.
+
+_UNLIMITED = 2**62
+
+
+class Limits(NamedTuple):
+    """The limits of one micro-batch.
+
+    Attributes
+    ----------
+    chunks : int
+        The largest number of chunks.
+    max_bytes : int
+        The number of bytes of the log after which the batch ends. A transaction is never divided.
+    target : Position or None
+        The position after which nothing is read; None reads up to the end of the log.
+    """
+
+    chunks: int
+    max_bytes: int
+    target: LogPosition | None = None
+
+
+class RunEnd(NamedTuple):
+    """Where a run with ``availableNow`` ends. The run reads nothing that is written later.
+
+    Attributes
+    ----------
+    place : LogPlace
+        A settled position.
+    new : list of Table
+        The tables that may be added: they existed at the position, with these columns.
+    """
+
+    place: LogPlace
+    new: list[Table]
+
+
+def fix_target(server: Server, options: CaptureOptions, server_id: int) -> RunEnd:
+    """Return the target of a run that starts now."""
+    # The tables are listed first: all of them exist at the position.
+    tables = (
+        [read_table(server, options, of) for of in matching(server, options)]
+        if options.newly_added
+        else []
+    )
+    position = server.settled()
+    return RunEnd(
+        LogPlace(server.identity, position, gtids_at(server, position, server_id)), tables
+    )
+
+
+def target_in(server: Server, target: RunEnd, server_id: int) -> RunEnd:
+    """Return a target with its position in the server's log: another server may have taken over."""
+    if target.place.server == server.identity:
+        return target
+    return target._replace(
+        place=target.place._replace(
+            server=server.identity, position=end_at(server, target.place, server_id)
+        )
+    )
+
+
+def limits_of(options: CaptureOptions, target: RunEnd | None, *, unlimited: bool) -> Limits:
+    """Return the limits of the next micro-batch.
+
+    Parameters
+    ----------
+    target : RunEnd or None
+        None for a query without ``availableNow``.
+    unlimited : bool
+        Whether Spark requests everything in one batch, as ``trigger(once=True)`` does.
+    """
+    limits = (
+        Limits(_UNLIMITED, _UNLIMITED)
+        if unlimited
+        else Limits(options.chunks_per_batch, options.max_bytes)
+    )
+    return limits if target is None else limits._replace(target=target.place.position)
 
 
 @dataclass
@@ -174,3 +255,70 @@ def unknown(table: TableId, position: LogPosition) -> SchemaChangedError:
         f"{table} was altered since {position}, and the columns that it had there are unknown: "
         "start with a new checkpoint"
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# The start position of a capture: ``scan.startup.mode``.
+
+
+def start_place(server: Server, options: CaptureOptions, server_id: int) -> LogPlace:
+    """Return the place where the stream starts to read the log."""
+    if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
+        gtids = options.startup_gtids
+        if (
+            not server.is_mariadb
+        ):  # MySQL returns the set in canonical form, and raises an error for an invalid set
+            gtids = str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
+        return LogPlace(server.identity, begin_after(server, gtids, server_id), gtids)
+    position = _start_position(server, options, server_id)
+    return LogPlace(server.identity, position, gtids_at(server, position, server_id))
+
+
+def require_unaltered(
+    server: Server,
+    options: CaptureOptions,
+    tables: Sequence[Table],
+    start: LogPosition,
+    server_id: int,
+) -> None:
+    """Check that the columns of all row changes after the start are known.
+
+    Raises
+    ------
+    SchemaChangedError
+        If a statement after a row change may have changed the table's columns.
+    """
+    if options.startup_mode in ("initial", "snapshot", "latest-offset"):
+        return
+    if change := first_schema_change(server, start, tables, server_id, after_rows=True):
+        raise SchemaChangedError(
+            f"{change.table} may have had other columns before {change.position}, where the log "
+            f"has {change.text[:200]!r}: the columns of earlier changes are unknown. Start there "
+            "or later: scan.startup.mode = specific-offset, scan.startup.specific-offset.file = "
+            f"{change.position.file}, scan.startup.specific-offset.pos = {change.position.pos}"
+        )
+
+
+def _start_position(server: Server, options: CaptureOptions, server_id: int) -> LogPosition:
+    if options.startup_mode == "specific-offset":
+        return LogPosition(str(options.startup_file), int(options.startup_pos or FIRST_EVENT))
+    if options.startup_mode == "earliest-offset":
+        return _earliest(server)
+    if options.startup_mode == "timestamp":
+        return _at(server, options.startup_timestamp or 0, server_id)
+    return server.settled()
+
+
+def _earliest(server: Server) -> LogPosition:
+    return LogPosition(server.rows("SHOW BINARY LOGS")[0][0], FIRST_EVENT)
+
+
+def _at(server: Server, millis: int, server_id: int) -> LogPosition:
+    """Return the end of the last transaction before a time."""
+    end = _earliest(server)
+    for entry in LogReader(server, [], server_id, rows=False).read(end, server.settled()):
+        if isinstance(entry, TransactionEnd):
+            if entry.seconds * 1000 >= millis:
+                break
+            end = entry.position
+    return end

@@ -27,15 +27,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.errors import SchemaError
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import RowKind
 from cdc_formats.values.schema import backquoted
 
 from .columns import arrow_type, to_arrow
-from .entries import RowChange
 from .keys import KeyRange, in_range
 from .options import CaptureOptions
 from .select import texts_of
 from .server import LogPosition, Server
+from .statements import RowChange
 from .table import Table, TableId
 
 ROW_KIND = "row_kind"
@@ -197,3 +197,64 @@ def changes_of(
         for table, of_table in by_table.items():
             writer, done = writers[table]
             yield writer.changes(of_table, done)
+
+
+# --------------------------------------------------------------------------------------------------
+# The columns of a stream: the table's when the stream starts, or those that the user declares.
+
+
+def require_declared(table: Table, changelog: pa.Schema, declared: pa.Schema) -> None:
+    """Check that declared columns have the table's types; columns not there yet may have any type.
+
+    Parameters
+    ----------
+    changelog : pa.Schema
+        All columns of the table's changelog.
+
+    Raises
+    ------
+    SchemaError
+        If a column has another type than declared, or if ``row_kind`` or a key column is not
+        declared.
+    """
+    spark_ddl(table)  # raises an error for a column named like one of the changelog
+    types = {field.name.lower(): field.type for field in changelog}
+    ddl = {
+        ROW_KIND: "STRING",
+        **METADATA,
+        **{column.name.lower(): str(column.column.type) for column in table.columns},
+    }
+    for field in declared:
+        name = field.name.lower()
+        if name in types and field.type != types[name]:
+            raise SchemaError(
+                f"column `{field.name}` of {table.qualified} has another type than declared: "
+                f"declare it {ddl[name]}"
+            )
+    keys = {table.columns[place].name for place in (*table.primary_key, *table.chunk_key)}
+    lacking = missing_names([ROW_KIND, *sorted(keys)], declared.names)
+    if lacking:
+        raise SchemaError(
+            f"the schema declared for {table.qualified} lacks {', '.join(lacking)}: declare the "
+            "row kind and the key columns"
+        )
+
+
+def missing_names(names: list[str], present: list[str]) -> list[str]:
+    """Return the names that are not known, ignoring case."""
+    lower = {name.lower() for name in present}
+    return [name for name in names if name.lower() not in lower]
+
+
+def project(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the declared columns; those the table did not have yet are NULL."""
+    by_name = {
+        name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    arrays = [
+        by_name[field.name.lower()]
+        if field.name.lower() in by_name
+        else pa.nulls(len(batch), field.type)
+        for field in declared
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=declared)

@@ -21,11 +21,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from .binlog import LogReader
-from .entries import Statement, TransactionEnd
 from .errors import ServerNotReadyError
 from .options import CaptureOptions
 from .server import LogPosition, Server
-from .statements import Effect
+from .statements import Effect, Statement, TransactionEnd
 from .table import Row, Table, TableId, read_table
 
 _CHANGING_ROWS = (Effect.EMPTIES, Effect.WRITES, Effect.REPLACES)

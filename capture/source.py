@@ -19,31 +19,48 @@ that empties, renames or drops the table. The query first emits all earlier chan
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from .binlog import LogReader
-from .chunk import read_chunks
-from .chunks import Chunk, even_step, next_chunks
-from .declared import missing_names, project, require_declared
-from .entries import RowChange
+from .chunk import Chunk, even_step, next_chunks, read_chunks
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
 from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
 from .keys import KeyRange
-from .limits import Limits, RunEnd, fix_target, limits_of, target_in
 from .offset import Offset, TableState
 from .options import CaptureOptions, read_options
-from .planning import find_batch_end, unknown
-from .rows import METADATA, ROW_KIND, BatchWriter, changes_of, spark_ddl
+from .planning import (
+    Limits,
+    RunEnd,
+    find_batch_end,
+    fix_target,
+    limits_of,
+    require_unaltered,
+    start_place,
+    target_in,
+    unknown,
+)
+from .rows import (
+    METADATA,
+    ROW_KIND,
+    BatchWriter,
+    changes_of,
+    missing_names,
+    project,
+    require_declared,
+    spark_ddl,
+)
 from .server import (
     AGAIN_AFTER,
     Connections,
@@ -55,17 +72,56 @@ from .server import (
     run_query,
 )
 from .shapes import with_fingerprint
-from .spark_versions import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-    arrow_schema,
-)
-from .startup import require_unaltered, start_place
+from .statements import RowChange
 from .table import Table, TableId, read_table
-from .tables import find_tables, matching, read_tables, require_alike, require_named
-from .validation import validate
+from .tables import find_tables, matching, read_tables, require_alike, require_named, validate
+
+# --------------------------------------------------------------------------------------------------
+# What differs between the versions of Spark that the source runs on.
+#
+# Spark 4.2 passes a start and a limit to ``latestOffset``, and lets the source fix where a run with
+# ``availableNow`` ends. Spark 4.0 and 4.1 do neither: they ask the source once, so that
+# ``availableNow`` runs one micro-batch.
+
+HAS_READ_LIMITS = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+"""Whether Spark limits a micro-batch of a Python source, and reads several with
+``availableNow``."""
+
+if TYPE_CHECKING or HAS_READ_LIMITS:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:
+        """A limit, which Spark 4.0 and 4.1 never pass."""
+
+    class SupportsTriggerAvailableNow:
+        """A mixin, which Spark 4.0 and 4.1 ignore."""
+
+    ReadAllAvailable = ReadMaxBytes = ReadLimit
+
+__all__ = [
+    "HAS_READ_LIMITS",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+]
+
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema, with UTC timestamps, that Spark expects of Python source batches."""
+    return to_arrow_schema(schema, **_IN_UTC)
+
 
 _SERVER_IDS = (2**30, 2**32 - 2**20)
 _IDLE_SECONDS = 0.1

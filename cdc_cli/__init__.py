@@ -5,7 +5,7 @@ command                 module
 ======================  ===========================================================
 ``cdc formats``         `cdc_cli.formats`
 ``cdc topics``          `cdc_cli.topics`
-``cdc profile``         `cdc_cli.profile`
+``cdc profile``         `cdc_cli.topics`
 ``cdc tail``            `cdc_cli.tail`
 ``cdc verify``          `cdc_cli.verify`
 ``cdc status``          `cdc_cli.status`

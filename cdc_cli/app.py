@@ -14,11 +14,10 @@ from cdc_formats.errors import missing_dependency
 
 from .formats import formats
 from .job import init, maintain, resync, run
-from .profile import profile
 from .status import status
 from .tail import tail
 from .terminal import print_error
-from .topics import topics
+from .topics import profile, topics
 from .verify import verify
 
 _READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it

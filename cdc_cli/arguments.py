@@ -12,7 +12,7 @@ import typer
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.format import Format, option_name
 from cdc_formats.registry import format_class, get_format, list_formats
-from cdc_formats.topics.environment import from_environment
+from cdc_formats.topics.client import from_environment
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:

@@ -9,17 +9,15 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from cdc_formats.decoder import Decoder
-from cdc_formats.decoding.one_record import decode_one, in_record
+from cdc_formats.decoder import Decoder, decode_one, in_record
 from cdc_formats.errors import (
     ArgumentError,
     DecodeError,
     MissingBeforeImageError,
     PartialImageError,
 )
-from cdc_formats.events import Ignored
+from cdc_formats.events import SHORT_STRINGS, Ignored, RowKind
 from cdc_formats.fold import FoldedTable
-from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import SampledRecord
 
 from .table import SeveralTables, TopicSchema

@@ -9,12 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
-from cdc_formats.errors import ArgumentError
-from cdc_formats.topics.environment import from_environment
+from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.topics.client import from_environment
 
 from .arguments import pairs
-from .errors import FileError
 from .terminal import print_message
+
+# --------------------------------------------------------------------------------------------------
+# The error that only the command line raises; it extends `cdc_formats.errors`.
+
+
+class FileError(ChangelogError, OSError):
+    """A file cannot be read."""
+
+    def __str__(self) -> str:  # OSError has its own
+        return ChangelogError.__str__(self)
+
 
 _PANEL = "Connection"
 _SHOWN = frozenset(

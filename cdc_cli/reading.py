@@ -15,8 +15,8 @@ from typing import Any
 import typer
 
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
+from cdc_formats.topics.client import KafkaReader
 from cdc_formats.topics.encodings import SampledRecord
-from cdc_formats.topics.reader import KafkaReader
 
 from .connection import Connection
 from .terminal import ReadProgress, print_message

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdc_formats.decoding.masking import result_columns
+from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
 from cdc_formats.topics.encodings import SampledRecord
-from cdc_formats.topics.profile.report import shortened
+from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns, quote
 
 from .arguments import names

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cdc_formats.decoding.masking import result_columns
+from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import InferenceError
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values.schema import Column

@@ -7,18 +7,24 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from cdc_formats.errors import SampleError
-from cdc_formats.topics.reader import KafkaReader
+from cdc_formats.topics.client import KafkaReader
+from cdc_formats.values.json_reader import json_bytes
 
+from .arguments import make_format, pairs
 from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
 from .formats import show_table
-from .options import Json, Sample, WhichColor
-from .terminal import Color, status_line
+from .options import FormatOption, Json, Sample, Topic, WhichColor, format_option
+from .reading import check_topic
+from .table import SAMPLE
+from .terminal import Color, console, interactive_json, is_interactive, status_line
 
 if TYPE_CHECKING:
     from cdc_formats.topics.profile import TopicProfile
+
 
 _HEADS = ("topic", "partitions", "records", "format", "tables")
 _INTERNAL = "__"
@@ -109,3 +115,44 @@ def _cells(found: dict[str, Any]) -> list[str]:
         found["format"] or ("unknown" if found["records"] else "empty"),
         ", ".join(tables[:_MOST_TABLES]) + more,
     ]
+
+
+# --------------------------------------------------------------------------------------------------
+# ``cdc profile``: reports what a topic contains.
+
+
+def profile(
+    topic: Topic,
+    servers: Servers = "",
+    sample: Sample = SAMPLE,
+    format: Annotated[str, format_option("The format. By default, detected.")] = "",
+    option: FormatOption = None,
+    json: Json = False,
+    color: WhichColor = Color.AUTO,
+    config: Config = None,
+    properties: Properties = None,
+    timeout: Timeout = 30.0,
+    verbose: Verbose = False,
+) -> None:
+    """Report what a topic contains: its format, tables, columns, keys, operations, and problems."""
+    from cdc_formats.topics.kafka import profile_topic
+
+    broker = connection(servers, config, properties, timeout, verbose)
+    options: dict[str, Any] = dict(pairs(option or (), "--option"))
+    # Without a format, each one that is tried uses the options that it declares.
+    chosen = {"format": make_format(format, options)} if format else options
+    check_topic(broker, topic)
+    report = profile_topic(
+        broker.servers,
+        topic,
+        sample=sample,
+        config=broker.client_config(),
+        timeout_seconds=broker.timeout_seconds,
+        **chosen,
+    )
+    if json:
+        typer.echo(interactive_json(msgspec.json.format(json_bytes(report.to_dict()))).decode())
+    elif is_interactive(color):
+        console(color).print(report, soft_wrap=False)
+    else:
+        typer.echo(str(report))

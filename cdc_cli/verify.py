@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdc_formats.errors import ChangelogError
-from cdc_formats.topics.environment import from_environment
+from cdc_formats.topics.client import from_environment
 
 from .arguments import names, pairs
 from .job_text import TargetKind

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import printable
+from cdc_formats.events import SHORT_STRINGS, RowKind
 from cdc_formats.registry import get_format
-from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values import numbers
 from cdc_formats.values.json_reader import json_bytes

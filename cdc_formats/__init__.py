@@ -10,19 +10,16 @@ Examples
 +U (1, 'bike')
 """
 
-from cdc_formats.row_kind import ChangelogMode
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import read_json, read_object
-from cdc_formats.values.schema import Column, SqlType, columns, to_ddl
+from cdc_formats.values.schema import ABSENT, Column, SqlType, columns, to_ddl
 from cdc_formats.values.types import to_python
 
 from .decoder import Decoder
-from .events import Change, ControlEvent, Event, Ignored, KeyedChange
+from .events import Change, ChangelogMode, ControlEvent, Event, Ignored, KeyedChange, RowKind
 from .format import Encoder, Format
 from .message_format import MetadataColumn
 from .registry import get_format, list_formats, register_format
-from .row_kind import RowKind
 
 __version__ = "0.2.0"
 """The version of all four packages; setup.cfg reads it."""

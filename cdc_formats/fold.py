@@ -22,10 +22,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from cdc_formats.errors import PartialImageError
-from cdc_formats.events import KeyedChange
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import KeyedChange, RowKind
 from cdc_formats.values.equality import equal
-from cdc_formats.values.images import complete
+from cdc_formats.values.schema import complete
 
 Row = TypeVar("Row")
 

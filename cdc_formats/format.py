@@ -15,9 +15,8 @@ from typing import Any, ClassVar, TypeVar
 
 from .decoder import Decoder
 from .errors import FormatOptionError
-from .events import KeyValue
+from .events import KeyValue, RowKind
 from .message_format import MessageFormat, as_boolean
-from .row_kind import RowKind
 from .values.schema import Column, columns as to_columns
 
 F = TypeVar("F", bound="Format")

@@ -27,23 +27,20 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.decoding.validation import message_validator
-from cdc_formats.encoding.envelope import pair_updates
-from cdc_formats.message_format import json_schema_of
-from cdc_formats.values import times
-from cdc_formats.values.images import ABSENT
-from cdc_formats.values.schema import Column, SqlType, columns as to_columns
+from cdc_formats.topics.inference.sample import AnyColumns
+from cdc_formats.values.schema import ABSENT, Column, SqlType, columns as to_columns
 from cdc_formats.values.types import to_python
 
 from .decoder import Decoder
+from .encoding import pair_updates
 from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError
-from .events import Change, Event, Ignored, KeyedChange, KeyValue
+from .events import Change, Event, Ignored, KeyedChange, KeyValue, RowKind
 from .format import Encoder, Format
+from .message_format import json_schema_of, message_validator
 from .registry import get_format
-from .row_kind import RowKind
 from .topics.encodings import InspectedRecord, SampledRecord, inspect_all
-from .topics.inference.reading import AnyColumns
 from .topics.sampler import Evidence, sampler_class
+from .values import times
 
 Result = list[Change] | list[KeyedChange] | Ignored
 

@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aggregates.aggregate_changes import aggregate_changes
-    from .aggregates.signed import signed_avg, signed_count, signed_sum
+    from normalize.verify.database_table import JdbcSource
+
+    from .aggregates import aggregate_changes, signed_avg, signed_count, signed_sum
     from .api import decode_changelog, from_kafka_changelog, to_kafka_changelog
     from .kafka.dead_letter import DeadLetter
     from .local_kafka import LocalKafka
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .tables.sync_table import sync_table
     from .tables.writers.jdbc import JdbcTarget
     from .tables.writers.lake import DeltaTarget, IcebergTarget
-    from .verify.source import JdbcSource
     from .verify.verify_table import verify_table
 
 _HOME = {
@@ -34,17 +34,17 @@ _HOME = {
     "IcebergDatabase": "tables.database_target",
     "IcebergTarget": "tables.writers.lake",
     "JdbcDatabase": "tables.database_target",
-    "JdbcSource": "verify.source",
+    "JdbcSource": "verify.database_table",
     "JdbcTarget": "tables.writers.jdbc",
     "LocalKafka": "local_kafka",
-    "aggregate_changes": "aggregates.aggregate_changes",
+    "aggregate_changes": "aggregates",
     "apply_changes": "tables.apply",
     "decode_changelog": "api",
     "from_kafka_changelog": "api",
     "local_session": "session",
-    "signed_avg": "aggregates.signed",
-    "signed_count": "aggregates.signed",
-    "signed_sum": "aggregates.signed",
+    "signed_avg": "aggregates",
+    "signed_count": "aggregates",
+    "signed_sum": "aggregates",
     "sync_database": "tables.database",
     "sync_table": "tables.sync_table",
     "to_kafka_changelog": "api",

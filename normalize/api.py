@@ -14,39 +14,36 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
-from normalize.analyzed_plan import has_native_engine
-from normalize.arguments import as_format, names_of
 from normalize.core.arrow import frame_type
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
-from normalize.dataframe import (
-    positional,
-    require_changelog,
-    require_distinct,
-    table_columns,
-    with_text,
-)
 from normalize.decode.check import check_records
-from normalize.decode.plan import needed_columns
-from normalize.decode.record_input import RecordInput, input_of
-from normalize.encode.encode_pass import encode_pass
-from normalize.encode.source_block import columns_of, source_block
+from normalize.decode.plan import RecordInput, input_of, needed_columns
 from normalize.kafka.dead_letter import DeadLetter
-from normalize.kafka.option_names import SINK_OPTIONS, check_option_names
 from normalize.kafka.reader_options import (
+    SINK_OPTIONS,
+    check_option_names,
     only_topic,
     reader_options,
     reads_topic,
     require_servers,
     splits_partitions,
 )
-from normalize.kafka.topic_ids import TopicIds
-from normalize.kafka.topics import topic_descriptions
-from normalize.query import ChangelogNormalize, Request, make_options
+from normalize.kafka.topics import TopicIds, topic_descriptions
 
 from . import plan as planner
-from .session_check import check_session, load_kafka
-from .spark_versions import check_kafka_source, check_version
+from .arguments import as_format, names_of
+from .dataframe import (
+    has_native_engine,
+    positional,
+    require_changelog,
+    require_distinct,
+    table_columns,
+    with_text,
+)
+from .encode import columns_of, encode_pass, source_block
+from .query import ChangelogNormalize, Request, make_options
+from .spark_versions import check_kafka_source, check_session, check_version, load_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.row_kind import ChangelogMode, RowKind
+from cdc_formats.events import ChangelogMode, RowKind
 
 if TYPE_CHECKING:
     from normalize.stage_options import StageOptions

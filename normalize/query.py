@@ -10,40 +10,44 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdc_formats.decoding.masking import result_columns
+from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, quote
-from normalize.analyzed_plan import with_changelog_mode, with_default_stage
 from normalize.arguments import check_choice, metadata_columns, names_of
 from normalize.core.changes import Shape
-from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import Expected
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode, Output
+from normalize.core.records import DECODE_COUNTS
 from normalize.dataframe import (
     positional,
     require_changelog,
     require_distinct,
     table_columns,
+    with_changelog_mode,
+    with_default_stage,
     with_frame_types,
     with_text,
 )
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import LastChanges, merged
 from normalize.decode.pack_pass import pack_pass
-from normalize.decode.plan import KAFKA_METADATA, RECORD_COLUMNS, DecodePlan
-from normalize.decode.record_input import RecordInput, records as records_of
+from normalize.decode.plan import (
+    KAFKA_METADATA,
+    RECORD_COLUMNS,
+    DecodePlan,
+    RecordInput,
+    records as records_of,
+)
 from normalize.decode.targets import Blocks, SortedBlocks, TargetMaker, TypedRows
-from normalize.engines.bounded import normalize_bounded
 from normalize.engines.condition import filtered, require_condition
-from normalize.engines.key_groups import normalize_stream
+from normalize.engines.key_groups import normalize_bounded, normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
-from normalize.kafka.topic_ids import TopicIds
-from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
-from normalize.monitoring.notice import reporter
+from normalize.kafka.topics import TopicIds
+from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts, reporter
 from normalize.plan import StagePlan, make_plan
 from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
 

@@ -15,8 +15,8 @@ from normalize.arguments import check_choice, names_of
 from normalize.core.changes import Shape
 from normalize.core.guard import NOTHING_EXPECTED, Expected
 from normalize.core.key_group import Stage
+from normalize.core.order import RowOrder
 from normalize.core.output import Destination, Mode
-from normalize.core.row_order import RowOrder
 from normalize.core.state import Layout
 
 if TYPE_CHECKING:

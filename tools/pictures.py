@@ -119,7 +119,7 @@ def _row(
     widths: Sequence[float],
     number: int,
 ) -> Iterator[str]:
-    from normalize.explore.history import KIND_COLORS
+    from normalize.explore import KIND_COLORS
 
     color = KIND_COLORS[row[0]]
     yield f'<path d="M0 {number * _ROW}h{sum(widths):.0f}" stroke="{_LINE}"/>'

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.errors import (
     FormatOptionError,
     MissingDependencyError,
@@ -20,7 +19,14 @@ from cdc_formats.errors import (
 from cdc_formats.values.frames import GlueVersion, SchemaId
 
 from .reader import AvroSchema
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, SchemaText
+from .registry_client import (
+    BUSY,
+    MOST_TEXT,
+    REQUEST_SECONDS,
+    RegistryClient,
+    SchemaText,
+)
+from .registry_options import RegistryOptions
 
 T = TypeVar("T")
 

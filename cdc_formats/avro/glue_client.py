@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from cdc_formats.avro.registry_options import GLUE, RegistryOptions
 from cdc_formats.errors import (
     FormatOptionError,
     MissingDependencyError,
@@ -21,7 +20,14 @@ from cdc_formats.errors import (
 )
 from cdc_formats.values.frames import GlueVersion, SchemaId
 
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, SchemaText
+from .registry_client import (
+    BUSY,
+    MOST_TEXT,
+    REQUEST_SECONDS,
+    RegistryClient,
+    SchemaText,
+)
+from .registry_options import GLUE, RegistryOptions
 
 T = TypeVar("T")
 

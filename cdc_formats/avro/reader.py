@@ -55,10 +55,9 @@ from cdc_formats.values.binary import UNDECLARED_BINARY
 from cdc_formats.values.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.values.equality import sorted_entries
 from cdc_formats.values.handling import Converter, Handling, null_or, refuse
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import json_text
 from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import ABSENT, Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import (
     EPOCH_TYPES,

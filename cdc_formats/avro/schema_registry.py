@@ -17,14 +17,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.errors import FormatOptionError, MalformedMessageError
+from cdc_formats.errors import DecodeError, FormatOptionError, MalformedMessageError
 from cdc_formats.events import Headers
 from cdc_formats.values.frames import FRAME_SIZE, GLUE_FRAME_SIZE, SchemaId, read_frame
+from cdc_formats.values.handling import Converter, null_or
 
 from .confluent_client import ConfluentClient
 from .glue_client import READ_ONLY, GlueClient
+from .reader import AvroSchema, plain
 from .registry_client import RegistryClient
+from .registry_options import RegistryOptions
 
 VALUE_HEADER = "__value_schema_id"
 
@@ -118,3 +120,50 @@ class Registry(RegistryOptions):
 @lru_cache(maxsize=64)
 def _client(registry: Registry) -> RegistryClient[Any]:
     return (GlueClient if registry.is_glue else ConfluentClient)(registry)
+
+
+# --------------------------------------------------------------------------------------------------
+# Keys and values in Avro without declared columns: what their writer wrote, as plain values.
+
+
+def plain_value(registry: Registry, part: str, data: bytes, headers: Headers = ()) -> Any:
+    """Return a key or value as the writer wrote it.
+
+    Parameters
+    ----------
+    registry : Registry
+    part : {"key", "value"}
+    data : bytes
+    headers : sequence of (str, bytes or None)
+
+    Raises
+    ------
+    DecodeError
+        When it is not Avro with a schema of the registry.
+    SchemaRegistryError
+        When the registry does not answer.
+    """
+    name, content = unframed(part, data, headers)
+    schema, to_plain = _compiled(registry, name)
+    return to_plain(schema.read(content))
+
+
+def key_record(registry: Registry, key: bytes | None, headers: Headers = ()) -> dict[str, Any]:
+    """Return the fields of a key; empty if the key is not a record.
+
+    Raises
+    ------
+    SchemaRegistryError
+        When the registry does not answer.
+    """
+    try:
+        value = plain_value(registry, "key", bytes(key or b""), headers)
+    except DecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+@lru_cache(maxsize=1000)
+def _compiled(registry: Registry, name: SchemaId) -> tuple[AvroSchema, Converter]:
+    schema = registry.client.schema(name)
+    return schema, null_or(plain(schema, schema.top))

@@ -16,9 +16,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from cdc_formats.errors import MissingBeforeImageError
-from cdc_formats.events import Event
-from cdc_formats.row_kind import RowKind
-from cdc_formats.values.images import ABSENT
+from cdc_formats.events import Event, RowKind
+from cdc_formats.values.schema import ABSENT
 
 from .rows import RowConverter
 

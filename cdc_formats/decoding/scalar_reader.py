@@ -14,14 +14,12 @@ from cdc_formats.errors import (
     MissingFieldError,
     UnknownOperationError,
 )
-from cdc_formats.events import Event, Headers, Ignored, Reader
-from cdc_formats.row_kind import RowKind
-from cdc_formats.values.images import ABSENT
+from cdc_formats.events import Event, Headers, Ignored, Reader, RowKind
 from cdc_formats.values.json_reader import json_reader, message_shape
+from cdc_formats.values.schema import ABSENT
 
-from .envelope import Envelope
+from .envelope import Envelope, Path, TableFilter
 from .rows import Image, RowConverter, message_reader, row_shape
-from .tables import Path, TableFilter
 
 # Member lookup on an Enum is slow up to Python 3.11.
 _INSERT, _UPDATE_BEFORE, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.DELETE

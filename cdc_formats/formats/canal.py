@@ -60,16 +60,14 @@ from cdc_formats.decoding.envelope import Envelope, Images, Together
 from cdc_formats.decoding.metadata import epoch_ms, int_map, table_event, text, text_list
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows, require_same_key
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import EnvelopeEncoder
+from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice
-from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import read_object
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import ABSENT, Column
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}

@@ -42,12 +42,11 @@ import msgspec
 
 from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import RowWriter, writes_iso
+from cdc_formats.encoding import RowWriter, writes_iso
 from cdc_formats.errors import MissingFieldError
-from cdc_formats.events import KeyValue, Position
+from cdc_formats.events import SHORT_STRINGS, KeyValue, Position, RowKind
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import choice
-from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.values.json_reader import json_bytes
 from cdc_formats.values.schema import Column, columns as to_columns
 

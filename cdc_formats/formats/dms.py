@@ -57,13 +57,12 @@ from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.message_format import MetadataColumn, RowNames, choice, names_in_row
-from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import json_text, read_object
+from cdc_formats.values.schema import ABSENT
 
 USUAL_PREFIX = "BI_"
 """The documentation's prefix of before-images."""

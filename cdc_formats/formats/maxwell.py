@@ -67,7 +67,7 @@ from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
 from cdc_formats.decoding.metadata import bigint, epoch_s, table_event, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows, require_same_key
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import EnvelopeEncoder
+from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
     ControlEvent,
@@ -75,6 +75,7 @@ from cdc_formats.events import (
     Headers,
     Ignored,
     Position,
+    RowKind,
     digits,
     file_number,
     integer,
@@ -82,7 +83,6 @@ from cdc_formats.events import (
 )
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice
-from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_object
 from cdc_formats.values.schema import Column

@@ -53,12 +53,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope, Images, Together
+from cdc_formats.decoding.envelope import Envelope, Images, TableFilter, Together
 from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import EnvelopeEncoder
+from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
     ControlEvent,
@@ -67,12 +66,12 @@ from cdc_formats.events import (
     Ignored,
     Position,
     Reader,
+    RowKind,
     digits,
     malformed,
 )
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn, choice, table_filter
-from cdc_formats.row_kind import RowKind
 from cdc_formats.values.json_reader import json_reader, read_object
 from cdc_formats.values.schema import Column
 

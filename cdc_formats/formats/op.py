@@ -74,12 +74,21 @@ from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.metadata import text
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
-from cdc_formats.events import Event, Ignored, Position, digits, integer, malformed
+from cdc_formats.events import (
+    SHORT_STRINGS,
+    ChangelogMode,
+    Event,
+    Ignored,
+    Position,
+    RowKind,
+    digits,
+    integer,
+    malformed,
+)
 from cdc_formats.format import Format
 from cdc_formats.message_format import MetadataColumn, RowNames, choice, names_in_row
-from cdc_formats.row_kind import SHORT_STRINGS, ChangelogMode, RowKind
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import read_json
+from cdc_formats.values.schema import ABSENT
 
 _INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _ = RowKind
 _MEANINGS: dict[str, RowKind | Ignored] = {
@@ -115,7 +124,7 @@ class OpJson(Format):
     """
 
     identifier = "op-json"
-    sampler = "cdc_formats.topics.samplers.op:OpSampler"
+    sampler = "cdc_formats.topics.samplers.messages:OpSampler"
 
     op_field: str = "op"
     codes: Any = field(default=(("I", "+I"), ("U", "+U"), ("D", "-D")), hash=False)

@@ -54,11 +54,10 @@ from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
 from cdc_formats.decoding.metadata import bigint, member, text, unraw
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, integer
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, RowKind, integer
 from cdc_formats.message_format import MetadataColumn
-from cdc_formats.row_kind import RowKind
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import read_object
+from cdc_formats.values.schema import ABSENT
 
 from .canal import KINDS, CanalFormat, Message
 

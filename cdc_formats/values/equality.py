@@ -60,7 +60,7 @@ def unifier(sql_type: SqlType) -> Unify | None:
 
     None means that each value is only equal to itself.
 
-    Representatives are equal exactly if their bytes are (`normalize.core.packing`), so that they
+    Representatives are equal exactly if their bytes are (`normalize.core.arrow`), so that they
     can be hashed and looked up. None and `images.ABSENT` are kept.
     """
     if sql_type.name in FLOAT_TYPES:

@@ -23,16 +23,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import ArgumentError, StateDamagedError
-from cdc_formats.values.lattice import holds
 from cdc_formats.values.schema import Column, columns as to_columns
-from normalize.core.arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
+from cdc_formats.values.types import holds
+from normalize.core.arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow, unpack
 from normalize.core.guard import GUARD
-from normalize.core.packing import unpack
 from normalize.core.state import KeyGroup, Layout, read
 from normalize.engines.key_groups import STATE_DDL
 from normalize.monitoring.explain_error import explain_error
-from normalize.spark.connect import analyze
-from normalize.spark.errors import spark_error_types
+from normalize.spark.sessions import analyze, spark_error_types
 from normalize.worker import worker
 
 OPERATOR = "applyInPandasWithState"

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from normalize.monitoring.table_progress import RESYNCS, WRITERS
+from normalize.monitoring.progress import RESYNCS, WRITERS
 
 T = TypeVar("T")
 _VERSION = "v1"

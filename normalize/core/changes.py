@@ -29,14 +29,12 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.events import KeyedChange, Position
-from cdc_formats.values.images import ABSENT, absent_as_null
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import ABSENT, Column, absent_as_null
 
-from .arrow import stored_type, to_stored
+from .arrow import pack, stored_type, to_stored
 from .fold_columns import Bools, Ints
-from .packing import pack
+from .order import RowOrder, require_known_order, unknown_order
 from .records import KafkaRecord, Records
-from .row_order import RowOrder, require_known_order, unknown_order
 
 
 class Partial(NamedTuple):

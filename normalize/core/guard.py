@@ -35,7 +35,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.topics.client import TopicDescription
 
-from .packing import encode
+from .arrow import encode
 from .state import Layout, stored_names
 
 GUARD = -1

@@ -16,17 +16,16 @@ import pyarrow.compute as pc
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import PartialImageError
+from cdc_formats.events import RowKind
 from cdc_formats.fold import FoldOptions
-from cdc_formats.row_kind import RowKind
 
 from .arrow import by_cost, equal_at
 from .changes import ChangeBatch, Partial, Shape, concatenated
-from .counts import DEAD_LETTERS, STAGE_COUNTS
 from .fold_columns import Bools, FoldResult, History, Ints
 from .guard import NOTHING_EXPECTED, Expected
-from .order import first_deliveries, renumbered
+from .order import RowOrder, first_deliveries, renumbered
 from .output import Destination, Letter, Mode, SideOutput, corrupt
-from .row_order import RowOrder
+from .records import DEAD_LETTERS, STAGE_COUNTS
 from .state import POSITION, KeyGroup, Layout
 
 _MOST_EPOCHS = 2**16

@@ -16,8 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from cdc_formats.errors import DecodeError
-from cdc_formats.events import ControlEvent
-from cdc_formats.row_kind import SHORT_STRINGS
+from cdc_formats.events import SHORT_STRINGS, ControlEvent
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .arrow import arrow_type, of_stored, spark_ddl, to_arrow

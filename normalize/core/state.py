@@ -46,12 +46,11 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.errors import StateDamagedError, StateVersionError
-from cdc_formats.values.lattice import holds
 from cdc_formats.values.schema import Column, columns as to_columns, to_ddl
+from cdc_formats.values.types import holds
 
-from .arrow import stored_type, to_stored
+from .arrow import encode, stored_type, to_stored, unpack
 from .order import Epoch
-from .packing import encode, unpack
 
 VERSION = 3
 

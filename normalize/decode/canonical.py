@@ -9,7 +9,7 @@ import msgspec
 
 from cdc_formats.values.schema import Column
 from cdc_formats.values.types import canonical_type
-from normalize.core.packing import pack
+from normalize.core.arrow import pack
 
 
 def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]:

@@ -45,13 +45,12 @@ from cdc_formats.errors import (
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import backquoted
-from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.kafka.client_options import librdkafka_options
 from normalize.kafka.topics import selected_topics
-from normalize.monitoring.counts import COLUMN as COUNTS
-from normalize.monitoring.notice import Notice, log_check
+from normalize.monitoring.watch import COLUMN as COUNTS, Notice, log_check
 
 from .decode_pass import decode_pass
+from .plan import DecodePlan, needed_columns
 from .targets import Blocks, Target, TypedRows
 
 if TYPE_CHECKING:

@@ -23,12 +23,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from cdc_formats.decoding.one_record import decode_one, in_record
+from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.errors import ArgumentError, DecodeError, MissingFieldError, TruncateError
-from cdc_formats.events import Change, ControlEvent, Headers, Ignored, KeyedChange, Position
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import (
+    Change,
+    ControlEvent,
+    Headers,
+    Ignored,
+    KeyedChange,
+    Position,
+    RowKind,
+)
 from cdc_formats.values.schema import quote
-from normalize.core.counts import DEAD_LETTERS, DECODE_COUNTS, WITHOUT_POSITION
 from normalize.core.guard import PartitionSummary, SourceTable
 from normalize.core.order import is_ordered
 from normalize.core.output import (
@@ -36,18 +42,22 @@ from normalize.core.output import (
     control,
     corrupt,
 )
-from normalize.core.records import KafkaRecord, Records, header_pairs
-from normalize.decode.plan import DecodePlan
+from normalize.core.records import (
+    DEAD_LETTERS,
+    DECODE_COUNTS,
+    WITHOUT_POSITION,
+    KafkaRecord,
+    Records,
+    header_pairs,
+)
 from normalize.kafka.dead_letter import send
-from normalize.kafka.topic_ids import TopicIds
-from normalize.kafka.topics import UNKNOWN_IDS
-from normalize.monitoring.counts import counts_row, with_counts_column
-from normalize.monitoring.notice import Notice, Report, log
-from normalize.monitoring.watch import Watch
+from normalize.kafka.topics import UNKNOWN_IDS, TopicIds
+from normalize.monitoring.watch import Notice, Report, Watch, counts_row, log, with_counts_column
 from normalize.worker import worker
 
 from .columnar import ColumnarDecoder, ColumnarMaker
 from .compiled import Compiled, compiled
+from .plan import DecodePlan
 from .targets import Target, TargetMaker, update_before_changer
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,30 +31,32 @@ import pyarrow.compute as pc
 from cdc_formats.errors import PartialImageError, PartitionsAddedError
 from cdc_formats.events import KeyedChange
 from cdc_formats.values.schema import Column, SqlType
-from normalize.core import added_partitions
-from normalize.core.added_partitions import FirstRecord
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBatch, ChangeBuilder, ChangeColumns, Partial, Shape
+from normalize.core.fold_columns import Ints
 from normalize.core.guard import PartitionSummary
 from normalize.core.last import (
     METADATA,
+    FirstRecord,
     completed,
     last_in_partitions,
     last_in_records,
     last_of_keys,
+    most_partitions,
+    partition_facts,
     since_last_whole,
     table_fact,
 )
+from normalize.core.order import RowOrder, not_redelivered, stored_position
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
-from normalize.core.row_order import RowOrder
-from normalize.core.stored_position import not_redelivered, stored_position
 from normalize.worker import worker
 
 from .targets import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 ABSENT = "absent"
 """The column with the missing columns of a partial row, as text: ``010`` for the second of three;
@@ -196,7 +198,7 @@ class LastChanges(HeldChanges):
     facts : mapping
         The facts that are known on the driver, by name.
     partitions : mapping
-        The number of partitions of each topic, as in `added_partitions.facts`.
+        The number of partitions of each topic, as in `partition_facts`.
     merged : bool
         Whether `merge_pass` follows.
     """
@@ -239,7 +241,7 @@ class LastChanges(HeldChanges):
     def finish(self) -> Iterator[pa.RecordBatch]:
         for first in self.first_records.values():
             _require_known(first, self.partitions)
-            self.facts.update(added_partitions.facts(first, self.partitions, self.batch))
+            self.facts.update(partition_facts(first, self.partitions, self.batch))
         if self.facts:
             names, values = zip(*sorted(self.facts), strict=True)
             yield self._batch(
@@ -275,7 +277,7 @@ def _require_known(first: FirstRecord, counts: Mapping[str, int]) -> None:
     PartitionsAddedError
     """
     count = counts.get(first.topic, first.partition)
-    if first.partition >= added_partitions.most_partitions(count):
+    if first.partition >= most_partitions(count):
         raise PartitionsAddedError(
             f"{first.topic} had {count} partitions when the query started, and now has "
             f"[{first.partition}]: start it again"
@@ -517,3 +519,225 @@ def _micro_batch() -> int:
     context = TaskContext.get()
     assert context is not None  # on a worker
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+# --------------------------------------------------------------------------------------------------
+# `ChangesWithMoves`: the last change of each key, where rows have columns of other keys' rows.
+
+
+# --------------------------------------------------------------------------------------------------
+# Rows whose key changed and that lack columns: the row of the earlier key has them.
+#
+# A key's row is followed from change to change, and from key to key. It ends with a place for each
+# column: the change that has its value, or none. Then the target has the value, in the row of the key
+# at which the row began (its base).
+
+
+class FollowedRow(NamedTuple):
+    """The last change of a key.
+
+    Attributes
+    ----------
+    change : int
+    base : bytes or None
+        The key whose row in the target has the values that no change has; None if there are none.
+    places : tuple of int
+        For each column the change that has its value, or -1; empty for a delete.
+    """
+
+    change: int
+    base: bytes | None = None
+    places: tuple[int, ...] = ()
+
+
+class UnknownRowError(ValueError):
+    """A row that lacks columns cannot be followed; the arguments are its change and the reason."""
+
+
+_DELETED = "the change of its key before it is a delete: read the table again from a snapshot"
+_REUSED = (
+    "its earlier key, in another partition, had several rows meanwhile: read the table again from "
+    "a snapshot"
+)
+
+
+class _Deleted(NamedTuple):
+    row: FollowedRow
+    source: int
+    times: int
+
+
+def in_order(sources: Ints, offsets: Ints, stamps: Ints) -> Ints:
+    """Return the order of changes: of a partition by offset, and between partitions by timestamp.
+
+    Timestamps are made monotone in each partition. Changes of one record keep their order.
+
+    Parameters
+    ----------
+    sources, offsets, stamps : array of int
+        The numbers of partitions are in the order of their names.
+
+    Examples
+    --------
+    >>> in_order(*map(np.array, ([0, 1, 0, 0], [7, 3, 8, 8], [5, 4, 3, 3]))).tolist()
+    [1, 0, 2, 3]
+    """
+    placed = np.lexsort((offsets, sources))
+    times, of = stamps[placed], sources[placed]
+    starts = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
+    monotone = np.concatenate([np.maximum.accumulate(part) for part in np.split(times, starts[1:])])
+    order: Ints = placed[np.lexsort((of, monotone))]
+    return order
+
+
+def follow_moves(
+    keys: Sequence[bytes],
+    moved_from: Sequence[bytes | None],
+    deleted: Sequence[bool],
+    absent: Sequence[Sequence[bool] | None],
+    sources: Sequence[int],
+    columns: int,
+) -> dict[bytes, FollowedRow]:
+    """Return the last change of each key, among all changes of these keys in their order.
+
+    Parameters
+    ----------
+    keys : sequence of bytes
+    moved_from : sequence of bytes or None
+        The earlier key of a row that lacks columns, if its key changed.
+    deleted : sequence of bool
+    absent : sequence of (sequence of bool) or None
+        The columns that a row lacks; None for a whole row and a delete.
+    sources : sequence of int
+        The Kafka partition of each change.
+    columns : int
+        The number of columns.
+
+    Raises
+    ------
+    UnknownRowError
+    """
+    rows, deletes = dict[bytes, FollowedRow](), dict[bytes, _Deleted]()
+
+    def row_of(key: bytes) -> FollowedRow:
+        return (
+            rows[key] if key in rows and rows[key].places else FollowedRow(-1, key, (-1,) * columns)
+        )
+
+    def origin(at: int, key: bytes) -> FollowedRow:
+        """Return the row that moved away from a key: the deleted one, if its delete was read."""
+        if key not in deletes:
+            return row_of(key)
+        # Partitions are merged by time: another row may have had the key meanwhile.
+        last = deletes[key]
+        if last.source != sources[at] and (last.times > 1 or rows[key].places):
+            raise UnknownRowError(at, _REUSED)
+        return last.row
+
+    for at, key in enumerate(keys):
+        lacks, earlier = absent[at], moved_from[at]
+        is_there = key not in rows or bool(rows[key].places)
+        if deleted[at]:
+            if is_there:
+                times = deletes[key].times + 1 if key in deletes else 1
+                deletes[key] = _Deleted(row_of(key), sources[at], times)
+            rows[key] = FollowedRow(at)
+        elif lacks is None:
+            rows[key] = FollowedRow(at, None, (at,) * columns)
+        elif earlier is None and not is_there:
+            raise UnknownRowError(at, _DELETED)
+        else:
+            before = row_of(key) if earlier is None else origin(at, earlier)
+            places = tuple(
+                [was if missing else at for missing, was in zip(lacks, before.places, strict=True)]
+            )
+            rows[key] = FollowedRow(at, before.base if -1 in places else None, places)
+    return rows
+
+
+MOVED, BASE = "moved", "base"
+"""The column with the earlier key of a partial row whose key changed, and the one with the key
+whose row in the target has its columns."""
+
+
+class ChangesWithMoves:
+    """All changes; at the end the last of each key.
+
+    They have the column `MOVED`, if a key changed, and then at the end `BASE`.
+    """
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def add(self, changes: pa.Table) -> None:
+        self.tables.append(changes)
+
+    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
+        """Yield the last change of each key."""
+        if not self.tables:
+            return
+        changes = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
+        unmoved = LastOfKeys()
+        if MOVED in changes.schema.names:
+            changes = without_redeliveries(changes, ("key",), ("stamp", "source", "offset"))
+            keys, moved = changes.column("key"), changes.column(MOVED)
+            involved = pc.is_in(
+                keys,
+                value_set=pa.chunked_array(
+                    [*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()
+                ),
+            )
+            if moved.null_count < len(moved):  # otherwise all were redeliveries
+                for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
+                    yield from slices(batch)
+            changes = changes.filter(pc.invert(involved)).drop_columns([MOVED])
+        unmoved.add(changes)
+        yield from unmoved.finish(row_order)
+
+
+def _followed(changes: pa.Table) -> pa.Table:
+    """Return the last change of each key, with the values that it lacks from the changes before it.
+
+    Raises
+    ------
+    PartialImageError
+    """
+    changes = changes.take(pa.array(in_order(*numbers_of(changes, "source", "offset", "stamp"))))
+    texts = changes.column(ABSENT)
+    absent = [
+        None if text is None else [flag == "1" for flag in text] for text in texts.to_pylist()
+    ]
+    columns = len(texts.drop_null()[0].as_py())
+    keys, moved, deleted = (changes.column(name).to_pylist() for name in ("key", MOVED, "deleted"))
+    (sources,) = numbers_of(changes, "source")
+    try:
+        rows = follow_moves(keys, moved, deleted, absent, sources.tolist(), columns)
+    except UnknownRowError as error:
+        at, reason = error.args
+        raise partial_row(
+            reason, f"{changes.column('source')[at]}@{changes.column('offset')[at]}"
+        ) from None
+    bases = [row.base if row.base != key else None for key, row in rows.items()]
+    return _last_rows(changes, list(rows.values()), columns).append_column(
+        BASE, pa.array(bases, pa.binary())
+    )
+
+
+def _last_rows(changes: pa.Table, rows: Sequence[FollowedRow], columns: int) -> pa.Table:
+    """Return the last change of each row, with the values of the changes that have them."""
+    last = changes.take(pa.array([row.change for row in rows], pa.int64())).drop_columns([MOVED])
+    for index in range(columns):
+        # Where no change has a value, the last one has NULL.
+        places = [
+            row.places[index] if row.places and row.places[index] >= 0 else row.change
+            for row in rows
+        ]
+        values = changes.column(f"c{index}").take(pa.array(places, pa.int64()))
+        last = last.set_column(last.schema.get_field_index(f"c{index}"), f"c{index}", values)
+    flags = [
+        "".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None
+        for row in rows
+    ]
+    return last.set_column(
+        last.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string())
+    )

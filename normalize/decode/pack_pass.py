@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import MissingFieldError
-from cdc_formats.events import KeyedChange
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import KeyedChange, RowKind
 from cdc_formats.values.equality import key_getter
 from normalize.core.arrow import from_arrow
 from normalize.core.guard import PartitionSummary

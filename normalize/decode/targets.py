@@ -17,11 +17,10 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.events import Change, KeyedChange
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import Change, KeyedChange, RowKind
 from cdc_formats.values.equality import key_getter
 from cdc_formats.values.schema import Column
-from normalize.core.arrow import slices
+from normalize.core.arrow import encode, key_group_of, key_groups_of, slices
 from normalize.core.changes import (
     Block,
     ChangeBatch,
@@ -35,7 +34,6 @@ from normalize.core.changes import (
 from normalize.core.fold_columns import Ints
 from normalize.core.guard import GUARD, PartitionSummary
 from normalize.core.output import Output, SideOutput
-from normalize.core.packing import encode, key_group_of, key_groups_of
 from normalize.core.records import Records
 
 _KEY_GROUPS = 1024

@@ -27,12 +27,11 @@ import pyarrow.compute as pc
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column
-from normalize.analyzed_plan import require_of_row
 from normalize.core.arrow import spark_ddl
 from normalize.core.changes import concatenated
 from normalize.core.output import ROW_KIND, Output
-from normalize.dataframe import positional
-from normalize.spark.connect import analyze
+from normalize.dataframe import positional, require_of_row
+from normalize.spark.sessions import analyze
 from normalize.worker import worker
 
 if TYPE_CHECKING:

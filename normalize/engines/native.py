@@ -18,7 +18,7 @@ things:
   ``update``: an error.
 
 Facts that must not change (`last_changes`) are groups of their own: their least and greatest values
-must be equal. Those of partitions (`added_partitions`) may differ, unless a record is late.
+must be equal. Those of partitions (`last.partition_facts`) may differ, unless a record is late.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ from cdc_formats.errors import (
     TopicReplacedError,
 )
 from cdc_formats.values.schema import Column, SqlType, backquoted
-from normalize.analyzed_plan import NATIVE
-from normalize.core.added_partitions import FIRST, INVERT, OLDER, PARTITION, WIDTH
 from normalize.core.arrow import frame_type
-from normalize.core.counts import NATIVE_COUNTS
 from normalize.core.guard import Identity
 from normalize.core.key_group import Stage
-from normalize.core.last import METADATA, TABLE, TOPIC
+from normalize.core.last import FIRST, INVERT, METADATA, OLDER, PARTITION, TABLE, TOPIC, WIDTH
+from normalize.core.order import RowOrderError
 from normalize.core.output import ROW_KIND, Output
-from normalize.core.row_order import RowOrderError
-from normalize.spark.connect import is_connect
+from normalize.core.records import NATIVE_COUNTS
+from normalize.dataframe import NATIVE
+from normalize.spark.sessions import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
@@ -257,7 +256,7 @@ _LATE = (
 
 
 def late_record(least: SparkColumn, greatest: SparkColumn) -> SparkColumn:
-    """Return whether a record of an older partition is late (`added_partitions.is_late`)."""
+    """Return whether a record of an older partition is late (`last.is_late`)."""
     from pyspark.sql import functions as F
 
     def numbers(text: SparkColumn) -> list[SparkColumn]:

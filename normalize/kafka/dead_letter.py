@@ -41,8 +41,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError, DeadLetterError, MissingDependencyError
+from normalize.core.arrow import encode
 from normalize.core.output import Destination, Letter
-from normalize.core.packing import encode
 from normalize.core.records import KafkaRecord
 
 from .client_options import librdkafka_options

@@ -53,8 +53,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from cdc_formats.errors import DECODE_CONDITIONS, DecodeError, MissingDependencyError
 
 from .explain_error import explain_error
-from .progress import Progress, read_progress
-from .table_progress import TableProgress, subscribe
+from .progress import Progress, TableProgress, read_progress, subscribe
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -7,17 +7,132 @@ takes less than 2 % of the decoder's time.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
 
 from cdc_formats.decoder import Decoder
-from cdc_formats.errors import DecodeError
-from normalize.core.counts import ABSENT_COLUMNS, UNKNOWN_COLUMNS, WITHOUT_POSITION
-from normalize.core.records import KafkaRecord, Records
+from cdc_formats.errors import DecodeError, printable
+from normalize.core.records import (
+    ABSENT_COLUMNS,
+    UNKNOWN_COLUMNS,
+    WITHOUT_POSITION,
+    KafkaRecord,
+    Records,
+)
+from normalize.spark.sessions import is_connect
 
-from .notice import Notice, Report, shown_names
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+# --------------------------------------------------------------------------------------------------
+# Notices: warnings of tasks for the user, logged once in the driver's log.
+#
+# A worker's log is hidden from the user of a cluster. A Spark accumulator sends a notice to the
+# driver with the task's result, and the logger ``normalize`` of the driver's Python logs it as a
+# warning. Under Spark Connect, which has no accumulators, the worker logs it.
+
+LOGGER = logging.getLogger("normalize")
+_MOST_SUBJECTS = 1_000
+_MOST_NAMES, _MOST_CHARACTERS = 10, 60
+
+
+class Notice(NamedTuple):
+    """A warning.
+
+    Attributes
+    ----------
+    subjects : tuple of str
+        The subjects of the notice. It is logged unless all of its subjects were logged before.
+    text : str
+    """
+
+    subjects: tuple[str, ...]
+    text: str
+
+
+Report = Callable[[list[Notice]], Any]
+"""Receives the notices of a task."""
+
+
+class _Shown:
+    """Logs each notice once.
+
+    Parameters
+    ----------
+    logged : set of str
+        Subjects that were logged before. They do not count against the limit.
+    """
+
+    def __init__(self, logged: Iterable[str] = ()) -> None:
+        self.logged = frozenset(logged)
+        self.subjects: set[str] = set()
+
+    def show(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
+            new = set(notice.subjects) - self.logged - self.subjects
+            # The limit is for producers that generate column names.
+            if new and len(self.subjects) < _MOST_SUBJECTS:
+                self.subjects |= new
+                LOGGER.warning("%s", notice.text)
+
+
+log: Report = _Shown().show
+"""Logs notices in this process."""
+
+_checked: set[str] = set()
+"""The subjects that `log_check` logged; later queries do not repeat them."""
+
+
+def log_check(notices: list[Notice]) -> None:
+    """Log the notices of a check at the call."""
+    for notice in notices:
+        _checked.update(notice.subjects)
+        LOGGER.warning("%s", notice.text)
+
+
+class _InTask:
+    """The accumulator's parameter in a task: it collects notices."""
+
+    def zero(self, value: list[Notice]) -> list[Notice]:
+        return []
+
+    def addInPlace(self, value1: list[Notice], value2: list[Notice]) -> list[Notice]:  # noqa: N802 - Spark's name
+        return value1 + value2
+
+
+class OnDriver(_InTask):
+    """The parameter on the driver: it logs the notices of each finished task, and keeps none."""
+
+    def __init__(self) -> None:
+        self.shown = _Shown(_checked)
+
+    def addInPlace(self, value1: list[Notice], value2: list[Notice]) -> list[Notice]:  # noqa: N802 - Spark's name
+        self.shown.show(value2)
+        return value1
+
+    def __reduce__(self) -> tuple[type[_InTask], tuple[()]]:
+        return _InTask, ()
+
+
+def reporter(spark: SparkSession) -> Report:
+    """Return the function that receives the notices of a query's tasks."""
+    if is_connect(spark):
+        return log
+    return spark.sparkContext.accumulator(list[Notice](), OnDriver()).add  # type: ignore[arg-type] # AccumulatorParam by its methods
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return a short list of names from messages, safe to print."""
+    listed = ", ".join(f"`{printable(name[:_MOST_CHARACTERS])}`" for name in names[:_MOST_NAMES])
+    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"
+
 
 _OF_COLUMNS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
 
@@ -185,3 +300,56 @@ def sample(decoded: Sequence[Sequence[Any]], size: int) -> list[int]:
         for start, end in pairwise(bounds)
     ]
     return [place for place in places if place is not None]
+
+
+# --------------------------------------------------------------------------------------------------
+# Counts of a pass: separate rows, which an observed metric adds up and a filter removes.
+
+COLUMN = "_changelog_counts"
+"""The column of counts, NULL in ordinary rows; a row of counts is NULL in all other columns."""
+
+
+def counts_ddl(names: Sequence[str]) -> str:
+    """Return the column of counts as Spark DDL."""
+    return f"{COLUMN} STRUCT<{', '.join(f'{name}: BIGINT' for name in names)}>"
+
+
+@lru_cache(maxsize=8)
+def _field(names: tuple[str, ...]) -> pa.Field:
+    return pa.field(COLUMN, pa.struct([(name, pa.int64()) for name in names]))
+
+
+def with_counts_column(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
+    """Return a pass's rows with the column of counts added."""
+    field = _field(names)
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, pa.nulls(batch.num_rows, field.type)], schema=batch.schema.append(field)
+    )
+
+
+def counts_row(
+    schema: pa.Schema, names: tuple[str, ...], counts: Mapping[str, int]
+) -> pa.RecordBatch:
+    """Return counts as a separate row, with the columns of `schema` and the column of counts."""
+    field = _field(names)
+    row = pa.array([tuple([counts[name] for name in names])], field.type)
+    return pa.RecordBatch.from_arrays(
+        [*(pa.nulls(1, each.type) for each in schema), row], schema=schema.append(field)
+    )
+
+
+def observe_counts(df: DataFrame, names: Sequence[str], observation: Any) -> DataFrame:
+    """Return a DataFrame without its rows of counts, which are added up as an observed metric.
+
+    Parameters
+    ----------
+    df : DataFrame
+    names : sequence of str
+    observation : str, Observation or None
+        None: no metric.
+    """
+    from pyspark.sql import functions as F
+
+    if observation is not None:
+        df = df.observe(observation, *(F.sum(f"{COLUMN}.{name}").alias(name) for name in names))
+    return df.where(f"{COLUMN} IS NULL").drop(COLUMN)

@@ -7,12 +7,10 @@
 from cdc_formats.errors import missing_dependency
 
 try:
-    from .check import check_job
     from .events import Event
-    from .job import Job, job_schema, read_job
-    from .maintain import maintain_job
+    from .job import Job, check_job, job_schema, read_job
     from .resync import resync_job
-    from .supervise import run_job
+    from .supervise import maintain_job, run_job
 except ImportError as error:
     raise missing_dependency(error, "run") from None
 

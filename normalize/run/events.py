@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
-from normalize.monitoring.progress import read_progress
-from normalize.monitoring.table_progress import TableProgress, subscribe
+from normalize.monitoring.progress import TableProgress, read_progress, subscribe
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -11,8 +11,8 @@ from normalize.kafka.reader_options import reader_options
 from normalize.tables.resync import resync_from_snapshot, resync_table, wait_while
 from normalize.tables.resync_state import Offsets, Resync
 from normalize.tables.schema_store import SchemaStore
+from normalize.verify.database_table import JdbcSource
 from normalize.verify.resync import resync_from_source
-from normalize.verify.source import JdbcSource
 
 from .job import Job
 from .supervise import session_of

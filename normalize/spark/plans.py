@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .sessions import running_query
+from .sessions import jvm_of, running_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,3 +93,31 @@ def _running_plan(spark: SparkSession) -> Any:
     query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     query = None if query_id is None else running_query(spark, query_id)
     return None if query is None else query.lastExecution().analyzed().children().apply(0)
+
+
+# --------------------------------------------------------------------------------------------------
+# DataFrames that PySpark has no function for.
+
+
+def rows_of(stored: DataFrame) -> DataFrame:
+    """Return stored rows without their plan: ``MERGE`` refuses a nondeterministic source plan.
+
+    Once they are computed, the new plan has their size, so that Spark broadcasts few changes and
+    does not shuffle the table.
+    """
+    execution = jvm_of(stored.sparkSession).org.apache.spark.sql.execution
+    of_rows = getattr(getattr(execution, "LogicalRDD$"), "MODULE$")
+    plan = of_rows.fromDataset(execution_of(stored).toRdd(), stored._jdf, False)
+    return _frame(plan, stored.sparkSession)
+
+
+def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
+    """Return a computed DataFrame in another session of the same Spark."""
+    return _frame(execution_of(rows).analyzed(), spark)
+
+
+def _frame(plan: Any, spark: SparkSession) -> DataFrame:
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    dataset = jvm_of(spark).org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import ArgumentError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def jvm_of(spark: SparkSession) -> Any:
@@ -102,3 +105,101 @@ def end_java() -> None:
     process.stdin.close()
     process.wait()
     SparkContext._gateway = SparkContext._jvm = None
+
+
+# --------------------------------------------------------------------------------------------------
+# Spark Connect: a session whose client has no JVM, and whose server has the plans.
+
+
+def is_connect(spark: SparkSession | DataFrame) -> bool:
+    """Return whether a session or DataFrame is one of Spark Connect.
+
+    Its type shows it. PySpark's ``is_remote`` looks at environment variables, and a process of the
+    server may have them too.
+    """
+    return any(each.__module__.startswith("pyspark.sql.connect.") for each in type(spark).__mro__)
+
+
+def require_jvm(spark: SparkSession, function: str, instead: str) -> None:
+    """Raise an error for a session of Spark Connect.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    function : str
+        The function that needs the JVM.
+    instead : str
+        What to do, as an imperative.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if is_connect(spark):
+        raise ArgumentError(
+            f"{function} needs the JVM of a classic session, and this one is of Spark Connect: "
+            f"{instead}"
+        )
+
+
+def analyze(df: DataFrame) -> DataFrame:
+    """Return a DataFrame that the server has analyzed.
+
+    With Spark Connect, a wrong query would otherwise fail at its first action.
+
+    Raises
+    ------
+    AnalysisException
+    """
+    _ = df.schema
+    return df
+
+
+# --------------------------------------------------------------------------------------------------
+# The errors of Spark's JVM in Python, and their causes.
+
+
+@cache
+def java_error_types(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return the types of an error of Java that PySpark does not convert, and more ones.
+
+    The client of Spark Connect may have no py4j.
+    """
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:
+        return more
+    return (*more, Py4JError)
+
+
+def spark_error_types(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return the types of an error of Spark or its JVM, and more ones."""
+    from pyspark.errors import PySparkException
+
+    return (*more, PySparkException, *java_error_types())
+
+
+def java_causes(error: Any) -> Iterator[Any]:
+    """Yield the exception of Java that an error of py4j or Spark has, and its causes."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        yield java
+        java = java.getCause()
+
+
+def root_cause(error: Any) -> Any:
+    """Return the first cause in Java of an error of py4j; None for another error."""
+    return [*java_causes(error)][-1] if hasattr(error, "java_exception") else None
+
+
+def is_java(value: Any, class_name: str) -> bool:
+    """Return whether a Java object is one of a class."""
+    from py4j.java_gateway import is_instance_of
+
+    return bool(is_instance_of(running_gateway(), value, class_name))
+
+
+def java_text(error: Any) -> str:
+    """Return the message of an error, without Java's stack trace."""
+    java = getattr(error, "java_exception", None)
+    return str(java.getMessage() if java is not None else error).split("\n\nJVM stacktrace:")[0]

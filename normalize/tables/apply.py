@@ -10,19 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ArgumentError
-from normalize.analyzed_plan import has_default_stage, has_native_engine
 from normalize.arguments import check_choice, names_of
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
-from normalize.dataframe import require_changelog, require_distinct
+from normalize.dataframe import (
+    has_default_stage,
+    has_native_engine,
+    require_changelog,
+    require_distinct,
+)
 from normalize.monitoring.explain_error import explain_error
-from normalize.spark.connect import is_connect
-from normalize.spark.errors import java_error_types
+from normalize.spark.sessions import is_connect, java_error_types
 
-from .arrival import require_arrival_order
 from .batches import only_call, running_batch
 from .history import ApplyVersions, version_fields
 from .interval import require_merged
-from .latest import check, computed, last_changes
+from .latest import check, computed, last_changes, require_arrival_order
 from .policy import DELETED_AT, TablePolicy, soft_delete_column, with_deletion_times
 from .table_spec import (
     END_AT,

@@ -37,7 +37,7 @@ from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional, require_changelog, require_distinct
 from normalize.worker import worker
 
-from .arrival import ChangeOrderError
+from .latest import ChangeOrderError
 from .merge import ADDS
 
 if TYPE_CHECKING:

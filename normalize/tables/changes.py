@@ -25,35 +25,47 @@ import pyarrow.compute as pc
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
 from cdc_formats.events import Headers, Ignored, KeyedChange
-from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.inference.sample import AnyColumns
 from cdc_formats.values.equality import row_unifier
-from cdc_formats.values.images import ABSENT as ABSENT_VALUE
-from cdc_formats.values.schema import Column, SqlType, backquoted, columns as to_columns
-from normalize.core.arrow import arrow_type, frame_type, of_stored, spark_type, to_arrow
+from cdc_formats.values.schema import (
+    ABSENT as ABSENT_VALUE,
+    Column,
+    SqlType,
+    backquoted,
+    columns as to_columns,
+)
+from normalize.core.arrow import (
+    arrow_type,
+    encode,
+    frame_type,
+    of_stored,
+    pack,
+    spark_type,
+    to_arrow,
+    unpack,
+)
 from normalize.core.changes import ChangeColumns, Partial, Shape
-from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import PartitionSummary
+from normalize.core.order import kafka_position, stored_position
 from normalize.core.output import ROW_KIND, Output
-from normalize.core.packing import encode, pack, unpack
-from normalize.core.records import Records
-from normalize.core.stored_position import kafka_position, stored_position
+from normalize.core.records import DECODE_COUNTS, Records
 from normalize.dataframe import with_frame_types
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import (
     ABSENT,
+    BASE,
+    MOVED,
     POSITION,
     AllChanges,
+    ChangesWithMoves,
     HeldChanges,
     LastOfKeys,
     merge_pass,
 )
-from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.plan import DecodePlan, needed_columns
-from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.notice import Notice
-from normalize.spark.plans import partition_count
-from normalize.spark.rows import rows_of
+from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, Notice, counts_ddl, observe_counts
+from normalize.spark.plans import partition_count, rows_of
 
 from .database_target import source_id
 from .latest import stored

@@ -46,13 +46,11 @@ from normalize.arguments import check_choice, check_mapping, names_of
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.notice import shown_names
-from normalize.monitoring.table_progress import TableProgress, publish
-from normalize.spark.connect import require_jvm
-from normalize.spark.errors import is_java, java_causes, spark_error_types
-from normalize.spark.rows import in_session, rows_of
+from normalize.monitoring.progress import TableProgress, publish
+from normalize.monitoring.watch import shown_names
+from normalize.spark.plans import in_session, rows_of
+from normalize.spark.sessions import is_java, java_causes, require_jvm, spark_error_types
 
-from .arrival import ChangeOrderError
 from .batches import running_batch
 from .database_target import Database, JdbcDatabase, LakeDatabase, table_name
 from .facts import (
@@ -61,7 +59,7 @@ from .facts import (
     tables_of_topic,
 )
 from .job import BAD_RECORDS, TableJob, TableRecords
-from .latest import stored
+from .latest import ChangeOrderError, stored
 from .query import Query, records_of
 from .resync import Resyncs
 from .route import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import quote
-from normalize.analyzed_plan import require_of_row
 from normalize.core.output import ROW_KIND
+from normalize.dataframe import require_of_row
 from normalize.decode.last_changes import partial_row
 from normalize.spark.plans import class_of, elements, plan_of
 

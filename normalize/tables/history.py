@@ -44,12 +44,11 @@ from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from cdc_formats.row_kind import SHORT_STRINGS
+from cdc_formats.events import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 
-from .arrival import ChangeOrderError
-from .latest import check, computed, last_changes
+from .latest import ChangeOrderError, check, computed, last_changes
 from .merge import ADDS
 from .table_spec import END_AT, START_AT, TableSpec
 from .targets import Sink, TableTarget, TargetError, repeat_conflicts

@@ -30,15 +30,14 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import seconds_of
 from normalize.core.output import ROW_KIND
-from normalize.spark.connect import is_connect
+from normalize.spark.sessions import is_connect
 
 from .batches import Batch, Record, running_batch
 from .latest import computed, count
-from .merge import ABSENT_COLUMN, BASE_COLUMN
+from .merge import ABSENT_COLUMN, BASE_COLUMN, merged_rows
 from .table_spec import TableSpec
 from .targets import TableTarget, TargetError, repeat_conflicts
 from .writers.lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
-from .writers.spark_merge import merged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from cdc_formats.decoding.masking import check_masks, result_columns
+from cdc_formats.decoding.rows import check_masks, result_columns
 from cdc_formats.errors import (
     DECODE_CONDITIONS,
     ArgumentError,
@@ -35,16 +35,16 @@ from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, quote
 from normalize.arguments import names_of
 from normalize.core.arrow import spark_ddl
-from normalize.core.counts import WITHOUT_POSITION
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND
+from normalize.core.records import WITHOUT_POSITION
 from normalize.decode.decode_pass import header_lists
 from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.notice import shown_names
-from normalize.monitoring.table_progress import TableProgress, publish
-from normalize.spark.errors import java_error_types
-from normalize.spark.rows import in_session
+from normalize.monitoring.progress import TableProgress, publish
+from normalize.monitoring.watch import shown_names
+from normalize.spark.plans import in_session
+from normalize.spark.sessions import java_error_types
 
 from .batches import is_repeat, running_batch
 from .changes import (

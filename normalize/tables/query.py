@@ -18,8 +18,7 @@ from normalize.core.output import Destination, Mode
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import UNKNOWN_IDS, TopicMonitor
-from normalize.session_check import check_files, load_kafka
-from normalize.spark_versions import check_kafka_source, check_version
+from normalize.spark_versions import check_files, check_kafka_source, check_version, load_kafka
 
 from .batches import Batch, running_batch
 from .database_target import Database

@@ -28,8 +28,8 @@ from cdc_formats.topics.client import TopicDescriber
 from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
 from normalize.kafka.topics import describer
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.table_progress import RESYNCS, TableProgress, publish
-from normalize.spark.errors import spark_error_types
+from normalize.monitoring.progress import RESYNCS, TableProgress, publish
+from normalize.spark.sessions import spark_error_types
 
 from .batches import (
     Batch,

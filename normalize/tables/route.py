@@ -31,14 +31,14 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from cdc_formats.decoding.one_record import decode_one, in_record
+from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
 from cdc_formats.message_format import table_reader
-from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.inference.sample import AnyColumns
+from normalize.core.arrow import encode
 from normalize.core.output import Destination, Letter
-from normalize.core.packing import encode
 from normalize.core.records import KafkaRecord, header_pairs
 from normalize.decode.decode_pass import header_lists
 from normalize.kafka.dead_letter import send

@@ -22,7 +22,7 @@ from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
 from normalize.arguments import names_of
 from normalize.core.arrow import spark_type
-from normalize.monitoring.notice import shown_names
+from normalize.monitoring.watch import shown_names
 
 from .facts import TableFacts
 from .table_options import SyncError, TableOptions, require_distinct_names

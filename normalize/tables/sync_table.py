@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdc_formats.decoding.masking import check_masks
+from cdc_formats.decoding.rows import check_masks
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
 from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter
-from normalize.spark.connect import require_jvm
+from normalize.spark.sessions import require_jvm
 
 from .database_target import MAX_COLUMNS
 from .interval import require_merged

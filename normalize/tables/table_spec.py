@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.errors import SchemaError
-from cdc_formats.values import lattice
 from cdc_formats.values.schema import Column, SqlType, backquoted
-from normalize.monitoring.notice import Notice, log, shown_names
+from cdc_formats.values.types import cuts, wider as wider_type
+from normalize.monitoring.watch import Notice, log, shown_names
 
 from .layout import NO_LAYOUT, Layout
 from .merge import MergePlan, merge_plan
@@ -323,8 +323,8 @@ def require_no_narrowing(
 
 
 def is_narrower(kind: DataType, value_type: DataType) -> bool:
-    """Return whether a `kind` column silently loses part of a `value_type` (`lattice.cuts`)."""
-    return lattice.cuts(_sql_type(kind), _sql_type(value_type))
+    """Return whether a `kind` column silently loses part of a `value_type` (`cuts`)."""
+    return cuts(_sql_type(kind), _sql_type(value_type))
 
 
 def wider(kind: DataType, other: DataType) -> DataType | None:
@@ -342,7 +342,7 @@ def wider(kind: DataType, other: DataType) -> DataType | None:
 
     if isinstance(kind, DateType) and other.simpleString().startswith("timestamp"):
         return other  # a table can convert its days, while a message's DATE is no timestamp
-    wide = lattice.wider(_sql_type(kind), _sql_type(other))
+    wide = wider_type(_sql_type(kind), _sql_type(other))
     if wide is None or wide.fields:
         return None
     if wide.name == "DECIMAL":

@@ -25,11 +25,12 @@ from normalize.tables.targets import TargetError
 from normalize.tables.writers.dialects import MySql
 from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors
 
-from .tables import Key, Snapshot
+from .comparison import Key, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
 
 _FETCH_ROWS = "10000"
 _BLOCKS_PER_TASK = 4_000
@@ -408,3 +409,26 @@ def _postgres_literal(column: DatabaseColumn, text: str | None) -> str:
     )
     # An E string means the same with and without standard_conforming_strings.
     return "CAST(E'" + shown.replace("\\", "\\\\").replace("'", "''") + f"' AS {kind})"
+
+
+# --------------------------------------------------------------------------------------------------
+# The source table of a comparison.
+
+
+@dataclass(frozen=True)
+class JdbcSource(JdbcTable):
+    """A source table of PostgreSQL, MySQL or MariaDB.
+
+    Parameters
+    ----------
+    url : str
+        ``jdbc:postgresql://host:5432/database``, ``jdbc:mysql://host:3306/database`` or
+        ``jdbc:mariadb://...``; without a password.
+    table : str
+        ``table`` or ``schema.table``, spelled as in the database.
+    user, password : str or None
+        The password never appears in reprs, plans or errors.
+    options : mapping
+        PostgreSQL: options of the JDBC driver (``sslmode``, ...). MySQL and MariaDB: options of
+        ``mysql-changelog`` (``ssl.ca``, ...). They may contain secrets, and so are not shown.
+    """

@@ -21,9 +21,8 @@ from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection
 
 from .canonical import ROW, converted
-from .database_table import DatabaseTable, keys_condition
-from .source import JdbcSource
-from .tables import ComparableTable, Key
+from .comparison import ComparableTable, Key
+from .database_table import DatabaseTable, JdbcSource, keys_condition
 from .verification import Kind
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import TableOptions
 
 from .canonical import converted
-from .source import JdbcSource
+from .database_table import JdbcSource
 from .verify_table import source_table
 
 if TYPE_CHECKING:

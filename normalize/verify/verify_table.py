@@ -13,17 +13,15 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaErro
 from cdc_formats.values.masks import HMAC, Masks, masks_of
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
-from normalize.spark.connect import require_jvm
+from normalize.spark.sessions import require_jvm
 from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcTable
 from normalize.tables.writers.lake import LakeTarget, lake_target
 
 from .canonical import ComparedColumn, compared_column, masked_column
-from .comparison import Comparison, Looks
-from .database_table import DatabaseTable
+from .comparison import ComparableTable, Comparison, LakeTable, Looks, TargetTable
+from .database_table import DatabaseTable, JdbcSource
 from .repair import DebeziumSignal, check_repair, is_time, merge_source_rows
-from .source import JdbcSource
-from .tables import ComparableTable, LakeTable, TargetTable
 from .verification import Verification
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from normalize import (
 )
 from normalize.api import encode_changelog
 from normalize.tables.apply import apply_batch
-from normalize.tables.arrival import ChangeOrderError
 from normalize.tables.change_feed import CHANGE_TYPES
+from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import (
     STORY,
     Sink,

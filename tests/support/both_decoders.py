@@ -20,7 +20,7 @@ from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass, records_of
 from normalize.decode.plan import DecodePlan
 from normalize.decode.targets import Blocks, TargetMaker
-from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
+from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN
 
 Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
 together = partial(ColumnarDecoder.of, fewest=1, fewest_in_avro=1)

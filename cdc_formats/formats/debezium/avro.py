@@ -26,7 +26,7 @@ Changelog mode: all. Key: not read; written if a primary key and `key_subject` a
 
 Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value
 placeholder is `ABSENT` by the column's type, and completed as in debezium-json. So is a column that
-is null in both images of an update of Spanner (`cdc_formats.formats.debezium.spanner`).
+is null in both images of an update of Spanner (`cdc_formats.formats.debezium.envelope`).
 
 Types: exactly as in the writer's schema (the table in `cdc_formats.avro.reader`). Only the zone of
 zone-less text, the text form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to
@@ -62,26 +62,23 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.avro.plain_values import plain_value
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, unframed
+from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, plain_value, unframed
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
-from cdc_formats.decoding.envelope import Envelope, Framing, Together
+from cdc_formats.decoding.envelope import Envelope, Framing, TableFilter, Together
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.tables import TableFilter
-from cdc_formats.encoding.envelope import ImageWriter, refuse_filters
+from cdc_formats.encoding import ImageWriter, refuse_filters
 from cdc_formats.errors import (
     FormatOptionError,
     MalformedMessageError,
     MissingFieldError,
     WriterSchemaError,
 )
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader, RowKind
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, table_filter
-from cdc_formats.row_kind import RowKind
 from cdc_formats.values.frames import SchemaId, id_of
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
@@ -89,6 +86,7 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .envelope import (
     BINLOG_CONNECTORS,
     CELL_CONNECTORS,
+    CONNECTOR as SPANNER,
     SCHEMAS_KEPT,
     RowEnvelope,
     control_event_of,
@@ -105,7 +103,6 @@ from .json import (
     SourceFields,
     position_of_struct,
 )
-from .spanner import CONNECTOR as SPANNER
 
 _BINLOG_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in BINLOG_CONNECTORS)
 

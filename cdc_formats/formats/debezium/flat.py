@@ -64,7 +64,7 @@ from cdc_formats.decoding.envelope import Envelope, Images, RowKeys, Together, i
 from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.encoding.envelope import RowWriter, refuse_filters, writes_iso
+from cdc_formats.encoding import RowWriter, refuse_filters, writes_iso
 from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
@@ -75,7 +75,17 @@ from cdc_formats.errors import (
     TypeConversionError,
     UnknownOperationError,
 )
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Position, Reader
+from cdc_formats.events import (
+    ChangelogMode,
+    ControlEvent,
+    Event,
+    Headers,
+    Ignored,
+    KeyValue,
+    Position,
+    Reader,
+    RowKind,
+)
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import (
     MetadataColumn,
@@ -84,10 +94,8 @@ from cdc_formats.message_format import (
     table_filter,
     typeless_reader,
 )
-from cdc_formats.row_kind import ChangelogMode, RowKind
 from cdc_formats.values.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import (
     fields_of,
     json_bytes,
@@ -95,11 +103,10 @@ from cdc_formats.values.json_reader import (
     read_object,
     read_part,
 )
-from cdc_formats.values.schema import Column, columns as to_columns
+from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
 
 from .envelope import SCHEMAS_KEPT, is_complete
-from .json import DebeziumJson
-from .kafka_key import KafkaKey, as_image
+from .json import DebeziumJson, KafkaKey, as_image
 from .position import Source, position_of_fields
 
 _KINDS = {

@@ -66,18 +66,15 @@ from cdc_formats.decoding.envelope import Envelope, Framing, Images, RowKeys, im
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, SchemaError
-from cdc_formats.events import Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.events import ChangelogMode, Event, Headers, Ignored, KeyValue, Reader, RowKind
 from cdc_formats.format import Encoder
-from cdc_formats.row_kind import ChangelogMode, RowKind
 from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.equality import picker
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import read_object
-from cdc_formats.values.schema import Column, columns as to_columns
+from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
 
-from .options import UpsertOptions
-from .row_formats import ROW_FORMATS, Row, RowFormat
+from .row_formats import ROW_FORMATS, Row, RowFormat, UpsertOptions
 
 _UPDATE, _DELETE = (
     RowKind.UPDATE_AFTER,
@@ -239,7 +236,7 @@ class UpsertKafka(UpsertOptions):
     def _read_any_avro(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Sequence[Event] | Ignored:
-        from cdc_formats.avro.plain_values import plain_value
+        from cdc_formats.avro.schema_registry import plain_value
 
         if value is None:
             return Ignored.TOMBSTONE
@@ -266,7 +263,7 @@ class UpsertKafka(UpsertOptions):
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
         if self.key_format == "avro-confluent":
-            from cdc_formats.avro.plain_values import key_record
+            from cdc_formats.avro.schema_registry import key_record
 
             values = key_record(self.registry, key, headers)
         else:

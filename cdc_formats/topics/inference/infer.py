@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cdc_formats.decoding.one_record import decode_one
+from cdc_formats.decoder import decode_one
 from cdc_formats.errors import (
     ArgumentError,
     DecodeError,
@@ -42,8 +42,13 @@ from cdc_formats.errors import (
 )
 from cdc_formats.format import Format, option_name
 from cdc_formats.topics.encodings import InspectedRecord, Question, SampledRecord
-from cdc_formats.topics.inference.reading import AnyColumns, Reading, named_format
-from cdc_formats.topics.inference.sample import ColumnEvidence, TopicSample
+from cdc_formats.topics.inference.sample import (
+    AnyColumns,
+    ColumnEvidence,
+    Reading,
+    TopicSample,
+    named_format,
+)
 from cdc_formats.topics.inference.source_types import avro_columns, field_names
 from cdc_formats.topics.sampler import sampler_of
 from cdc_formats.values.schema import Column, quote, to_ddl

@@ -38,11 +38,10 @@ from typing import Any, ClassVar
 from cdc_formats.topics.encodings import Question
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.json_reader import NumberWithText
-from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.mysql import UNSIGNED_BIGINT
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.times import GUESSED_FROM_TEXT, STRUCTURED
-from cdc_formats.values.types import converter
+from cdc_formats.values.types import MOST_DIGITS, converter
 
 from .source_types import STRING
 

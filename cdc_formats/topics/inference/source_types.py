@@ -47,10 +47,10 @@ from typing import TYPE_CHECKING, Any
 from cdc_formats.errors import SchemaError
 from cdc_formats.topics.encodings import DeclaredColumn
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME
-from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.mysql import UNSIGNED_BIGINT, mysql_type
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.times import LOGICAL_TIMES, STRUCTURED
+from cdc_formats.values.types import MOST_DIGITS
 
 if TYPE_CHECKING:
     from cdc_formats.avro.reader import AvroSchema

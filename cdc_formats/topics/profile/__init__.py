@@ -6,10 +6,9 @@ It includes the call that reads the topic.
 """
 
 from .detect import Candidate
-from .facts import Keys, Partition, Positions, Sizes
 from .profile import profile_records
 from .tables import BeforeImages, TableProfile
-from .topic_profile import CorruptRecord, TopicProfile
+from .topic_profile import CorruptRecord, Keys, Partition, Positions, Sizes, TopicProfile
 
 __all__ = [
     "BeforeImages",

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
-from cdc_formats.decoding.one_record import in_record
+from cdc_formats.decoder import in_record
 from cdc_formats.decoding.other_messages import OF_REGISTRY as PROTOBUF, SENTENCE, other_message
 from cdc_formats.errors import FormatOptionError, MissingDependencyError, SchemaRegistryError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format, nearest_options, option_name
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
 from cdc_formats.topics.encodings import FRAMED, GLUE, Encoded, InspectedRecord, SampledRecord
-from cdc_formats.topics.inference.reading import AnyColumns, Reading
+from cdc_formats.topics.inference.sample import AnyColumns, Reading
 from cdc_formats.topics.sampler import Evidence, Sampler, sampler_class, sampler_of
 
 _DECOY = b'{"a field that no format has": 1}'

@@ -15,12 +15,11 @@ from operator import attrgetter
 from textwrap import wrap
 from typing import Any
 
-from cdc_formats.decoding.one_record import in_record
+from cdc_formats.decoder import in_record
 from cdc_formats.errors import ChangelogError, printable
-from cdc_formats.events import Ignored
+from cdc_formats.events import ChangelogMode, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.registry import format_class
-from cdc_formats.row_kind import ChangelogMode, RowKind
 from cdc_formats.topics.encodings import (
     JSON_BLOCK,
     NULL,
@@ -30,11 +29,14 @@ from cdc_formats.topics.encodings import (
 )
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.observed import unavailable_forms
-from cdc_formats.topics.inference.reading import AnyColumns, Reading, named_format
-from cdc_formats.topics.inference.sample import ColumnEvidence
+from cdc_formats.topics.inference.sample import AnyColumns, ColumnEvidence, Reading, named_format
 from cdc_formats.topics.profile.detect import Candidate, candidate, candidates, choose
-from cdc_formats.topics.profile.facts import (
+from cdc_formats.topics.profile.tables import TableProfile, tables
+from cdc_formats.topics.profile.terminal import shortened
+from cdc_formats.topics.profile.topic_profile import (
+    CorruptRecord,
     Positions,
+    TopicProfile,
     headers,
     keys,
     partitions,
@@ -43,9 +45,6 @@ from cdc_formats.topics.profile.facts import (
     sizes,
     time_range,
 )
-from cdc_formats.topics.profile.report import shortened
-from cdc_formats.topics.profile.tables import TableProfile, tables
-from cdc_formats.topics.profile.topic_profile import CorruptRecord, TopicProfile
 from cdc_formats.topics.sampler import Sampler, sampler_class, sampler_of
 from cdc_formats.values import times
 

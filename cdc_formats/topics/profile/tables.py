@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 
 from cdc_formats.errors import ChangelogError
-from cdc_formats.events import Event, Ignored
+from cdc_formats.events import SHORT_STRINGS, ChangelogMode, Event, Ignored, RowKind
 from cdc_formats.format import Format
-from cdc_formats.row_kind import SHORT_STRINGS, ChangelogMode, RowKind
 from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.infer import case_note, infer_readings
-from cdc_formats.topics.inference.reading import AnyColumns, Reading
+from cdc_formats.topics.inference.sample import AnyColumns, Reading
 from cdc_formats.topics.sampler import Sampler
 
 

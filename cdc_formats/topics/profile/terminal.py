@@ -5,20 +5,227 @@ A progress bar, drawn by rich in a terminal or notebook.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape
 from importlib.util import find_spec
 from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING, TypeVar
 
 from cdc_formats.errors import MissingDependencyError, printable
-from cdc_formats.topics.profile.report import Grid, Report, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
     from rich.table import Table
+
+
+# --------------------------------------------------------------------------------------------------
+# A report: a title, a headline and sections of text, which the renderings show and escape.
+
+_MOST_TEXT = 400
+_MOST_LISTED = 6
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text.
+
+    Parameters
+    ----------
+    header : tuple of str
+    rows : tuple of tuple of str
+    numbers : frozenset of str
+        The names of the numeric columns.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Parameters
+    ----------
+    title : str
+    facts : tuple of (str, str)
+        Pairs of name and text.
+    grid : Grid or None
+    warnings : tuple of str
+    code : str
+        Python text of several lines.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...] = ()
+    grid: Grid | None = None
+    warnings: tuple[str, ...] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all renderings show.
+
+    Parameters
+    ----------
+    title, headline : str
+    good : bool
+        Whether the headline is good news.
+    sections : tuple of Section
+    """
+
+    title: str
+    headline: str
+    good: bool
+    sections: tuple[Section, ...]
+
+
+def clipped(section: Section) -> Section:
+    """Return a section whose texts are cut to a length that a reader can take."""
+    grid = section.grid
+    return replace(
+        section,
+        facts=tuple((_clip(name), _clip(text)) for name, text in section.facts),
+        grid=grid and replace(grid, rows=tuple(tuple(map(_clip, row)) for row in grid.rows)),
+        warnings=tuple(map(_clip, section.warnings)),
+    )
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}... ({len(text):,} characters)"
+
+
+def shortened(texts: Sequence[str]) -> str:
+    """Return the first texts as a list in a sentence, and how many more there are."""
+    return ", ".join(texts[:_MOST_LISTED]) + (
+        f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# A report as notebook HTML: inline styles, readable on light and dark themes, all data escaped.
+
+_LINE = "rgba(128,128,128,.35)"
+_SHADE = "rgba(128,128,128,.10)"
+_FONT = (
+    "font-family:system-ui,-apple-system,'Segoe UI',Roboto,"
+    "sans-serif;font-size:13px;line-height:1.45"
+)
+_MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px"
+_KIND_COLORS = {"+I": "#22a861", "-U": "#d18f00", "+U": "#3a95d6", "-D": "#e5533d"}
+_MOST_OPEN = 12
+
+
+def html_text(report: Report) -> str:
+    """Return a report as HTML."""
+    badge = "#1a9850" if report.good else "#d7301f"
+    identifier, _, rest = report.headline.partition(": ")
+    head = (
+        '<div style="margin-bottom:8px"><span '
+        f'style="font-size:17px;font-weight:600">{_text(report.title)}</span> <span '
+        'style="margin-left:8px;padding:2px '
+        f'9px;border-radius:10px;background:{badge};color:#fff;font-weight:600">{_text(identifier)}</span> '
+        f'<span style="margin-left:8px;opacity:.75">{_text(rest)}</span></div>'
+    )
+    return (
+        "<div "
+        f'style="{_FONT};max-width:1100px;text-align:left">{head}{"".join(map(_section, report.sections))}</div>'
+    )
+
+
+def _text(text: str) -> str:
+    return escape(printable(text), quote=True)
+
+
+def _section(section: Section) -> str:
+    facts = "".join(_fact(name, text) for name, text in section.facts)
+    return (
+        (
+            '<div style="margin:14px 0 4px;font-weight:600;border-bottom:1px solid '
+            f'{_LINE};padding-bottom:2px">{_text(section.title)}</div>'
+        )
+        + (
+            f'<table style="border:0;border-collapse:collapse;margin:4px 0">{facts}</table>'
+            if facts
+            else ""
+        )
+        + (_grid(section.grid) if section.grid else "")
+        + "".join(map(_warning, section.warnings))
+        + (_code(section.code) if section.code else "")
+    )
+
+
+def _fact(name: str, text: str) -> str:
+    return (
+        '<tr style="background:transparent;border:0"><td '
+        'style="text-align:left;vertical-align:top;padding:1px 16px 1px '
+        f'0;border:0;opacity:.7;min-width:130px">{_text(name)}</td><td '
+        'style="text-align:left;vertical-align:top;padding:1px '
+        f'0;border:0;overflow-wrap:anywhere">{_text(text)}</td></tr>'
+    )
+
+
+def _warning(text: str) -> str:
+    style = (
+        "margin:4px 0;padding:3px 10px;border-left:3px solid #c98200;background:rgba(201,130,0,"
+        ".12);overflow-wrap:anywhere"
+    )
+    return f'<div style="{style}">{_text(text)}</div>'
+
+
+def _code(code: str) -> str:
+    lines = "\n".join(_text(line) for line in code.split("\n"))
+    style = (
+        f"{_MONO};margin:4px 0;padding:10px 12px;background:{_SHADE};border:1px solid "
+        f"{_LINE};border-radius:6px;overflow-x:auto"
+    )
+    return f'<pre style="{style};color:inherit;white-space:pre">{lines}</pre>'
+
+
+def _grid(grid: Grid) -> str:
+    head = "".join(_cell("th", name, name in grid.numbers, name) for name in grid.header)
+    rows = "".join(
+        '<tr style="background:transparent">'
+        + "".join(
+            _cell("td", cell, name in grid.numbers, name)
+            for name, cell in zip(grid.header, row, strict=True)
+        )
+        + "</tr>"
+        for row in grid.rows
+    )
+    opened = (
+        '<div style="overflow-x:auto"><table style="border:0;border-collapse:collapse;margin:4px '
+        '0"><thead><tr '
+        f'style="background:{_SHADE}">{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+    if len(grid.rows) <= _MOST_OPEN:
+        return opened
+    return (
+        f'<details><summary style="cursor:pointer">{len(grid.rows)} '
+        f"rows</summary>{opened}</details>"
+    )
+
+
+def _cell(tag: str, text: str, number: bool, column: str) -> str:
+    style = (
+        f"text-align:{'right' if number else 'left'};vertical-align:top;padding:3px "
+        f"12px;border:0;border-bottom:1px solid {_LINE}"
+    )
+    style += (
+        ";white-space:nowrap;font-variant-numeric:tabular-nums"
+        if number
+        else ";overflow-wrap:anywhere"
+    )
+    style += ";min-width:150px" if column == "table" else ""
+    if column in _KIND_COLORS and text != "-":
+        style += f";color:{_KIND_COLORS[column]};font-weight:600"
+    return f'<{tag} style="{style}">{_text(text)}</{tag}>'
 
 
 _WIDTH = 120

@@ -46,8 +46,8 @@ from cdc_formats.topics.sampler import (
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME, key_fields, message_fields
 from cdc_formats.values.frames import SchemaId
 from cdc_formats.values.json_reader import read_json
-from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column
+from cdc_formats.values.types import MOST_DIGITS
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry

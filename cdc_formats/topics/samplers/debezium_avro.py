@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from cdc_formats.avro.plain_values import key_record
-from cdc_formats.avro.schema_registry import Registry
+from cdc_formats.avro.schema_registry import Registry, key_record
 from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.avro import DebeziumAvro
 from cdc_formats.topics.inference.observed import ColumnValues

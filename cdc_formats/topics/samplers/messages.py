@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from cdc_formats.decoding.metadata import unraw
@@ -11,6 +13,7 @@ from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers
 from cdc_formats.formats.canal import CanalFormat
 from cdc_formats.formats.dms import USUAL_PREFIX, DmsJson, before_image_names
+from cdc_formats.formats.op import OpJson
 from cdc_formats.topics.encodings import listed_names
 from cdc_formats.topics.inference.observed import DIGITS
 from cdc_formats.topics.inference.source_types import canal_type, jdbc_type
@@ -200,3 +203,227 @@ def _declared(
     name: str, source_type: str, sql_type: SqlType | None, note: str = ""
 ) -> DeclaredColumn:
     return DeclaredColumn(Column(name, sql_type or SqlType("")), source_type, note)
+
+
+# --------------------------------------------------------------------------------------------------
+# Samples of rows in JSON with an operation: its field, its codes, and the fields with the rows.
+
+_Path = tuple[str, ...]
+_WORDS = {
+    "+I": "+i i c r ins insert inserted create created add added read refresh load snapshot",
+    "-U": "-u b ub update_before update_preimage before_update",
+    "+U": (
+        "+u u ua upd update updated modify modified upsert update_after update_postimage "
+        "after_update"
+    ),
+    "-D": "-d d del delete deleted remove removed",
+}
+_CODES = {word: kind for kind, words in _WORDS.items() for word in words.split()}
+"""The row kind of an operation in lower case, whose meaning is the same in all tools."""
+_NUMBERED = {"1": "-D", "2": "+I", "3": "-U", "4": "+U"}
+"""SQL Server's operations, in the column ``__$operation`` of its change tables."""
+_FIVETRAN, _SQL_SERVER = "_fivetran_deleted", "__$operation"
+_OPERATIONS: tuple[str, ...] = (
+    "op",
+    "operation",
+    "optype",
+    "operationtype",
+    "operationname",
+    "cdcop",
+    "cdcoperation",
+    "changeoper",
+    "headerchangeoper",
+    "changetype",
+    "dmltype",
+    "rowkind",
+)
+"""Names of an operation, without case and separators."""
+_OF_OBJECTS = ("type", "eventtype", "action", "kind")
+"""Names of an operation only next to a field with the row: in a row they are ordinary columns."""
+_ROWS = ("after", "data", "row", "new", "record", "values", "newrow")
+_BEFORES = ("before", "beforedata", "beforeimage", "old", "olddata", "oldrow", "previous")
+_PREFIXES = ("before_", "before.", "old_", "old.", "prev_", "previous_", "BI_")
+_POSITIONS = ("changesequence",)
+"""Names of positions that are documented to grow with the log."""
+_MOST_DEEP = 3
+_LEAST_SHARE = 0.9
+
+
+class OpSampler(Sampler):
+    """The hooks of ``op-json``."""
+
+    format: OpJson
+    fallback = True
+
+    @property
+    def operation_path(self) -> _Path:  # type: ignore[override]
+        """The path of `op_field`."""
+        return tuple(self.format.op_field.split("."))
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the primary key of the Kafka key."""
+        return Declaration(primary_key=tuple(self.key_columns(key)))
+
+    @classmethod
+    def detected_options(
+        cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the operation's field, the codes in the sample, and the fields with the rows."""
+        values = [each.value.fields for each in records if each.value.fields]
+        op_field = options.get("op_field")
+        paths = (
+            [tuple(str(op_field).split("."))]
+            if op_field
+            else sorted(set(chain.from_iterable(map(_paths, values))), key=_order)
+        )
+        for path in paths:
+            codes = _codes_at(path, values)
+            # The row is next to the operation, or next to an object around it.
+            rows = (
+                _object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path))
+            )
+            row = next(filter(None, rows), ())
+            if codes and (row or op_field or _is_flat(path, values)):
+                return {
+                    "op_field": ".".join(path),
+                    "codes": codes,
+                    **_row_options(row, values, codes),
+                    **_position_option(path, values),
+                }
+        return {}
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has an operation.
+
+        Refuse messages of tools that no format reads.
+        """
+        if sentence := other_message(record.record.value):
+            return Evidence(refusal=DecodeError(sentence))
+        has_operation = _at(record.value.fields, self.operation_path) is not None
+        described = (
+            f"values have an operation in {self.format.op_field}: {', '.join(self.format.codes)}"
+        )
+        return Evidence(
+            has_operation,
+            ("{} of {} " + described.replace("{", "{{").replace("}", "}}"),)
+            if has_operation
+            else (),
+        )
+
+
+def _at(value: Any, path: _Path) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _spelled(name: str) -> str:
+    """Return a name without case and separators.
+
+    A name with two underscores at its start is Debezium's.
+    """
+    return name if name.startswith("__") else name.lower().replace("_", "").replace("-", "")
+
+
+def _paths(value: Mapping[str, Any], outer: _Path = ()) -> Iterator[_Path]:
+    """Return the paths of fields with the name of an operation."""
+    for name, member in value.items():
+        if name in (_FIVETRAN, _SQL_SERVER) or _spelled(name) in (*_OPERATIONS, *_OF_OBJECTS):
+            yield (*outer, name)
+        elif (
+            isinstance(member, dict)
+            and len(outer) + 1 < _MOST_DEEP
+            and _spelled(name) not in (*_ROWS, *_BEFORES)
+        ):
+            yield from _paths(member, (*outer, name))
+
+
+def _order(path: _Path) -> tuple[Any, ...]:
+    name = _spelled(path[-1])
+    return name in _OF_OBJECTS, len(path), (*_OPERATIONS, *_OF_OBJECTS, name).index(name), path
+
+
+def _codes_at(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the codes at a path with their meanings.
+
+    The result is empty unless nearly all values have a code whose meaning is known.
+    """
+    operations = [operation for value in values if (operation := _at(value, path)) is not None]
+    counts = Counter(
+        str(each).lower() if isinstance(each, bool) else str(each)
+        for each in operations
+        if isinstance(each, (str, int))
+    )
+    meanings: Mapping[str, str] = {
+        _FIVETRAN: {"true": "-D", "false": "+U"},
+        _SQL_SERVER: _NUMBERED,
+    }.get(path[-1], _CODES)
+    codes = {code: meanings[code.lower()] for code in counts if code.lower() in meanings}
+    return (
+        dict(sorted(codes.items()))
+        if sum(counts[code] for code in codes) >= _LEAST_SHARE * len(values) > 0
+        else {}
+    )
+
+
+def _is_flat(path: _Path, values: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether messages with an operation at a path can be rows themselves.
+
+    They can if they have other values next to the operation.
+    """
+    if _spelled(path[-1]) in _OF_OBJECTS:
+        return False
+    return all(
+        any(
+            name != path[0] and not isinstance(member, (dict, list))
+            for name, member in value.items()
+        )
+        for value in values
+    )
+
+
+def _object(
+    outer: _Path, values: Sequence[Mapping[str, Any]], names: Sequence[str], least: float
+) -> _Path:
+    """Return the path of an object with one of some names; empty if there is none.
+
+    At least the given number of values have the object.
+    """
+    around = [member for value in values if isinstance(member := _at(value, outer), dict)]
+    present = {name for name in chain.from_iterable(around) if _spelled(name) in names}
+    for name in sorted(present, key=lambda name: (names.index(_spelled(name)), name)):
+        objects = [member[name] for member in around if member.get(name) is not None]
+        if len(objects) >= least and {dict}.issuperset(map(type, objects)):
+            return (*outer, name)
+    return ()
+
+
+def _row_options(
+    row: _Path, values: Sequence[Mapping[str, Any]], codes: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the options of the row and of the row before an update."""
+    options = {"row_field": ".".join(row)} if row else {}
+    if "-U" in codes.values():
+        return options
+    if before := _object(row[:-1], values, _BEFORES, 1):
+        return options | {"before_field": ".".join(before)}
+    images = [image for value in values if isinstance(image := _at(value, row), dict)]
+    prefix = next(
+        (each for each in _PREFIXES if any(_has_prefix(image, each) for image in images)), ""
+    )
+    return options | ({"before_prefix": prefix} if prefix else {})
+
+
+def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the option of a position next to the operation."""
+    names = {
+        name
+        for value in values
+        for name in _at(value, path[:-1]) or ()
+        if _spelled(name) in _POSITIONS
+    }
+    return {"position_field": ".".join((*path[:-1], *names))} if len(names) == 1 else {}
+
+
+def _has_prefix(image: Mapping[str, Any], prefix: str) -> bool:
+    return any(name.startswith(prefix) and name[len(prefix) :] in image for name in image)

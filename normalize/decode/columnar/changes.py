@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import RowKind
+from normalize.core.arrow import pack
 from normalize.core.changes import ChangeBatch, ChangeColumns
 from normalize.core.fold_columns import Bools, Ints
-from normalize.core.packing import pack
 from normalize.core.records import Records
 from normalize.decode.plan import DecodePlan
 

@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import RowKind
 from cdc_formats.values.equality import row_unifier
-from cdc_formats.values.images import ABSENT
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import ABSENT, Column
 from normalize.core.arrow import to_stored
 from normalize.core.fold_columns import Bools, Ints
 from normalize.decode.canonical import uncanonical_finder

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow.compute as pc
 
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Envelope, TableFilter
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.errors import DecodeError
-from cdc_formats.events import Ignored
+from cdc_formats.events import Ignored, RowKind
 from cdc_formats.message_format import table_filter, table_reader
-from cdc_formats.row_kind import RowKind
-from cdc_formats.values.images import ABSENT
 from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
+from cdc_formats.values.schema import ABSENT
 from normalize.core.message_columns import MessageColumn
 from normalize.core.records import Records
 from normalize.decode.plan import DecodePlan

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.events import Ignored
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import Ignored, RowKind
 from cdc_formats.values.json_reader import BatchReader, batch_reader
 from normalize.core.records import Records
 from normalize.decode.plan import DecodePlan

@@ -18,11 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.values.schema import backquoted
+from normalize.core.order import redelivery_condition
 from normalize.core.output import ROW_KIND
-from normalize.core.stored_position import redelivery_condition
-from normalize.tables.merge import ABSENT_COLUMN, ADDS, MergePlan, Side, missing_row
-
-from .spark_merge import SparkSql
+from normalize.tables.merge import ABSENT_COLUMN, ADDS, MergePlan, Side, SparkSql, missing_row
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -23,10 +23,9 @@ import pyarrow as pa
 
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-from normalize.monitoring.table_progress import WRITERS
-from normalize.spark.connect import is_connect
+from normalize.monitoring.progress import WRITERS
 from normalize.spark.plans import estimated_bytes
-from normalize.spark.sessions import hadoop_conf
+from normalize.spark.sessions import hadoop_conf, is_connect
 from normalize.tables.batches import (
     Batch,
     Record,

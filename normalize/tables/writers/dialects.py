@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
+from normalize.core.order import redelivery_condition
 from normalize.core.output import ROW_KIND
-from normalize.core.stored_position import redelivery_condition
 from normalize.tables.merge import ABSENT_COLUMN, ADDS, Clause, MergePlan, Side
 
 if TYPE_CHECKING:

@@ -24,12 +24,10 @@ from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
-from normalize.monitoring.notice import Notice, log
-from normalize.spark.connect import is_connect
-from normalize.spark.errors import java_causes, java_text, spark_error_types
+from normalize.monitoring.watch import Notice, log
 from normalize.spark.files import Files
 from normalize.spark.plans import delta_transaction, iceberg_summaries
-from normalize.spark.sessions import copy_of
+from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text, spark_error_types
 from normalize.spark_versions import package
 from normalize.tables.batches import (
     ICEBERG_BATCH,
@@ -51,7 +49,7 @@ from normalize.tables.layout import (
     sql_literal,
     sql_property,
 )
-from normalize.tables.merge import ADDS, BASE_COLUMN, Side
+from normalize.tables.merge import ADDS, BASE_COLUMN, SPARK_SQL, Side, merge_statement
 from normalize.tables.policy import DELETED_PROPERTY
 from normalize.tables.table_spec import (
     TableSpec,
@@ -72,7 +70,6 @@ from normalize.tables.targets import (
 
 from .delta_rs import not_installed, unsafe_storage
 from .delta_writer import DeltaWriter
-from .spark_merge import SPARK_SQL, merge_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

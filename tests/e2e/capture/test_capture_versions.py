@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import capture
-from capture.spark_versions import HAS_READ_LIMITS
+from capture.source import HAS_READ_LIMITS
 from tests.support.jobs import capture_checkpoint_job
 from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream
 

@@ -12,7 +12,7 @@ import pytest
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.tables.apply import apply_batch
-from normalize.tables.arrival import ChangeOrderError
+from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import STORY, Sink, changelog, for_each_batch
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from capture.spark_versions import ReadAllAvailable
+from capture.source import ReadAllAvailable
 from tests.support.servers.local_source import (
     LATEST,
     SMALL,

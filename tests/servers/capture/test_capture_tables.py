@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from capture.binlog import LogReader
-from capture.chunk import read_chunks
-from capture.chunks import Chunk
+from capture.chunk import Chunk, read_chunks
 from capture.errors import SchemaChangedError, ServerNotReadyError
 from capture.keys import KeyRange
 from capture.options import read_options

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_formats.errors import TopicReplacedError
-from normalize.kafka.topic_ids import TopicIds
-from normalize.kafka.topics import INTERVAL, TopicMonitor
+from normalize.kafka.topics import INTERVAL, TopicIds, TopicMonitor
 from tests.support.streams import new_topic, recreate_topic
 
 

@@ -11,7 +11,7 @@ from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize
 from normalize.checkpoint.read_state import read_state
-from normalize.core.packing import pack
+from normalize.core.arrow import pack
 from normalize.core.state import Layout
 from tests.support.states import NOON_MS, group_of, rows_of, stored_by_hand
 from tests.support.streams import run_stream

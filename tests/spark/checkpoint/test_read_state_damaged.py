@@ -8,7 +8,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, StateDamagedError
 from normalize.checkpoint.read_state import read_state
-from normalize.core.packing import pack
+from normalize.core.arrow import pack
 from tests.support.states import LAYOUT, group_of, stored_by_hand
 
 

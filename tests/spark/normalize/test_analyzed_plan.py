@@ -12,7 +12,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, aggregate_changes, signed_count, signed_sum
-from normalize.analyzed_plan import changelog_mode, with_changelog_mode
+from normalize.dataframe import changelog_mode, with_changelog_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

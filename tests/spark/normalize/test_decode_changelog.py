@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from cdc_formats.errors import ChangelogError
 from normalize import ChangelogNormalize, DeadLetter, DeltaTarget, apply_changes, decode_changelog
 from normalize.checkpoint.read_state import read_state
-from normalize.tables.arrival import ChangeOrderError
+from normalize.tables.latest import ChangeOrderError
 from tests.support.events import A0, A1, CLEAN, HISTORY, event, row
 from tests.support.frames import (
     A0_MESSAGE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from normalize.core.added_partitions import FirstRecord, facts, is_late
+from normalize.core.last import FirstRecord, facts, is_late
 from normalize.engines.native import late_record
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from normalize import aggregate_changes, from_kafka_changelog, signed_count
-from normalize.tables.arrival import ChangeOrderError, require_arrival_order
-from normalize.tables.latest import check, last_changes
+from normalize.tables.latest import ChangeOrderError, check, last_changes, require_arrival_order
 from tests.support.sinking import changelog, random_changelog
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from normalize import ChangelogNormalize, aggregate_changes, signed_count, signed_sum
 from normalize.tables.apply import apply_batch
-from normalize.tables.arrival import ChangeOrderError
+from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import Sink, apply_stream
 
 if TYPE_CHECKING:

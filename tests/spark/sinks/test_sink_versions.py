@@ -13,7 +13,7 @@ import pytest
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
-from normalize.tables.arrival import ChangeOrderError
+from normalize.tables.latest import ChangeOrderError
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeSink
 from tests.support.examples import examples

@@ -20,7 +20,7 @@ from cdc_formats.registry import get_format
 from cdc_formats.topics.client import TopicDescription
 from normalize import ChangelogNormalize, DeltaDatabase, DeltaTarget, apply_changes
 from normalize.core.guard import PartitionSummary, SourceTable, check
-from normalize.decode.record_input import RecordInput
+from normalize.decode.plan import RecordInput
 from normalize.engines.condition import require_condition
 from normalize.monitoring.explain_error import explain_error
 from normalize.query import Request

@@ -31,7 +31,7 @@ SCHEMA, KEY = "id INT, name STRING, qty INT", "id"
 def loaded(_: int) -> tuple[str, bool]:
     """Return the file from which a worker imports the package, and whether its data is included."""
     import normalize
-    from cdc_formats.decoding.validation import packaged_schema
+    from cdc_formats.message_format import packaged_schema
 
     return os.path.abspath(normalize.__file__), packaged_schema("debezium-json") is not None
 

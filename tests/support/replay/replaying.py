@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from cdc_formats import ABSENT, Decoder, Ignored, to_python
 from cdc_formats.errors import DecodeError
 from cdc_formats.fold import FoldOptions, fold
-from cdc_formats.values.images import complete
+from cdc_formats.values.schema import complete
 from tests.support.samples import recording
 
 Place = tuple[int, int]

@@ -19,8 +19,7 @@ import pymysql
 from capture.options import CaptureOptions, read_options
 from capture.rows import BatchWriter
 from capture.server import Server, connect, run_query
-from capture.source import ChangelogReader
-from capture.spark_versions import HAS_READ_LIMITS
+from capture.source import HAS_READ_LIMITS, ChangelogReader
 from capture.tables import read_tables, require_alike
 from tests.support.servers.authorities import authority, signed
 from tests.support.servers.local_databases import LocalMariaDb

@@ -41,11 +41,10 @@ EXTRAS = {
     "avro/registry_client.py": {"time"},
     "avro/registry_options.py": {"urllib"},
     "avro/writer.py": {"fastavro"},
-    "decoding/validation.py": {"jsonschema", "referencing"},
-    "topics/client.py": {"confluent_kafka", "time"},
+    "message_format.py": {"jsonschema", "referencing"},
     "topics/kafka.py": {"time"},
     "topics/profile/terminal.py": {"rich"},
-    "topics/reader.py": {"confluent_kafka", "time"},
+    "topics/client.py": {"confluent_kafka", "time"},
 }
 """Additional imports of some modules: Kafka and registry clients with their deadlines, lazy
 imports, and packages of an extra."""
@@ -172,13 +171,12 @@ REPOSITORY = PACKAGE.parent
 MAY_IMPORT = {
     "capture": "",
     "cdc_cli": "",
-    "cdc_formats": "decoding encoding topics topics.inference values",
+    "cdc_formats": "decoding topics topics.inference values",
     "cdc_formats.avro": "cdc_formats decoding values",
     "cdc_formats.decoding": "cdc_formats values",
-    "cdc_formats.encoding": "cdc_formats decoding values",
-    "cdc_formats.formats": "cdc_formats decoding encoding formats.debezium values",
-    "cdc_formats.formats.debezium": "cdc_formats avro decoding encoding values",
-    "cdc_formats.formats.upsert": "cdc_formats avro decoding encoding values",
+    "cdc_formats.formats": "cdc_formats decoding formats.debezium values",
+    "cdc_formats.formats.debezium": "cdc_formats avro decoding values",
+    "cdc_formats.formats.upsert": "cdc_formats avro decoding values",
     "cdc_formats.topics": "cdc_formats avro decoding topics.inference topics.profile values",
     "cdc_formats.topics.inference": "cdc_formats avro decoding topics values",
     "cdc_formats.topics.profile": "cdc_formats decoding topics topics.inference values",
@@ -187,34 +185,28 @@ MAY_IMPORT = {
         "values"
     ),
     "cdc_formats.values": "cdc_formats",
-    "normalize.aggregates": "analyzed_plan core dataframe",
-    "normalize.analyzed_plan": "spark core",
-    "normalize.api": (
-        "analyzed_plan arguments core dataframe decode encode kafka plan query session_check "
-        "spark_versions"
-    ),
+    "normalize.aggregates": "core dataframe",
+    "normalize.api": ("arguments core dataframe decode encode kafka plan query spark_versions"),
     "normalize.arguments": "",
-    "normalize.checkpoint": "analyzed_plan spark core dataframe decode engines monitoring worker",
+    "normalize.checkpoint": "spark core dataframe decode engines monitoring worker",
     "normalize.core": "",
-    "normalize.dataframe": "core spark_versions",
+    "normalize.dataframe": "core spark spark_versions",
     "normalize.decode": "core dataframe kafka monitoring worker",
     "normalize.encode": "core worker",
-    "normalize.engines": "analyzed_plan spark core dataframe kafka monitoring worker",
+    "normalize.engines": "spark core dataframe kafka monitoring worker",
     "normalize.explore": "arguments core dataframe",
     "normalize.kafka": "arguments core",
     "normalize.local_kafka": "",
     "normalize.monitoring": "spark core",
     "normalize.plan": "stage_options",
-    "normalize.query": "analyzed_plan arguments core dataframe decode engines kafka monitoring plan stage_options",
+    "normalize.query": "arguments core dataframe decode engines kafka monitoring plan stage_options",
     "normalize.run": "arguments decode kafka monitoring session spark tables verify",
     "normalize.session": "local_kafka spark spark_versions",
-    "normalize.session_check": "spark spark_versions",
     "normalize.spark": "",
     "normalize.spark_versions": "spark",
     "normalize.stage_options": "arguments core",
     "normalize.tables": (
-        "analyzed_plan arguments spark core dataframe decode kafka monitoring session_check "
-        "spark_versions worker"
+        "arguments spark core dataframe decode kafka monitoring spark_versions worker"
     ),
     "normalize.verify": "arguments spark core tables",
     "normalize.worker": "",
@@ -223,7 +215,7 @@ MAY_IMPORT = {
 folder is a room of its own; the package itself exports names of all of them, and a folder within a
 room belongs to it. The room `cdc_formats` has the modules of the package that are in no folder."""
 LAYERS = (
-    ("errors", "row_kind", "values"),
+    ("errors", "values"),
     ("decoding", "avro", "events", "fold"),
     ("message_format", "decoder", "format", "registry", "encoding"),
     ("formats",),

@@ -7,9 +7,8 @@ import time
 import pytest
 from hypothesis import example, given, strategies as st
 
-from capture.statements import Effect, SqlStatement
+from capture.statements import Effect, ServerSyntax, SqlStatement, Token, decode, scan
 from capture.table import TableId
-from capture.tokens import ServerSyntax, Token, decode, scan
 
 MARIADB, MYSQL = ServerSyntax(mariadb=True), ServerSyntax(mariadb=False)
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 2**2, 2**20

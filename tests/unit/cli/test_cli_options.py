@@ -8,8 +8,7 @@ import pytest
 import typer
 
 from cdc_cli.arguments import make_format, pairs
-from cdc_cli.connection import connection
-from cdc_cli.errors import FileError
+from cdc_cli.connection import FileError, connection
 from cdc_cli.reading import Start
 from cdc_formats.errors import ArgumentError, FormatOptionError
 from tests.support.commands import cdc, quick

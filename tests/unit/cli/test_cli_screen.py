@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from cdc_cli.screen import screen
+from cdc_cli.job import screen
 from normalize.run import Event
 from normalize.run.events import micro_batch
 

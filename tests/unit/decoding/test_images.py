@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from cdc_formats import ABSENT
-from cdc_formats.values.images import absent_as_null, complete
+from cdc_formats.values.schema import absent_as_null, complete
 
 
 def test_absent_stays_one_object_when_copied_or_pickled() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cdc_formats.decoding.one_record import decode_one, in_record
+from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.errors import (
     DecodeError,
     FormatBugError,

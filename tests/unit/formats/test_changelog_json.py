@@ -6,7 +6,7 @@ import pytest
 
 from cdc_formats import Change, KeyedChange, RowKind, get_format
 from cdc_formats.errors import SchemaError
-from cdc_formats.row_kind import SHORT_STRINGS
+from cdc_formats.events import SHORT_STRINGS
 
 DECODER = get_format("changelog-json").decoder("id INT, n DECIMAL(5,2)", unique_key=["id"])
 

@@ -26,7 +26,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.testing import check_record, damaged
 from cdc_formats.topics.inference import infer_schema
-from cdc_formats.values.images import ABSENT
+from cdc_formats.values.schema import ABSENT
 from tests.support.avro import message_of, record, registered
 from tests.support.both_decoders import differences, source_of
 

@@ -20,7 +20,7 @@ from cdc_formats.formats.debezium.envelope import (
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER,
 )
-from cdc_formats.values.images import ABSENT
+from cdc_formats.values.schema import ABSENT
 from tests.support.json_bytes import json_bytes
 
 FLAT = get_format("debezium-flat-json")

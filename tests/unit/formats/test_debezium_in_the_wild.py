@@ -14,7 +14,7 @@ from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.events import KeyedChange
 from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 from cdc_formats.topics.inference import infer_schema
-from cdc_formats.values.images import ABSENT
+from cdc_formats.values.schema import ABSENT
 from cdc_formats.values.times import STRUCTURED
 from tests.support.both_decoders import differences, source_of
 

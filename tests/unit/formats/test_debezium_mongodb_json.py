@@ -17,7 +17,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.testing import check_record
-from cdc_formats.values.images import ABSENT
+from cdc_formats.values.schema import ABSENT
 
 MONGO = get_format("debezium-mongodb-json")
 COLUMNS = "_id STRING, name STRING, stock BIGINT"

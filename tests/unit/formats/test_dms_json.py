@@ -12,7 +12,7 @@ from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, Parti
 from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
-from cdc_formats.values.images import ABSENT
+from cdc_formats.values.schema import ABSENT
 from tests.support.samples import sample
 
 FIELD = {"before_image_field": "before-image"}

@@ -26,7 +26,7 @@ from cdc_formats import (
     get_format,
     read_object,
 )
-from cdc_formats.encoding.envelope import pair_updates
+from cdc_formats.encoding import pair_updates
 from cdc_formats.errors import EncodeError, FormatOptionError, SchemaError
 from cdc_formats.formats.canal import CanalJson
 from cdc_formats.formats.changelog import ChangelogJson

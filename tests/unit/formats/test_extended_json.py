@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import Handling, columns, get_format, read_json
 from cdc_formats.errors import FormatOptionError
-from cdc_formats.formats.debezium.extended_json import document_converter
+from cdc_formats.formats.debezium.mongodb import document_converter
 from cdc_formats.values.handling import ConversionError
 from tests.support.examples import examples
 

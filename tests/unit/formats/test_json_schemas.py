@@ -15,14 +15,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cdc_formats import Event, Format, Ignored, get_format, read_object
-from cdc_formats.decoding.validation import DRAFT, message_validator
 from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
     MalformedMessageError,
     SchemaValidationError,
 )
-from cdc_formats.message_format import json_schema_of
+from cdc_formats.message_format import DRAFT, json_schema_of, message_validator
 from cdc_formats.testing import Reject, Vector, check_json_schema
 from tests.support.samples import recorded
 from tests.support.scenarios import FORMATS, OURS

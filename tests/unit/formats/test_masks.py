@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from cdc_formats import Ignored, columns, get_format
-from cdc_formats.decoding.masking import result_columns
+from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import DecodeError, FormatOptionError, SchemaError
-from cdc_formats.values.images import ABSENT
-from cdc_formats.values.schema import Column, to_ddl
+from cdc_formats.values.schema import ABSENT, Column, to_ddl
 from cdc_formats.values.types import TYPES
 from tests.support.masks import KEY, hashed, kinds_of, masked
 from tests.support.scenarios import CASE_IDS, CASES, FORMATS, OURS

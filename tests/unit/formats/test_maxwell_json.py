@@ -15,7 +15,7 @@ from cdc_formats.errors import (
     MissingBeforeImageError,
     PartialImageError,
 )
-from cdc_formats.values.images import complete
+from cdc_formats.values.schema import complete
 from tests.support.examples import examples
 
 U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE

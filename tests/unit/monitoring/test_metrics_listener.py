@@ -16,8 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from normalize.monitoring.metrics_listener import MetricsListener
-from normalize.monitoring.progress import read_progress
-from normalize.monitoring.table_progress import TableProgress, publish
+from normalize.monitoring.progress import TableProgress, publish, read_progress
 from tests.support.paths import REPOSITORY
 
 PROGRESS: dict[str, Any] = {

@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 
 from cdc_formats.errors import PartitionsAddedError
 from cdc_formats.topics.client import TopicDescription
-from normalize.core.added_partitions import FirstRecord, facts, is_late
 from normalize.core.guard import Expected, PartitionSummary, check
+from normalize.core.last import FirstRecord, is_late, partition_facts
 from tests.support.states import LAYOUT
 
 COUNT = 2
@@ -36,7 +36,9 @@ def by_facts(batches: list[dict[int, tuple[int, int]]], counts: list[int]) -> in
     for number, (batch, count) in enumerate(zip(batches, counts, strict=True)):
         touched = set()
         for partition, first in batch.items():
-            for name, fact in facts(FirstRecord("t", partition, *first), {"t": count}, number):
+            for name, fact in partition_facts(
+                FirstRecord("t", partition, *first), {"t": count}, number
+            ):
                 kept.setdefault(name, []).append(fact)
                 touched.add(name)
         if any(is_late(min(kept[name]), max(kept[name])) for name in touched):

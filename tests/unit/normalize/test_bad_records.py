@@ -12,7 +12,7 @@ from cdc_formats.errors import SchemaRegistryError, TypeConversionError
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
 from normalize.decode.targets import Blocks, TargetMaker, TypedRows
-from normalize.monitoring.counts import COLUMN
+from normalize.monitoring.watch import COLUMN
 from tests.support.both_decoders import batch_of
 
 TARGETS = (Blocks, TypedRows)

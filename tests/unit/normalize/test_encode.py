@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import Change, RowKind, columns, get_format
-from cdc_formats.encoding.envelope import pair_updates
+from cdc_formats.encoding import pair_updates
 from cdc_formats.errors import ArgumentError, EncodeError
-from normalize.encode.encode_pass import encode_pass
+from normalize.encode import encode_pass
 
 TABLE = columns("id INT, name STRING")
 HISTORIES = st.lists(

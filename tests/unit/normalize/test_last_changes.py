@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats.errors import PartialImageError
-from normalize.core.row_order import RowOrderError
+from normalize.core.order import RowOrderError
 from normalize.decode.last_changes import merge_pass
 
 

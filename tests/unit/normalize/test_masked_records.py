@@ -17,8 +17,7 @@ from normalize.checkpoint.carry_over import condition_fact
 from normalize.core.guard import Expected, PartitionSummary, check
 from normalize.core.state import Layout
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.plan import DecodePlan
-from normalize.decode.record_input import RecordInput
+from normalize.decode.plan import DecodePlan, RecordInput
 from normalize.decode.targets import Blocks, TypedRows
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.query import Request

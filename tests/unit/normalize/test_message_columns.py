@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import columns
 from cdc_formats.values.handling import ConversionError, Handling
-from cdc_formats.values.images import ABSENT
+from cdc_formats.values.schema import ABSENT
 from cdc_formats.values.types import converter
 from normalize.core.arrow import to_stored
 from normalize.core.message_columns import MessageColumn

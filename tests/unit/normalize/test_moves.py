@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from normalize.core.moves import UnknownRowError, follow_moves, in_order
+from normalize.decode.last_changes import UnknownRowError, follow_moves, in_order
 
 NAMES = {b"1": "one", b"2": "two", b"3": "three"}
 

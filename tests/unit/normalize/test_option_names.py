@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize.kafka.option_names import SINK_OPTIONS, check_option_names
-from normalize.kafka.reader_options import READER_DEFAULTS
+from normalize.kafka.reader_options import READER_DEFAULTS, SINK_OPTIONS, check_option_names
 
 
 @pytest.mark.parametrize(

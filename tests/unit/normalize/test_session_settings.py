@@ -9,7 +9,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import local_session
-from normalize.session_check import check_files, worker_problem
+from normalize.spark_versions import check_files, worker_problem
 
 
 def test_an_unknown_package_is_refused() -> None:

@@ -17,15 +17,13 @@ from cdc_formats.fold import FoldOptions, fold
 from cdc_formats.values.equality import row_unifier
 from normalize.core.arrow import from_arrow
 from normalize.core.changes import Block, Shape, decode_block
-from normalize.core.counts import STAGE_COUNTS
 from normalize.core.key_group import KeyGroupResult, Stage
+from normalize.core.order import RowOrderError
 from normalize.core.output import Output
-from normalize.core.records import Records
-from normalize.core.row_order import RowOrderError
+from normalize.core.records import STAGE_COUNTS, Records
 from normalize.decode.targets import Blocks, SortedBlocks, update_before_changer
-from normalize.engines.bounded import fold_pass
-from normalize.engines.key_groups import normalize
-from normalize.monitoring.counts import COLUMN
+from normalize.engines.key_groups import fold_pass, normalize
+from normalize.monitoring.watch import COLUMN
 from normalize.query import ChangelogNormalize
 from normalize.stage_options import make_stage
 from tests.support.strategies import (

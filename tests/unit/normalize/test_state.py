@@ -8,9 +8,8 @@ from hypothesis import given, strategies as st
 
 from cdc_formats import columns
 from cdc_formats.errors import StateVersionError
-from normalize.core.arrow import from_arrow, of_stored, to_stored
+from normalize.core.arrow import from_arrow, of_stored, pack, to_stored, unpack
 from normalize.core.order import Epoch
-from normalize.core.packing import pack, unpack
 from normalize.core.state import KeyGroup, Layout
 from tests.support.paths import VECTORS
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats.events import Position
-from normalize.core.stored_position import (
+from normalize.core.order import (
     is_redelivery,
     kafka_position,
     not_redelivered,

@@ -16,9 +16,7 @@ from normalize.decode.columnar import one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
 from normalize.decode.targets import Blocks
-from normalize.monitoring.counts import COLUMN
-from normalize.monitoring.notice import Notice, OnDriver, log_check, shown_names
-from normalize.monitoring.watch import sample
+from normalize.monitoring.watch import COLUMN, Notice, OnDriver, log_check, sample, shown_names
 from tests.support.both_decoders import differences, outcome, source_of, together
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
-from normalize.monitoring.table_progress import TableProgress
+from normalize.monitoring.progress import TableProgress
 from normalize.run import Event, check_job, read_job
 from normalize.run.events import BatchReporter, micro_batch
 

@@ -7,7 +7,7 @@ from datetime import date, datetime
 import pyarrow as pa
 import pytest
 
-from normalize.tables.writers.copy_text import copy_text
+from normalize.tables.writers.jdbc import copy_text
 
 
 def test_times_are_in_utc_and_bytes_are_hexadecimal() -> None:

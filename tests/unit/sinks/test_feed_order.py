@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats.errors import MissingFieldError
-from normalize.tables.arrival import ChangeOrderError
 from normalize.tables.change_feed import in_order
+from normalize.tables.latest import ChangeOrderError
 from tests.support.examples import examples
 
 REMOVES, ADDS = ("-U", "-D"), ("+I", "+U")

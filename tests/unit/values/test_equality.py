@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from cdc_formats import Event, Format, RowKind, columns
-from cdc_formats.encoding.envelope import pair_updates
+from cdc_formats.encoding import pair_updates
 from cdc_formats.errors import TypeConversionError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.values.equality import equal, row_unifier, sorted_entries, unifier

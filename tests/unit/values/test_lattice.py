@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.values.lattice import cuts, holds, wider
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import SqlType, columns
+from cdc_formats.values.types import cuts, holds, wider
 
 TYPES = (
     "BOOLEAN",

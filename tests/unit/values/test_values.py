@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import Handling, RowKind, columns, get_format, read_json, read_object, to_python
-from cdc_formats.encoding.envelope import RowWriter
+from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.values.json_reader import json_bytes, json_text
 from cdc_formats.values.times import date_text, interval_text, time_text, timestamp_text

@@ -10,11 +10,10 @@ import pytest
 from cdc_formats import ABSENT, Handling, columns, get_format
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.errors import DecodeError, SchemaError
-from cdc_formats.row_kind import RowKind
+from cdc_formats.events import RowKind
 from cdc_formats.values.handling import ConversionError
-from cdc_formats.values.lattice import cuts, holds
 from cdc_formats.values.schema import SqlType
-from cdc_formats.values.types import converter, writer
+from cdc_formats.values.types import converter, cuts, holds, writer
 from tests.support.both_decoders import differences, source_of
 
 VARIANT, STRING = SqlType("VARIANT"), SqlType("STRING")

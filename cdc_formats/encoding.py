@@ -1,9 +1,4 @@
-"""Encoders made from a format's declaration: the operation, the images, and the Kafka key.
-
-Rows as JSON objects: the inverse of `decoding.rows`.
-
-Pairing of an update's two rows, ``-U`` and ``+U``, to one update with the row before it.
-"""
+"""What the formats' encoders share: the envelope, and pairs of update images."""
 
 from __future__ import annotations
 
@@ -13,16 +8,19 @@ from typing import Any, ClassVar
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
-from cdc_formats.errors import EncodeError, FormatOptionError
-from cdc_formats.events import KeyValue
-from cdc_formats.format import Encoder, Format
-from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import equal
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.json_reader import json_bytes
 from cdc_formats.values.numbers import FLOAT_TYPES
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns
 from cdc_formats.values.types import writer
+
+from .errors import EncodeError, FormatOptionError
+from .events import KeyValue, RowKind
+from .format import Encoder, Format
+
+# --------------------------------------------------------------------------------------------------
+# Encoders made from a format's declaration: the operation, the images, and the Kafka key
 
 
 class RowWriter:

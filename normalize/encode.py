@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.encoding.envelope import pair_updates
-from cdc_formats.errors import ArgumentError, EncodeError
-from cdc_formats.events import KeyValue
+from cdc_formats.encoding import pair_updates
+from cdc_formats.errors import ArgumentError, EncodeError, SchemaError
+from cdc_formats.events import SHORT_STRINGS, KeyValue, RowKind
 from cdc_formats.format import Encoder, Format
-from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.values.handling import ConversionError, Handling, null_or
-from cdc_formats.values.schema import Column, quote
+from cdc_formats.values.schema import Column, name_parts, quote
 from cdc_formats.values.types import converter
 from normalize.core.arrow import from_arrow
 from normalize.core.output import ROW_KIND
-from normalize.worker import worker
+
+from .worker import worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn, DataFrame
+
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _KINDS = dict(zip(SHORT_STRINGS, RowKind, strict=True))
@@ -111,3 +115,46 @@ def _records(
         record = encoder.encode(RowKind.DELETE if alone else kind, row[:-1], before and before[:-1])
         if record is not None:
             yield record
+
+
+# --------------------------------------------------------------------------------------------------
+# The ``source`` block to write, with a row's source log position, from DataFrame columns.
+
+
+def columns_of(source: Mapping[str, str]) -> list[str]:
+    """Return the top-level columns of the block's fields: ``position`` for ``position.file``."""
+    return sorted({part for path in source.values() for part in name_parts(path)[:1]})
+
+
+def source_block(df: DataFrame, source: Mapping[str, str]) -> list[SparkColumn]:
+    """Return a list with the block as a JSON text column without NULL fields; empty without fields.
+
+    Raises
+    ------
+    SchemaError
+        When the DataFrame lacks a column of the block.
+    """
+    from pyspark.sql import functions as F
+
+    if not source:
+        return []
+    return [
+        F.to_json(F.struct(*(_value(df, path).alias(name) for name, path in source.items()))).alias(
+            SOURCE
+        )
+    ]
+
+
+def _value(df: DataFrame, path: str) -> SparkColumn:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import TimestampType
+
+    try:
+        kind = df.select(path).schema[0].dataType
+    except AnalysisException as error:
+        raise SchemaError(
+            f"source has the column {path!r}, which the DataFrame lacks: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+    return F.unix_millis(path) if isinstance(kind, TimestampType) else F.col(path)

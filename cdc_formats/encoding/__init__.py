@@ -1,1 +1,0 @@
-"""What the formats' encoders share: the envelope, and pairs of update images."""

@@ -1,1 +1,0 @@
-"""Changelog rows to Kafka records."""
