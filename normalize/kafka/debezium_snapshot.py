@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError, SampleError
-from cdc_formats.topics.reader import KafkaReader
+from cdc_formats.topics.client import KafkaReader
 
 from .client_options import librdkafka_options
 

@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-from normalize.core.stored_position import stored_position
 
 from cdc_formats.events import Position
+from normalize.core.order import stored_position
 from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.table_spec import TableSpec
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from normalize.tables.writers.spark_merge import merged_rows
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 from cdc_formats.errors import PartialImageError
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.explain_error import explain_error
+from normalize.tables.merge import merged_rows
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import Sink as TableSink
 from tests.support.merge_vectors import FAILING, VECTORS, Vector, frames, shown, spec_of

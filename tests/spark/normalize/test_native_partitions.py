@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from normalize.core.last import FirstRecord, facts, is_late
+from normalize.core.last import FirstRecord, is_late, partition_facts
 from normalize.engines.native import late_record
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def test_sql_finds_late_records_as_python_does(spark: SparkSession) -> None:
         for batch in (0, 1, 2)
         for partition in (0, 1, 2)
         for stamp in (0, 7, 8, 1_800_000_000_000)
-        for _, fact in facts(
+        for _, fact in partition_facts(
             FirstRecord("t", partition, random.randrange(2), stamp), {"t": 2}, batch
         )
     ]
