@@ -38,13 +38,12 @@ import pyarrow as pa
 
 from .binlog import LogReader
 from .errors import SchemaChangedError
-from .keys import KeyRange, condition, in_range
 from .options import CaptureOptions
+from .planning import first_schema_change, may_differ, projected, projection, shape_after
 from .select import Selector, rows_of, texts_of
 from .server import LogPosition, Server
-from .shapes import first_schema_change, may_differ, projected, projection, shape_after
 from .statements import LogEntry, RowChange, Statement
-from .table import Key, Row, Table, TableId, key_texts, quoted
+from .table import Key, KeyRange, Row, Table, TableId, condition, in_range, key_texts, quoted
 
 # --------------------------------------------------------------------------------------------------
 # Divides a table into chunks by Flink's rules, one chunk at a time.

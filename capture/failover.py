@@ -11,9 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from .binlog import LogReader
+from .binlog import UNREADABLE, Gtids, LogReader, MariaDbGtids, MySqlGtids
 from .errors import BinlogError, BinlogPurgedError, ServerChangedError
-from .gtids import UNREADABLE, Gtids, MariaDbGtids, MySqlGtids
 from .server import AGAIN_AFTER, FIRST_EVENT, LogPlace, LogPosition, Server
 from .statements import TransactionEnd
 

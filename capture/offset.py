@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from cdc_formats.errors import StateVersionError
 
-from .keys import KeyRange
 from .server import LogPlace, LogPosition
-from .table import Key, TableId
+from .table import Key, KeyRange, TableId
 
 VERSION = 4
 

@@ -31,12 +31,11 @@ from cdc_formats.events import RowKind
 from cdc_formats.values.schema import backquoted
 
 from .columns import arrow_type, to_arrow
-from .keys import KeyRange, in_range
 from .options import CaptureOptions
 from .select import texts_of
 from .server import LogPosition, Server
 from .statements import RowChange
-from .table import Table, TableId
+from .table import KeyRange, Table, TableId, in_range
 
 ROW_KIND = "row_kind"
 _POSITION = (

@@ -19,10 +19,9 @@ import pymysql
 
 from .columns import SourceColumn, as_text, to_arrow
 from .errors import SchemaChangedError
-from .keys import NUMBERS, literal
 from .options import CaptureOptions
 from .server import LogPosition, Server, session_settings
-from .table import Row, Table, quoted
+from .table import NUMBERS, Row, Table, literal, quoted
 
 _LOG = logging.getLogger(__name__)
 _ALTERED = (1054, 1146)

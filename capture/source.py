@@ -37,7 +37,6 @@ from .binlog import LogReader
 from .chunk import Chunk, even_step, next_chunks, read_chunks
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
 from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
-from .keys import KeyRange
 from .offset import Offset, TableState
 from .options import CaptureOptions, read_options
 from .planning import (
@@ -50,6 +49,7 @@ from .planning import (
     start_place,
     target_in,
     unknown,
+    with_fingerprint,
 )
 from .rows import (
     METADATA,
@@ -71,9 +71,8 @@ from .server import (
     require_one_server,
     run_query,
 )
-from .shapes import with_fingerprint
 from .statements import RowChange
-from .table import Table, TableId, read_table
+from .table import KeyRange, Table, TableId, read_table
 from .tables import find_tables, matching, read_tables, require_alike, require_named, validate
 
 # --------------------------------------------------------------------------------------------------

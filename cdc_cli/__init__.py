@@ -8,7 +8,7 @@ command                 module
 ``cdc profile``         `cdc_cli.topics`
 ``cdc tail``            `cdc_cli.tail`
 ``cdc verify``          `cdc_cli.verify`
-``cdc status``          `cdc_cli.status`
+``cdc status``          `cdc_cli.job`
 ======================  ===========================================================
 
 Topics are read by assignment: no consumer group is joined and no offset is committed. Data goes to

@@ -13,8 +13,7 @@ from typer.core import TyperGroup
 from cdc_formats.errors import missing_dependency
 
 from .formats import formats
-from .job import init, maintain, resync, run
-from .status import status
+from .job import init, maintain, resync, run, status
 from .tail import tail
 from .terminal import print_error
 from .topics import profile, topics

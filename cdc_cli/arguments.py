@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from cdc_formats.errors import FormatOptionError
+from cdc_formats.errors import ArgumentError, ChangelogError, FormatOptionError
 from cdc_formats.format import Format, option_name
 from cdc_formats.registry import format_class, get_format, list_formats
 from cdc_formats.topics.client import from_environment
+
+from .terminal import print_message
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -90,3 +93,189 @@ def _value(identifier: str, name: str, declared: Any, text: str) -> Any:
             f"{identifier}: {name} must be {expected}; the given text is not"
         ) from None
     return {"true": True, "false": False}.get(text.lower(), text) if "bool" in kind else text
+
+
+# --------------------------------------------------------------------------------------------------
+# Connection options shared by the commands. Secrets in them are never shown.
+
+# --------------------------------------------------------------------------------------------------
+# The error that only the command line raises; it extends `cdc_formats.errors`.
+
+
+class FileError(ChangelogError, OSError):
+    """A file cannot be read."""
+
+    def __str__(self) -> str:  # OSError has its own
+        return ChangelogError.__str__(self)
+
+
+_PANEL = "Connection"
+_SHOWN = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "enable.ssl.certificate.verification",
+        "isolation.level",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.keystore.location",
+    }
+)
+"""Properties whose values may be printed; all others are masked."""
+
+Servers = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        envvar="CDC_BOOTSTRAP_SERVERS",
+        metavar="SERVERS",
+        help="Kafka brokers as host:port, separated by commas.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X",
+        metavar="NAME=VALUE",
+        help="A librdkafka property, such as security.protocol=SASL_SSL. Can be repeated. "
+        "sasl.password=env:NAME reads the value from an environment variable, which keeps it "
+        "out of process lists.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-F",
+        metavar="FILE",
+        help="A file of librdkafka properties, one name=value per line.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        metavar="SECONDS",
+        help="How long to wait for Kafka.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Print how cdc connects and what the brokers answer, without secrets.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to connect to Kafka.
+
+    Parameters
+    ----------
+    servers : str
+        ``bootstrap.servers``.
+    config : mapping
+        The other librdkafka properties; may include passwords.
+    timeout_seconds : float
+    verbose : bool
+        Whether to print what the brokers answer.
+    """
+
+    servers: str
+    config: Mapping[str, Any] = field(repr=False)
+    timeout_seconds: float
+    verbose: bool
+
+    def __str__(self) -> str:
+        """Return all properties; values that may be secret are masked."""
+        properties = {"bootstrap.servers": self.servers, **self.config}
+        return ", ".join(
+            f"{name}={value if name in _SHOWN else '***'}"
+            for name, value in sorted(properties.items())
+        )
+
+    def client_config(self, hear: Callable[[Any], None] | None = None) -> dict[str, Any]:
+        """Return a client's properties; its errors go to `hear`, and are printed if `verbose`."""
+        listeners = [*([hear] if hear else []), *([_printer()] if self.verbose else [])]
+        return (
+            {**self.config, "error_cb": lambda error: [listen(error) for listen in listeners]}
+            if listeners
+            else dict(self.config)
+        )
+
+
+def _printer() -> Callable[[Any], None]:
+    printed: set[str] = set()
+
+    def hear(error: Any) -> None:
+        # librdkafka repeats it at each attempt to connect, with the duration.
+        text = f"brokers: {error.name()}: {error.str().partition(' (after ')[0]}"
+        if text not in printed:
+            printed.add(text)
+            print_message(text)
+
+    return hear
+
+
+def connection(
+    servers: str,
+    config: Path | None = None,
+    properties: Sequence[str] | None = None,
+    timeout_seconds: float = 10.0,
+    verbose: bool = False,
+) -> Connection:
+    """Return the command line's connection; ``-X`` overrides the file, and ``-b`` overrides both.
+
+    Raises
+    ------
+    typer.BadParameter
+        When no servers are given, or a property is not ``name=value``.
+    FileError, ArgumentError
+        When the file cannot be read, a line in it is not ``name=value``, or an environment variable
+        is not set.
+    """
+    values = {**(_file(config) if config else {}), **pairs(properties or (), "-X")}
+    brokers = servers or values.pop("bootstrap.servers", "")
+    values.pop("bootstrap.servers", None)
+    if not brokers:
+        raise typer.BadParameter(
+            "no Kafka broker is given: pass -b host:port, or set CDC_BOOTSTRAP_SERVERS"
+        )
+    result = Connection(brokers, values, timeout_seconds, verbose)
+    if verbose:
+        print_message(f"connecting with {result}")
+    return result
+
+
+def _file(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise FileError(
+            f"the Kafka client's properties cannot be read from {path}: {reason}"
+        ) from None
+    values = {}
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if line and not line.startswith("#"):
+            name, equals, value = line.partition("=")
+            if not equals or not name.strip():
+                raise ArgumentError(f"line {number} of {path} is not a property: write name=value")
+            values[name.strip()] = from_environment(name.strip(), value.strip())
+    return values

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json as json_text
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,18 +15,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from cdc_formats.errors import ChangelogError
+from cdc_formats.errors import ChangelogError, printable
 
-from .arguments import make_format, pairs
-from .connection import Config, FileError, Properties, Servers, Timeout, Verbose, connection
+from .arguments import (
+    Config,
+    Connection,
+    FileError,
+    Properties,
+    Servers,
+    Timeout,
+    Verbose,
+    connection,
+    make_format,
+    pairs,
+)
 from .job_text import JobTarget, TargetKind, has_questions, job_text
-from .options import FormatOption, Json, Sample, format_option
-from .reading import check_topic
+from .options import FormatOption, Json, Sample, WhichColor, format_option
+from .reading import Topic, check_topic
 from .table import SAMPLE
-from .terminal import print_message, progress_bar, status_line
+from .terminal import Color, print_message, print_result, progress_bar, status_line
 from .verify import Password, User, password_of
 
 if TYPE_CHECKING:
+    from normalize.checkpoint.status import CheckpointStatus
     from normalize.run import Event
     from normalize.run.events import Report
 
@@ -333,3 +346,133 @@ def init(
     number = has_questions(text)
     then = "read it" if not number else f'it has {number} "?": replace each by your answer'
     print_message(f"wrote {output}: {then}, then run it with `cdc run {output}`")
+
+
+# --------------------------------------------------------------------------------------------------
+# ``cdc status``: shows what a query has processed, from its checkpoint.
+
+Checkpoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="The query's checkpointLocation: a path, or s3://, gs://, abfs://, hdfs://.",
+        show_default=False,
+    ),
+]
+Ends = dict[str, dict[int, int]]
+"""The end of each partition of each topic: the offset of the next record."""
+
+
+def status(
+    checkpoint: Checkpoint,
+    servers: Servers = "",
+    *,
+    json: Json = False,
+    color: WhichColor = Color.AUTO,
+    config: Config = None,
+    properties: Properties = None,
+    timeout: Timeout = 10.0,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
+
+    Of Delta tables also whether Spark or delta-rs writes them, and why; and how far a table is that
+    `cdc resync` reads again.
+
+    With -b, also how many records each partition has that are not processed yet. The query may be
+    running. Spark is not needed; a checkpoint at a URL needs pyarrow.
+    """
+    from normalize.checkpoint.status import checkpoint_status
+
+    described = checkpoint_status(checkpoint)
+    broker = (
+        connection(servers, config, properties, timeout, verbose) if servers or config else None
+    )
+    ends = {} if broker is None else _ends(broker, described)
+    if json:
+        typer.echo(
+            json_text.dumps(
+                {
+                    **asdict(described),
+                    "state_version": described.state_version,
+                    "behind": _behind(described, ends),
+                },
+                default=datetime.isoformat,
+            )
+        )
+    else:
+        print_result(_shown(described, ends), color, "bold")
+
+
+def _ends(broker: Connection, checkpoint: CheckpointStatus) -> Ends:
+    ends: Ends = {}
+    for name in checkpoint.offsets:
+        with Topic(broker, name) as topic:
+            ends[name] = {partition: high for partition, (_, high) in topic.ranges.items()}
+    return ends
+
+
+def _behind(checkpoint: CheckpointStatus, ends: Ends) -> Ends:
+    """Return how many records are unprocessed: all of a partition still unknown to the query."""
+    return {
+        name: {
+            partition: end - checkpoint.offsets[name].get(partition, 0)
+            for partition, end in partitions.items()
+        }
+        for name, partitions in ends.items()
+    }
+
+
+def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
+    lines = [f"query {checkpoint.query_id}"]
+    if checkpoint.committed_batch is None:
+        lines.append("  no micro-batch is done yet")
+    else:
+        lines.append(
+            f"  last micro-batch  {checkpoint.committed_batch}, planned at "
+            f"{_at(checkpoint.committed_planned_at)}"
+        )
+    if checkpoint.is_running_or_failed:
+        lines.append(
+            f"  not done          {checkpoint.planned_batch}, planned at "
+            f"{_at(checkpoint.planned_at)}: it is running, or the query ended in it"
+        )
+    behind = _behind(checkpoint, ends)
+    for name, partitions in checkpoint.offsets.items():
+        lines += _topic_lines(name, partitions, ends.get(name, {}), behind.get(name, {}))
+    lines += [
+        f"  source            {printable(source[:300])}" for source in checkpoint.other_sources
+    ]
+    lines += [
+        f"  table             {printable(each.table)}, written by {each.writer}: "
+        f"{printable(each.reason)}"
+        for each in checkpoint.writers
+    ]
+    lines += [
+        f"  read again        {printable(each.table)}: {printable(each.progress)}"
+        for each in checkpoint.resyncs
+    ]
+    for operator in checkpoint.operators:
+        lines.append(
+            f"  state             operator {operator.operator_id}, {operator.name}, "
+            f"{operator.partitions} partitions"
+        )
+    if checkpoint.state_version is not None:
+        lines.append(f"  state version     {checkpoint.state_version}")
+    return "\n".join(lines)
+
+
+def _topic_lines(
+    name: str, offsets: Mapping[int, int], ends: Mapping[int, int], behind: Mapping[int, int]
+) -> Iterator[str]:
+    yield f"  {printable(name)}" + (f", {sum(behind.values()):,} behind" if behind else "")
+    for partition in sorted({*offsets, *behind}):
+        offset = f"{offsets[partition]:,}" if partition in offsets else "not read yet"
+        end = (
+            f" of {ends[partition]:,}: {behind[partition]:,} behind" if partition in behind else ""
+        )
+        yield f"    partition {partition}: {offset}{end}"
+
+
+def _at(time: datetime | None) -> str:
+    return "an unknown time" if time is None else time.isoformat(" ", "seconds")

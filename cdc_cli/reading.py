@@ -18,7 +18,7 @@ from cdc_formats.errors import ArgumentError, KafkaUnavailableError
 from cdc_formats.topics.client import KafkaReader
 from cdc_formats.topics.encodings import SampledRecord
 
-from .connection import Connection
+from .arguments import Connection
 from .terminal import ReadProgress, print_message
 
 _REMEDY = "check -b and the connection properties; -v prints details"

@@ -14,8 +14,7 @@ from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns, quote
 
-from .arguments import names
-from .connection import Connection
+from .arguments import Connection, names
 from .reading import check_topic
 from .terminal import print_message, status_line
 

@@ -13,9 +13,8 @@ from cdc_formats.errors import InferenceError
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values.schema import Column
 
-from .arguments import make_format, pairs
+from .arguments import Config, Properties, Servers, Timeout, Verbose, connection, make_format, pairs
 from .changelog import Changelog, Errors, Row, print_summary_at_end
-from .connection import Config, Properties, Servers, Timeout, Verbose, connection
 from .options import (
     FormatOption,
     Json,

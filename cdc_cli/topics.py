@@ -14,8 +14,17 @@ from cdc_formats.errors import SampleError
 from cdc_formats.topics.client import KafkaReader
 from cdc_formats.values.json_reader import json_bytes
 
-from .arguments import make_format, pairs
-from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
+from .arguments import (
+    Config,
+    Connection,
+    Properties,
+    Servers,
+    Timeout,
+    Verbose,
+    connection,
+    make_format,
+    pairs,
+)
 from .formats import show_table
 from .options import FormatOption, Json, Sample, Topic, WhichColor, format_option
 from .reading import check_topic

@@ -56,10 +56,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope, Images, Together
-from cdc_formats.decoding.metadata import epoch_ms, int_map, table_event, text, text_list
-from cdc_formats.decoding.mysql_images import WHOLE_ROWS, Names, PartialRows, require_same_key
+from cdc_formats.decoding.envelope import (
+    Envelope,
+    Images,
+    Together,
+    epoch_ms,
+    int_map,
+    table_event,
+    text,
+    text_list,
+)
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.scalar_reader import WHOLE_ROWS, Names, PartialRows, require_same_key
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind

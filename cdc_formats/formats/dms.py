@@ -53,8 +53,17 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
-from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
+from cdc_formats.decoding.envelope import (
+    Codes,
+    Envelope,
+    Images,
+    Together,
+    bigint,
+    member,
+    named,
+    text,
+    timestamp,
+)
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind

@@ -63,10 +63,20 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
-from cdc_formats.decoding.metadata import bigint, epoch_s, table_event, text, text_list, unraw
-from cdc_formats.decoding.mysql_images import WHOLE_ROWS, PartialRows, require_same_key
+from cdc_formats.decoding.envelope import (
+    Codes,
+    Envelope,
+    Images,
+    Together,
+    bigint,
+    epoch_s,
+    table_event,
+    text,
+    text_list,
+    unraw,
+)
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.scalar_reader import WHOLE_ROWS, PartialRows, require_same_key
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (

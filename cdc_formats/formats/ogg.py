@@ -53,8 +53,17 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope, Images, TableFilter, Together
-from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
+from cdc_formats.decoding.envelope import (
+    Envelope,
+    Images,
+    TableFilter,
+    Together,
+    named,
+    text,
+    text_list,
+    timestamp,
+    unraw,
+)
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding import EnvelopeEncoder

@@ -70,8 +70,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images
-from cdc_formats.decoding.metadata import text
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, text
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import (

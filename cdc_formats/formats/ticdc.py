@@ -50,8 +50,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images, Together
-from cdc_formats.decoding.metadata import bigint, member, text, unraw
+from cdc_formats.decoding.envelope import (
+    Codes,
+    Envelope,
+    Images,
+    Together,
+    bigint,
+    member,
+    text,
+    unraw,
+)
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, RowKind, integer

@@ -57,7 +57,6 @@ from .changes import (
     table_changes,
     written_fields,
 )
-from .expressions import check_expressions, computed_fields, selected
 from .facts import (
     GuardFacts,
     TableFacts,
@@ -70,7 +69,14 @@ from .history import ApplyVersions, version_fields
 from .interval import require_merged
 from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .policy import TablePolicy, with_arrow_deletion_times, with_deletion_times
+from .policy import (
+    TablePolicy,
+    check_expressions,
+    computed_fields,
+    selected,
+    with_arrow_deletion_times,
+    with_deletion_times,
+)
 from .query import Query, records_of
 from .route import Router, TableSummary
 from .schema import (

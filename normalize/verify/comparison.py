@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cdc_formats.values.schema import backquoted
-from normalize.tables.expressions import COMPUTED_PROPERTY, computed_columns
-from normalize.tables.policy import DELETED_PROPERTY
+from normalize.tables.policy import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeTarget, refresh_table, table_property
 

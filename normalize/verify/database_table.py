@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from cdc_formats.values.schema import backquoted
-from normalize.tables.expressions import columns_of_comment
+from normalize.tables.policy import columns_of_comment
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.dialects import MySql
 from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images
-from cdc_formats.decoding.metadata import member, named
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, member, named
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, RowKind

@@ -60,8 +60,15 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Envelope, Images, RowKeys, Together, image_shape
-from cdc_formats.decoding.metadata import epoch_ms, text
+from cdc_formats.decoding.envelope import (
+    Envelope,
+    Images,
+    RowKeys,
+    Together,
+    epoch_ms,
+    image_shape,
+    text,
+)
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import RowWriter, refuse_filters, writes_iso

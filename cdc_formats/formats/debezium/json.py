@@ -67,8 +67,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.decoding.envelope import Envelope, Framing, Together
-from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
+from cdc_formats.decoding.envelope import (
+    Envelope,
+    Framing,
+    Together,
+    epoch_ms,
+    member,
+    text,
+    text_map,
+)
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.encoding import EnvelopeEncoder, Row

@@ -55,7 +55,7 @@ from uuid import UUID
 
 import msgspec
 
-from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
+from cdc_formats.decoding.envelope import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import (
     DecodeError,

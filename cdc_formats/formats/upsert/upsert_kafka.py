@@ -119,7 +119,7 @@ class UpsertKafka(UpsertOptions):
     """
 
     identifier = "upsert-kafka"
-    sampler = "cdc_formats.topics.samplers.upsert_kafka:UpsertKafkaSampler"
+    sampler = "cdc_formats.topics.samplers.messages:UpsertKafkaSampler"
     changelog_mode = ChangelogMode(
         frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True
     )

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cdc_formats.decoding.metadata import member, text
+from cdc_formats.decoding.envelope import member, text
 from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.envelope import is_complete, is_complete_source

@@ -59,8 +59,8 @@ from normalize.tables.batches import (
     running_batch,
     version_of,
 )
-from normalize.tables.expressions import computed_comment
 from normalize.tables.merge import ABSENT_COLUMN, BASE_COLUMN, MergePlan, missing_row
+from normalize.tables.policy import computed_comment
 from normalize.tables.table_spec import (
     TableSpec,
     missing_columns,

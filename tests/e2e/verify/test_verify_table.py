@@ -18,8 +18,7 @@ from pyspark.sql import SparkSession
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify_table
 from normalize.tables.apply import apply_batch
-from normalize.tables.expressions import COMPUTED_PROPERTY
-from normalize.tables.policy import TablePolicy
+from normalize.tables.policy import COMPUTED_PROPERTY, TablePolicy
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.jdbc import JdbcConnection

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from cdc_cli.arguments import make_format, pairs
-from cdc_cli.connection import FileError, connection
+from cdc_cli.arguments import FileError, connection, make_format, pairs
 from cdc_cli.reading import Start
 from cdc_formats.errors import ArgumentError, FormatOptionError
 from tests.support.commands import cdc, quick
