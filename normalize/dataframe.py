@@ -193,9 +193,6 @@ ROW_KIND_WITH_UPDATE_BEFORE = f"{_ALIAS}all.{ROW_KIND}"
 """The name of ``row_kind`` that Spark finds only in a changelog with ``-U``."""
 NATIVE = "native_changelog"
 """The alias of the changelog of `normalize.engines.native`."""
-_LAST_CHANGES = "changelog_of_kafka_by_key"
-"""The alias of a changelog of Kafka whose stage has no options: a table needs only the last change
-of each of its keys."""
 _MODES: tuple[Literal["all", "upsert"], ...] = ("all", "upsert")
 
 ONE_TO_ONE = frozenset(
@@ -230,24 +227,6 @@ _KEEP_MODE = ROW_BY_ROW | {
 def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFrame:
     """Return a changelog whose plan shows whether it has ``-U`` (``all``) or not (``upsert``)."""
     return df.alias(f"{_ALIAS}{mode}")
-
-
-def with_default_stage(df: DataFrame) -> DataFrame:
-    """Return a changelog whose plan shows that it comes from Kafka.
-
-    It comes through a stage without options.
-    """
-    return df.alias(_LAST_CHANGES)
-
-
-def has_default_stage(df: DataFrame) -> bool:
-    """Return whether a DataFrame is such a changelog, which nothing changed since."""
-    if is_connect(df):
-        return False
-    node = plan_of(df)
-    while node.name == "SubqueryAlias" and node.java.alias() != _LAST_CHANGES:
-        node = node.children[0]
-    return node.name == "SubqueryAlias"
 
 
 def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:

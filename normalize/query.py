@@ -27,7 +27,6 @@ from normalize.dataframe import (
     require_distinct,
     table_columns,
     with_changelog_mode,
-    with_default_stage,
     with_frame_types,
     with_text,
 )
@@ -41,7 +40,7 @@ from normalize.decode.plan import (
     RecordInput,
     records as records_of,
 )
-from normalize.decode.targets import Blocks, SortedBlocks, TargetMaker, TypedRows
+from normalize.decode.targets import Blocks, CollectorMaker, SortedBlocks, TypedRows
 from normalize.engines.condition import filtered, require_condition
 from normalize.engines.key_groups import normalize_bounded, normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
@@ -212,7 +211,7 @@ class Request:
             observation or ("changelog" if self.records.streaming else None),
         )
 
-        def decoded(target: TargetMaker, ddl: str) -> DataFrame:
+        def decoded(target: CollectorMaker, ddl: str) -> DataFrame:
             decode: Callable[..., Any] = partial(
                 decode_pass,
                 plan=plan,
@@ -231,22 +230,8 @@ class Request:
             return with_changelog_mode(
                 with_frame_types(rows, plan.output.columns), self.stage_plan.changelog_mode
             )
-        changes = _Query(self.options, self.records, plan.output, decoded, prefix).changelog(
-            spark, stage
-        )
-        if self.records.row_order == "log" and not self._has_options:
-            return with_default_stage(changes)
-        return changes
-
-    @property
-    def _has_options(self) -> bool:
-        """Whether the stage or the result has more than the table's rows need."""
-        return bool(
-            self.options.set_options
-            or self.options.ignore_deletes
-            or self.plan.output.metadata
-            or self.plan.output.side_outputs
-        )
+        query = _Query(self.options, self.records, plan.output, decoded, prefix)
+        return query.changelog(spark, stage)
 
 
 def make_options(
@@ -441,7 +426,7 @@ class _Query:
     options: StageOptions
     records: RecordInput
     output: Output
-    first_pass: Callable[[TargetMaker, str], DataFrame]
+    first_pass: Callable[[CollectorMaker, str], DataFrame]
     prefix: Any = None
 
     def changelog(self, spark: SparkSession, stage: Stage) -> DataFrame:
@@ -608,7 +593,7 @@ class ChangelogNormalize(StageOptions):
                     "have no key: drop it, and filter out rows without a row_kind"
                 )
 
-        def packed(target: TargetMaker, ddl: str) -> DataFrame:
+        def packed(target: CollectorMaker, ddl: str) -> DataFrame:
             pack = partial(
                 pack_pass,
                 target=target,

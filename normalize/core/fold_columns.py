@@ -37,7 +37,7 @@ class FoldResult(NamedTuple):
     kept: Ints
 
 
-class History:
+class Predecessors:
     """The stored rows and changes of a key group, and the predecessor of each change.
 
     A predecessor is the last change or stored row of the change's key.

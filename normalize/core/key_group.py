@@ -1,7 +1,7 @@
 """The keyed stage of a key group: pure functions on Arrow columns, no Python code for each change.
 
 The steps: drop redeliveries (`order`), complete partial rows, find equal rows, fold
-(`fold_columns.History`), and take the emitted and the stored rows from the columns by their
+(`fold_columns.Predecessors`), and take the emitted and the stored rows from the columns by their
 indexes.
 """
 
@@ -21,7 +21,7 @@ from cdc_formats.fold import FoldOptions
 
 from .arrow import by_cost, equal_at
 from .changes import ChangeBatch, Partial, Shape, concatenated
-from .fold_columns import Bools, FoldResult, History, Ints
+from .fold_columns import Bools, FoldResult, Ints, Predecessors
 from .guard import NOTHING_EXPECTED, Expected
 from .order import RowOrder, first_deliveries, renumbered
 from .output import Destination, Letter, Mode, SideOutput, corrupt
@@ -138,7 +138,7 @@ def fold_changes(
 
 
 class _Fold:
-    """One run; `places` are the indexes of `History`."""
+    """One run; `places` are the indexes of `Predecessors`."""
 
     def __init__(
         self,
@@ -168,7 +168,9 @@ class _Fold:
             self._refuse_redeliveries()
         if self.expired.any():
             self._expire()
-        self.history = History(self.codes, self.changes.flags("deleted"), self.without_row)
+        self.predecessors = Predecessors(
+            self.codes, self.changes.flags("deleted"), self.without_row
+        )
         self.silent = np.zeros(len(self.changes), bool)
         self.rows = self._rows()
         if self.changes.partials:
@@ -176,7 +178,7 @@ class _Fold:
         if self.stage.mini_batch:
             self._keep_last()
         self.suppressed = self._suppressed()
-        folded = self.history.fold(self.suppressed, self.stage.options.generate_update_before)
+        folded = self.predecessors.fold(self.suppressed, self.stage.options.generate_update_before)
         self._count()
         if not len(folded.kinds) and not self.expired.any() and not self.positions:
             return self.group
@@ -250,20 +252,20 @@ class _Fold:
 
     def _complete(self) -> None:
         """Fill in the missing columns of partial rows from the row before them, in order."""
-        history, before = self.history, self.history.before
+        predecessors, before = self.predecessors, self.predecessors.before
         sources: dict[int, Ints] = {}
         for partial in self.changes.partials:
-            at = history.stored + partial.change
+            at = predecessors.stored + partial.change
             place = before[partial.change]
-            if place < 0 or history.without_row[place]:
+            if place < 0 or predecessors.without_row[place]:
                 # It is treated as a missing row by the changes after it.
-                history.without_row[at] = history.deleted[partial.change] = self.silent[
+                predecessors.without_row[at] = predecessors.deleted[partial.change] = self.silent[
                     partial.change
                 ] = True
                 _incomplete(partial, self.stage, self.result)
                 continue
             for column in partial.absent:
-                source = sources.setdefault(column, np.arange(len(history.without_row)))
+                source = sources.setdefault(column, np.arange(len(predecessors.without_row)))
                 source[at] = source[place]
         columns = self.rows.columns
         for column, source in sources.items():
@@ -272,26 +274,26 @@ class _Fold:
 
     def _keep_last(self) -> None:
         """Keep each key's last change (Flink's mini-batch), in the order of the last changes."""
-        history = self.history
-        places = np.flatnonzero(history.last)
-        whole = np.concatenate([np.arange(history.stored), history.stored + places])
+        predecessors = self.predecessors
+        places = np.flatnonzero(predecessors.last)
+        whole = np.concatenate([np.arange(predecessors.stored), predecessors.stored + places])
         self.rows = self.rows.take(pa.array(whole))
-        self.silent, deleted = self.silent[places], history.deleted[places]
+        self.silent, deleted = self.silent[places], predecessors.deleted[places]
         self.changes, self.codes = self.changes.take(places), self.codes[places]
-        self.history = History(self.codes, deleted, self.without_row)
+        self.predecessors = Predecessors(self.codes, deleted, self.without_row)
 
     def _suppressed(self) -> Bools:
-        history = self.history
-        suppressed = np.zeros(len(history.codes), bool)
+        predecessors = self.predecessors
+        suppressed = np.zeros(len(predecessors.codes), bool)
         if not self.stage.options.suppress_equal:
             return suppressed
-        candidates = np.flatnonzero(history.has_before & ~history.deleted)
+        candidates = np.flatnonzero(predecessors.has_before & ~predecessors.deleted)
         compared = self.stage.compared
         same = equal_at(
             [self.stage.shape.columns[index].type for index in compared],
             self.rows.select([1 + index for index in compared]),
-            history.stored + candidates,
-            history.before[candidates],
+            predecessors.stored + candidates,
+            predecessors.before[candidates],
         )
         suppressed[candidates[same]] = True
         return suppressed
@@ -301,7 +303,7 @@ class _Fold:
 
     def _count(self) -> None:
         self.counts["SUPPRESSED_EQUAL"] += int(self.suppressed.sum())
-        unknown = self.history.deleted & ~self.history.has_before & ~self.silent
+        unknown = self.predecessors.deleted & ~self.predecessors.has_before & ~self.silent
         self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
 
     def _changelog(self, folded: FoldResult, rows: list[pa.Array]) -> pa.RecordBatch:
@@ -315,23 +317,25 @@ class _Fold:
 
     def _stored_places(self, folded: FoldResult) -> Ints:
         """Return the places of the rows and remembered deletes to store."""
-        history, with_positions = self.history, self.stage.layout.with_positions
+        predecessors, with_positions = self.predecessors, self.stage.layout.with_positions
         untouched = self._remembered() if with_positions else ~self.without_row
-        untouched[self.codes[self.codes < history.stored]] = False
-        kept = folded.kept if with_positions else folded.kept[~history.without_row[folded.kept]]
+        untouched[self.codes[self.codes < predecessors.stored]] = False
+        kept = (
+            folded.kept if with_positions else folded.kept[~predecessors.without_row[folded.kept]]
+        )
         places: Ints = np.concatenate([np.flatnonzero(untouched), kept])
         return places
 
     def _stored(self, places: Ints, arrays: list[pa.Array]) -> KeyGroup:
         """Return the key group of rows with their keys, which are in these places."""
-        history, group, layout = self.history, self.group, self.stage.layout
+        predecessors, group, layout = self.predecessors, self.group, self.stage.layout
         if layout.with_ttl:
             written = np.concatenate(
                 [group.extra("written"), np.full(len(self.changes), self.now_ms)]
             )
             arrays.append(pa.array(written[places]))
         deleted_at = np.concatenate(
-            [group.extra("deleted_at"), history.deleted * np.int64(self.now_ms)]
+            [group.extra("deleted_at"), predecessors.deleted * np.int64(self.now_ms)]
         )[places]
         if layout.with_positions:
             arrays += self._new_positions(places)
@@ -348,7 +352,7 @@ class _Fold:
         return remembered
 
     def _new_positions(self, places: Ints) -> list[pa.Array]:
-        codes = np.concatenate([np.arange(self.history.stored), self.codes])
+        codes = np.concatenate([np.arange(self.predecessors.stored), self.codes])
         stored = [self.group.extra(name) for name in POSITION]
         columns = [
             np.append(values, np.zeros(int(codes.max(initial=0)) + 1, values.dtype))

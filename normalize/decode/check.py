@@ -51,7 +51,7 @@ from normalize.monitoring.watch import COLUMN as COUNTS, Notice, log_check
 
 from .decode_pass import decode_pass
 from .plan import DecodePlan, needed_columns
-from .targets import Blocks, Target, TypedRows
+from .targets import Blocks, Collector, TypedRows
 
 if TYPE_CHECKING:
     from cdc_formats.decoder import NameDifference
@@ -180,7 +180,7 @@ def _check(plan: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded
     if not records:
         return
     plan = replace(plan, format=_impatient(plan.format))
-    target: type[Target] = Blocks if keyed else TypedRows
+    target: type[Collector] = Blocks if keyed else TypedRows
     if plan.mode != "FAILFAST" or plan.dead_letters is not None:
         _Check(replace(plan, mode="DROPMALFORMED", dead_letters=None), target).run(records)
     elif first := _error_in(plan, target, records):
@@ -241,7 +241,7 @@ def _impatient(format: Format) -> Format:
 
 
 def _error_in(
-    plan: DecodePlan, target: type[Target], records: Sequence[SampledRecord]
+    plan: DecodePlan, target: type[Collector], records: Sequence[SampledRecord]
 ) -> ChangelogError | None:
     try:
         _Check(plan, target).run(records)
@@ -341,7 +341,7 @@ def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
 class _Check:
     """Decodes a sample as the query would."""
 
-    def __init__(self, plan: DecodePlan, target: type[Target]) -> None:
+    def __init__(self, plan: DecodePlan, target: type[Collector]) -> None:
         self.plan, self.target = plan, target
         self.notices: list[Notice] = []
 

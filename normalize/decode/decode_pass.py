@@ -58,7 +58,7 @@ from normalize.worker import worker
 from .columnar import ColumnarDecoder, ColumnarMaker
 from .compiled import Compiled, compiled
 from .plan import DecodePlan
-from .targets import Target, TargetMaker, update_before_changer
+from .targets import Collector, CollectorMaker, update_before_changer
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _MOST_CHANGES = 65_536
@@ -72,7 +72,7 @@ def decode_pass(
     batches: Iterator[pa.RecordBatch],
     *,
     plan: DecodePlan,
-    target: TargetMaker,
+    target: CollectorMaker,
     report: Report = log,
     columnar: ColumnarMaker = ColumnarDecoder.of,
     topics: TopicIds | None = None,
@@ -85,7 +85,7 @@ def decode_pass(
         Kafka's records, with the columns of `needed_columns`.
     plan : DecodePlan
     target : callable
-        Returns the task's `Target`; the result has its columns, and those of `counts`.
+        Returns the task's `Collector`; the result has its columns, and those of `counts`.
     report : callable
         Receives the notices of the task (`notice.reporter`).
     columnar : callable
@@ -113,7 +113,7 @@ class _Task:
     """One task's records, in the order of their partition."""
 
     def __init__(
-        self, compiled: Compiled, target: Target, report: Report, columnar: ColumnarMaker
+        self, compiled: Compiled, target: Collector, report: Report, columnar: ColumnarMaker
     ) -> None:
         self.plan, self.target = compiled.plan, target
         self.decoder = decoder = compiled.decoder

@@ -52,7 +52,7 @@ from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.worker import worker
 
-from .targets import Target
+from .targets import Collector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +77,7 @@ class ChangeHolder(Protocol):
         """Yield the changes that remain."""
 
 
-class HeldChanges(Target):
+class HeldChanges(Collector):
     """A task's last change of each key, all at its end; for `LastChanges` and `normalize.tables`.
 
     A partial row is completed from the changes of its key before it, and keeps `ABSENT` if columns
@@ -86,7 +86,7 @@ class HeldChanges(Target):
     Parameters
     ----------
     output, key_groups, shape
-        Same as `Target`.
+        Same as `Collector`.
     row_order : {"log", "offset", "row"} or None
         The order of the records (`row_order`); None: the last change of each key in each partition,
         to be merged later (`merge_pass`).
@@ -192,7 +192,7 @@ class LastChanges(HeldChanges):
     Parameters
     ----------
     output, key_groups, shape
-        Same as `Target`.
+        Same as `Collector`.
     row_order : {"log", "offset", "row"}
         The order of the records (`row_order`).
     facts : mapping

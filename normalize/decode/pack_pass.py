@@ -18,13 +18,13 @@ from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 
-from .targets import TargetMaker
+from .targets import CollectorMaker
 
 
 def pack_pass(
     batches: Iterator[pa.RecordBatch],
     *,
-    target: TargetMaker,
+    target: CollectorMaker,
     output: Output,
     stage: Stage,
     ignore_deletes: bool = False,
@@ -36,7 +36,7 @@ def pack_pass(
     batches : iterator of pyarrow.RecordBatch
         ``row_kind`` and the columns of `output`.
     target : callable
-        Returns the task's `Target`.
+        Returns the task's `Collector`.
     output : Output
     stage : Stage
     ignore_deletes : bool

@@ -42,7 +42,7 @@ _BLOCK_BYTES = 8 << 10
 """The size of a block that Spark sorts: Spark sends 10,000 blocks to Python at once."""
 
 
-class Target(ABC):
+class Collector(ABC):
     """Collects the changes of a task, and returns them as batches.
 
     Parameters
@@ -108,8 +108,8 @@ class Target(ABC):
         yield from ()
 
 
-TargetMaker = Callable[[Output, int, Shape], Target]
-"""A subclass of `Target`, or a partial call of one with its other parameters."""
+CollectorMaker = Callable[[Output, int, Shape], Collector]
+"""A subclass of `Collector`, or a partial call of one with its other parameters."""
 
 
 def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
@@ -129,7 +129,7 @@ class _Taken(NamedTuple):
     offsets: Ints
 
 
-class Blocks(Target):
+class Blocks(Collector):
     """Blocks of changes by key group (`changes.Block`); each flush has one Kafka partition."""
 
     by_partition = True
@@ -237,7 +237,7 @@ class SortedBlocks(Blocks):
             yield encode(part.packed(source, offset)), stamp, source, offset, seq
 
 
-class TypedRows(Target):
+class TypedRows(Collector):
     """The topic's changelog as typed rows."""
 
     keyed = False

@@ -13,7 +13,6 @@ from cdc_formats.errors import ArgumentError
 from normalize.arguments import check_choice, names_of
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
-    has_default_stage,
     has_native_engine,
     require_changelog,
     require_distinct,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructField
-
 
 _log = logging.getLogger("normalize")
 
@@ -160,7 +158,7 @@ def apply_changes(
             "apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, "
             "target, ...)"
         )
-    options = Options(
+    options = ApplyOptions(
         names_of(keys, "keys"),
         names_of(order_by, "order_by"),
         names_of(sequence_by, "sequence_by"),
@@ -175,14 +173,6 @@ def apply_changes(
     )
     sink = _apply(stream, target, options)
     require_merged(stream.sparkSession, sink.table)
-    if scd_type == 1 and not column_list and has_default_stage(stream):
-        _log.info(
-            (
-                "sync_table(spark, topic, ..., target=%s) keeps the same table without the keyed "
-                "stage, which only removes equal rows here"
-            ),
-            target,
-        )
     writer = stream.writeStream.foreachBatch(sink if is_connect(stream) else StreamedChanges(sink))
     return writer.outputMode("update") if has_native_engine(stream) else writer
 
@@ -226,7 +216,7 @@ BatchOrderError
             "apply_batch requires a bounded DataFrame, and this one is a stream: call "
             "apply_changes(stream, target, ...)"
         )
-    options = Options(
+    options = ApplyOptions(
         names_of(keys, "keys"),
         names_of(order_by, "order_by"),
         names_of(sequence_by, "sequence_by"),
@@ -255,7 +245,7 @@ def _java_errors(target: TableTarget | str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Options:
+class ApplyOptions:
     """The options that `apply_changes` and `apply_batch` share."""
 
     keys: tuple[str, ...]
@@ -268,7 +258,7 @@ class Options:
 
 
 def _apply(
-    df: DataFrame, target: TableTarget | str, options: Options
+    df: DataFrame, target: TableTarget | str, options: ApplyOptions
 ) -> ApplyChanges | ApplyVersions:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
@@ -282,7 +272,7 @@ def _apply(
 
 
 def _apply_of(
-    df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
+    df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: ApplyOptions
 ) -> ApplyChanges | ApplyVersions:
     from pyspark.sql.types import TimestampType
 
@@ -370,7 +360,7 @@ class ApplyChanges:
         sink.merge(rows, sink.prepare(self.spec))
 
 
-def _written(df: DataFrame, options: Options) -> list[StructField]:
+def _written(df: DataFrame, options: ApplyOptions) -> list[StructField]:
     fields = {
         field.name: field
         for field in df.schema.fields
@@ -391,7 +381,7 @@ def _written(df: DataFrame, options: Options) -> list[StructField]:
     return [fields[name] for name in options.column_list or fields]
 
 
-def _check_arguments(written: Sequence[StructField], options: Options) -> None:
+def _check_arguments(written: Sequence[StructField], options: ApplyOptions) -> None:
     names = [field.name for field in written]
     check_choice("on_new_column", options.on_new_column, ("add", "ignore", "fail"))
     _check_order(options)
@@ -415,7 +405,7 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
             )
 
 
-def _check_order(options: Options) -> None:
+def _check_order(options: ApplyOptions) -> None:
     history, order = options.policy.is_history, options.order_by
     wrong = {
         (

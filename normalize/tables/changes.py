@@ -218,7 +218,7 @@ class TableChanges(HeldChanges):
     Parameters
     ----------
     output, key_groups, shape
-        Same as `Target`.
+        Same as `Collector`.
     plan : DecodePlan
     merged : bool
         Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their

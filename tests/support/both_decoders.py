@@ -19,7 +19,7 @@ from normalize.core.output import decode_side_outputs
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass, records_of
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, TargetMaker
+from normalize.decode.targets import Blocks, CollectorMaker
 from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN
 
 Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
@@ -91,7 +91,7 @@ def outcome(
     records: Sequence[Record],
     *,
     columnar: ColumnarMaker,
-    target: TargetMaker = Blocks,
+    target: CollectorMaker = Blocks,
 ) -> Outcome:
     """Return the result of the first pass with a decoder: `together` or `one_by_one`."""
     notices: list[Any] = []
@@ -139,7 +139,7 @@ def _seen(summary: bytes) -> Any:
 def differences(
     plan: DecodePlan,
     records: Sequence[Record],
-    target: TargetMaker = Blocks,
+    target: CollectorMaker = Blocks,
     *,
     columnar: ColumnarMaker = together,
 ) -> list[Any]:

@@ -11,10 +11,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from normalize import (
-    ChangelogNormalize,
     DeltaTarget,
     LocalKafka,
-    apply_changes,
     from_kafka_changelog,
     sync_table,
 )
@@ -151,31 +149,6 @@ def test_table_of_apply_changes_goes_on_with_sync_table(
     )
     sync.run()
     assert sync.rows("orders") == [{"id": 1, "name": "b"}, {"id": 2, "name": "a"}]
-
-
-def test_apply_changes_names_sync_table_once_the_stage_has_no_options(
-    sync: TableSync, spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
-    servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
-    target = sync.tables.database.target("orders")
-
-    def logged(stage: ChangelogNormalize | None = None, where: str = "") -> int:
-        changes = from_kafka_changelog(
-            spark, topic, format="maxwell-json", options=servers, normalize=stage, **TABLE
-        )
-        with caplog.at_level("INFO", "normalize"):
-            caplog.clear()
-            apply_changes(changes.where(where) if where else changes, target, keys="id")
-        return sum(
-            "keeps the same table without the keyed stage" in message for message in caplog.messages
-        )
-
-    assert [
-        logged(),
-        logged(ChangelogNormalize(ignore_columns="name")),
-        logged(where="id > 0"),
-    ] == [1, 0, 0]
 
 
 def test_table_that_is_merged_at_an_interval(sync: TableSync, spark: SparkSession) -> None:

@@ -11,7 +11,7 @@ from cdc_formats import Event, Format, columns, get_format
 from cdc_formats.errors import SchemaRegistryError, TypeConversionError
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, TargetMaker, TypedRows
+from normalize.decode.targets import Blocks, CollectorMaker, TypedRows
 from normalize.monitoring.watch import COLUMN
 from tests.support.both_decoders import batch_of
 
@@ -29,7 +29,7 @@ COUNTS = {"RECORDS": 6, "TYPE_CONVERSION": 1, "MALFORMED_MESSAGE": 1, "MESSAGE":
 
 
 def decoded(
-    format: Format, target: TargetMaker, records: Any = RECORDS, **options: Any
+    format: Format, target: CollectorMaker, records: Any = RECORDS, **options: Any
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the batches' rows, and the counts."""
     source = DecodePlan(format, columns("id INT"), unique_key=("id",), topic="t", **options)

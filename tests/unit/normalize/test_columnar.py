@@ -21,7 +21,7 @@ from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, TargetMaker, TypedRows
+from normalize.decode.targets import Blocks, CollectorMaker, TypedRows
 from tests.support.both_decoders import (
     Record,
     all_metadata,
@@ -63,7 +63,7 @@ MOST_ODD, MOST_ODD_OF = (
 It is higher for a table with unavailable values or their text, and for a recording in Avro with
 arrays.
 """
-PLANS: list[tuple[TargetMaker, bool, bool]] = [
+PLANS: list[tuple[CollectorMaker, bool, bool]] = [
     (Blocks, False, False),
     (Blocks, True, False),
     (Blocks, False, True),
