@@ -156,6 +156,16 @@ def test_a_feature_that_the_table_gains_and_storage_that_others_write(
         DeltaTarget(path, writer="delta-rs")
 
 
+def test_a_table_of_the_catalog_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sql(f"CREATE TABLE named_orders ({SCHEMA}) USING delta LOCATION '{tmp_path / 'orders'}'")
+    for name in ("named_orders", "default.named_orders"):
+        target = DeltaTarget(name, only_writer=True)
+        apply(spark, target, ("+U", 1, name, "x"))
+        assert writer_of(target) == "delta-rs"
+        assert spark.table(name).select("id", "name").collect() == [(1, name)]
+    spark.sql("DROP TABLE named_orders")
+
+
 def test_a_violated_constraint_has_a_sentence_without_values(
     spark: SparkSession, tmp_path: Path
 ) -> None:
