@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from normalize import DeltaTarget, IcebergTarget, apply_changes, sync_table
+from normalize.decode.columnar.native import native_module
 from normalize.spark_versions import has_package
 from normalize.tables.writers.lake import LakeTarget
 
 from .history import NAMES, SCHEMA, Expected
 from .settings import changes_of
+from .spark import use_native
 from .steady import KindCounter, Run, Side, require_counts, run_steadily, side_of
 from .topics import Topic, producer_of
 
@@ -83,6 +85,9 @@ def by_hand(
         "this library, sync_table into Delta by delta-rs": partial(
             synced, spark, options, topic, by_delta_rs
         ),
+        "this library, sync_table into Delta by delta-rs, without the native decoder": partial(
+            synced, spark, options, topic, by_delta_rs, native=False
+        ),
         "this library, apply_changes into Delta": partial(applied, spark, options, topic, delta),
         "this library, apply_changes into Delta by delta-rs": partial(
             applied, spark, options, topic, by_delta_rs
@@ -98,7 +103,12 @@ def by_hand(
                 ("this library, apply_changes", applied),
             )
         }
-    recipes = {name: run for name, run in recipes.items() if re.search(options.recipes, name)}
+    recipes = {
+        name: run
+        for name, run in recipes.items()
+        if re.search(options.recipes, name)
+        and (native_module() is not None or "native decoder" not in name)
+    }
     rounds = [[run() for run in recipes.values()] for _ in range(options.warm_up + options.runs)][
         options.warm_up :
     ]
@@ -168,8 +178,16 @@ def written_table(spark: SparkSession, lake: Lake) -> Iterator[tuple[str, LakeTa
             spark.sql(f"DROP TABLE {target.sql_name}")
 
 
-def synced(spark: SparkSession, options: argparse.Namespace, topic: Topic, lake: Lake) -> Run:
+def synced(
+    spark: SparkSession,
+    options: argparse.Namespace,
+    topic: Topic,
+    lake: Lake,
+    *,
+    native: bool = True,
+) -> Run:
     """Write the rows into a table by this library, without a stage."""
+    use_native(spark, native=native)
     with written_table(spark, lake) as (folder, target):
         writer = sync_table(
             spark,

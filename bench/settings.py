@@ -2,7 +2,7 @@
 
 A name is one of `NAMES`, or several joined by ``+``: ``metadata+validate+source``. ``mini_batch``
 and ``native`` return the same rows: the last change of a key in a micro-batch, on key groups and on
-the native engine.
+the native engine. ``python`` leaves an installed native decoder unused.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.stage_options import NativeEngine
 
 from .history import SCHEMA, Expected
+from .spark import use_native
 from .topics import Topic, producer_of, records
 
 PLAIN = "plain"
-NATIVE, MINI_BATCH = "native", "mini_batch"
-NAMES = (PLAIN, "metadata", "validate", "source", MINI_BATCH, NATIVE)
+NATIVE, MINI_BATCH, PYTHON = "native", "mini_batch", "python"
+NAMES = (PLAIN, "metadata", "validate", "source", MINI_BATCH, NATIVE, PYTHON)
 _METADATA = {
     "debezium-json": {"event_time": "source.timestamp", "source_table": "source.table"},
     "canal-json": {"event_time": "event-timestamp", "source_table": "table"},
@@ -73,6 +74,7 @@ def changes_of(
 ) -> Any:
     """Return a topic as a changelog."""
     chosen = settings_of(settings, format)
+    use_native(spark, native=PYTHON not in settings.split("+"))
     return from_kafka_changelog(
         spark,
         topic.name,

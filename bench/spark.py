@@ -10,6 +10,7 @@ import tempfile
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from normalize.decode.columnar.native import SWITCH
 from normalize.kafka.reader_options import READER_DEFAULTS
 from normalize.spark_versions import spark_packages
 
@@ -91,6 +92,14 @@ def start_session(*, delta: bool = False, iceberg: str = "") -> Any:
 
 def _pairs(settings: dict[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
+
+
+def use_native(spark: Any, *, native: bool) -> None:
+    """Set whether the workers of the next queries use an installed native decoder.
+
+    The workers of both kinds are different processes.
+    """
+    spark.sparkContext.environment[SWITCH] = str(int(native))
 
 
 def use_state(spark: Any, state: str) -> None:

@@ -2,6 +2,7 @@
 
     python -m tools.fuzz_together     # 100,000 messages for every format in JSON
     python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
+    python -m tools.fuzz_together --native      # the native decoder and one by one
     CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # topics of another folder
 
 The recorded topics are compared whole. Then messages are drawn: they and their damages are those of
@@ -25,11 +26,13 @@ from cdc_formats import get_format
 from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
 from cdc_formats.events import KeyValue
 from normalize.decode.columnar import ColumnarMaker, one_by_one
+from normalize.decode.columnar.native import native_module
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, TargetMaker, TypedRows
+from normalize.decode.targets import Blocks, CollectorMaker, TypedRows
 from tests.support.both_decoders import (
     differences,
     differences_of,
+    natively,
     odd_places,
     outcome,
     source_of,
@@ -153,7 +156,7 @@ def _is_sound(subject: Subject, record: KeyValue) -> bool:
         return False
 
 
-def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> DecodePlan | None:
+def _source(subject: Subject, target: CollectorMaker, draw: random.Random) -> DecodePlan | None:
     """Return a plan with the subject's columns, None if its format has no such plan."""
     decoder = draw.choice(subject.decoders)()
     if decoder is None:
@@ -201,7 +204,7 @@ def _count(
 
 
 def _smallest(
-    plan: DecodePlan, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker
+    plan: DecodePlan, records: Sequence[KeyValue], target: CollectorMaker, columnar: ColumnarMaker
 ) -> str:
     """Return the difference of the smallest part of the records that has one."""
     differ = partial(differences, plan, target=target, columnar=columnar)
@@ -225,8 +228,11 @@ def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker = toget
     parser.add_argument("--format", choices=FORMATS, action="append", help="default: all")
     parser.add_argument("--messages", type=int, default=100_000, help="for each format")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--native", action="store_true", help="compare the native decoder")
     options = parser.parse_args(arguments)
-    failed = False
+    if options.native and native_module() is None:
+        parser.error("--native needs the native decoder: make native")
+    columnar, failed = natively if options.native else columnar, False
     for identifier in options.format or FORMATS:
         begin = time.monotonic()
         try:

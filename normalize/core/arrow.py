@@ -61,9 +61,9 @@ def key_group_of(key: bytes, key_groups: int) -> int:
     return crc32(key) % key_groups
 
 
-def key_groups_of(keys: Sequence[bytes], key_groups: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the key group of each packed key."""
-    return np.fromiter(map(crc32, keys), np.int64, len(keys)) % key_groups
+def hashes(keys: Sequence[bytes]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the hash of each packed key: modulo ``key_groups`` it is the key group."""
+    return np.fromiter(map(crc32, keys), np.int64, len(keys))
 
 
 _TYPES = {name: getattr(pa, of)(*arguments) for name, (of, *arguments) in ARROW_TYPES.items()}

@@ -410,13 +410,13 @@ class ChangeColumns(NamedTuple):
         (`Shape.changelog_schema`).
     places : array of int
         The index of each change's record.
-    keys : list of bytes
-        The packed key of each change; empty in a plan without a stage.
+    hashes : array of int
+        The hash of each change's packed key (`arrow.hashes`); empty in a plan without a stage.
     """
 
     changes: ChangeBatch
     places: Ints
-    keys: list[bytes]
+    hashes: Ints
 
 
 def concatenated(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ import pyarrow as pa
 
 from cdc_formats.errors import DECODE_CONDITIONS, DecodeError, PartialImageError
 from cdc_formats.events import Ignored
+
+from .fold_columns import Ints
 
 
 class KafkaRecord(NamedTuple):
@@ -61,6 +64,38 @@ def _partition_name(topic: str, partition: int, placed: bool) -> str:
     return f"{(topic or 'partition') if placed else 'DataFrame'}[{partition}]"
 
 
+class Values(Sequence[bytes | None]):
+    """The values of records, which become Python objects only when one is read.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Binary.
+    """
+
+    def __init__(self, array: pa.Array) -> None:
+        self.array = array
+
+    @cached_property
+    def _list(self) -> list[bytes | None]:
+        return list(self.array.to_pylist())
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return iter(self._list)
+
+    def __getitem__(self, index: Any) -> Any:
+        # A sample reads a few of many.
+        few = isinstance(index, int) and "_list" not in vars(self)
+        return self.array[index].as_py() if few else self._list[index]
+
+    def only(self, places: Ints) -> Values:
+        """Return the values at these indexes."""
+        return Values(self.array.take(pa.array(places)))
+
+
 class Records(NamedTuple):
     """Consecutive records of one Kafka partition, as columns.
 
@@ -71,7 +106,7 @@ class Records(NamedTuple):
     stamps : array of int
         Kafka's timestamps in ms, made monotone within the partition, so that merging partitions by
         time never reorders one.
-    keys, values : list of bytes or None
+    keys, values : sequence of bytes or None
     timestamps : array of int or None
         Kafka's original timestamps, in ms; None if unknown.
     headers : pyarrow.Array or None
@@ -102,12 +137,20 @@ class Records(NamedTuple):
     def only(self, places: Sequence[int]) -> Records:
         """Return the records at these indexes."""
         chosen = np.array(places, np.int64)
-        keys, values = ([each[place] for place in places] for each in (self.keys, self.values))
+        values = (
+            self.values.only(chosen)
+            if isinstance(self.values, Values)
+            else [self.values[place] for place in places]
+        )
         timestamps = self.timestamps if self.timestamps is None else self.timestamps[chosen]
         headers = None if self.headers is None else self.headers.take(pa.array(chosen))
         chosen_of = {name: getattr(self, name)[chosen] for name in ("offsets", "stamps", "numbers")}
         return self._replace(
-            keys=keys, values=values, timestamps=timestamps, headers=headers, **chosen_of
+            keys=[self.keys[place] for place in places],
+            values=values,
+            timestamps=timestamps,
+            headers=headers,
+            **chosen_of,
         )
 
     def record(self, index: int) -> KafkaRecord:

@@ -48,6 +48,7 @@ from normalize.core.records import (
     WITHOUT_POSITION,
     KafkaRecord,
     Records,
+    Values,
     header_pairs,
 )
 from normalize.kafka.dead_letter import send
@@ -440,15 +441,12 @@ def _columns(
     times = batch.column("stamp").to_numpy()
     stamps = np.maximum(np.maximum.accumulate(times), stamp) if plan.in_order else times
     headers = batch.column("headers") if "headers" in batch.schema.names else None
-    values, offsets = (
-        batch.column("value").cast(pa.binary()).to_pylist(),
-        batch.column("offset").to_numpy(),
-    )
+    values, offsets = Values(batch.column("value").cast(pa.binary())), batch.column("offset")
     milliseconds = times // 1000 if plan.row_order == "row" else times
     known_times = milliseconds if "timestamp" in plan.record_columns else None
     return Records(
         *place,
-        offsets,
+        offsets.to_numpy(),
         stamps,
         keys,
         values,

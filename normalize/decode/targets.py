@@ -20,7 +20,7 @@ from cdc_formats.decoding.rows import key_indices
 from cdc_formats.events import Change, KeyedChange, RowKind
 from cdc_formats.values.equality import key_getter
 from cdc_formats.values.schema import Column
-from normalize.core.arrow import encode, key_group_of, key_groups_of, slices
+from normalize.core.arrow import encode, hashes, key_group_of, slices
 from normalize.core.changes import (
     Block,
     ChangeBatch,
@@ -155,17 +155,13 @@ class Blocks(Collector):
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         gathered = ChangeBuilder(self.shape)
         gathered.take(records, decoded)
-        self._take(records, gathered.changes(), gathered.keys, gathered.offsets)
+        self._take(records, gathered.changes(), hashes(gathered.keys), gathered.offsets)
 
     def take_columns(self, records: Records, changes: ChangeColumns) -> None:
-        self._take(records, changes.changes, changes.keys, records.offsets[changes.places])
+        self._take(records, changes.changes, changes.hashes, records.offsets[changes.places])
 
-    def _take(
-        self, records: Records, changes: ChangeBatch, keys: Sequence[bytes], offsets: Ints
-    ) -> None:
-        self.taken.append(
-            _Taken(records.source, changes, key_groups_of(keys, self.key_groups), offsets)
-        )
+    def _take(self, records: Records, changes: ChangeBatch, of_keys: Ints, offsets: Ints) -> None:
+        self.taken.append(_Taken(records.source, changes, of_keys % self.key_groups, offsets))
         self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_formats import Ignored
@@ -23,8 +24,10 @@ from normalize.decode.targets import Blocks, CollectorMaker
 from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN
 
 Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
-together = partial(ColumnarDecoder.of, fewest=1, fewest_in_avro=1)
+together = partial(ColumnarDecoder.of, fewest=1, fewest_in_avro=1, native=False)
 """The decoder of many messages together, which also decodes a few."""
+natively = partial(ColumnarDecoder.of, fewest=1, fewest_in_avro=1)
+"""Same as `together`, with the native decoder in front of it if it is installed."""
 _HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 
 
@@ -178,6 +181,7 @@ def odd_places(
     decoder = columnar(plan, keyed=keyed)
     assert decoder is not None
     ((part, kafka),) = records_of(batch_of(records), plan)
+    part = part._replace(numbers=np.arange(len(part.values)))
     return decoder.decode(part, kafka).refused
 
 

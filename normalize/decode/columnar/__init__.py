@@ -11,7 +11,7 @@ whole where it has to be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -22,12 +22,14 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.message_format import MessageFormat
 from normalize.core.changes import ChangeColumns
+from normalize.core.fold_columns import Ints
 from normalize.core.records import Records
 from normalize.decode.plan import DecodePlan
 
 from .changes import ChangeMaker
 from .columns import ColumnConverter
 from .messages import Encodings, MessageReader, TableMatcher
+from .native import NativeDecoder
 from .rows import Needs, RowSelector
 
 FEWEST = 24
@@ -59,6 +61,12 @@ class Decoded(NamedTuple):
     refused: list[int]
     tables: list[tuple[int, tuple[Any, ...]]]
 
+    def at(self, places: Ints) -> Decoded:
+        """Return the result for records that have these indexes among others."""
+        parts = [part._replace(places=places[part.places]) for part in self.parts]
+        tables = [(int(places[place]), table) for place, table in self.tables]
+        return Decoded(parts, self.ignored, places[self.refused].tolist(), tables)
+
 
 class ColumnarDecoder:
     """Decodes the records of one task.
@@ -75,10 +83,13 @@ class ColumnarDecoder:
         Fewer records are to be decoded one by one.
     fewest_in_avro : int
         Fewer messages of a schema in Avro are decoded one by one.
+    native : bool
+        Whether the native decoder is used, if it is installed and knows what the plan needs.
 
     Attributes
     ----------
     fewest : int
+    native : NativeDecoder or None
     tables : set
         Same as `decoder.Decoder`.
     """
@@ -92,6 +103,7 @@ class ColumnarDecoder:
         keyed: bool,
         fewest: int,
         fewest_in_avro: int,
+        native: bool,
     ) -> None:
         needs, matcher = Needs.of(plan, envelope, keyed=keyed), TableMatcher.of(plan, envelope)
         encodings = Encodings(envelope, rows, whole=not keyed, fewest=fewest_in_avro)
@@ -101,6 +113,11 @@ class ColumnarDecoder:
         self.columns = ColumnConverter(plan, envelope, rows, needs)
         self.changes = ChangeMaker(plan, needs)
         self.tables: set[tuple[Any, ...]] = set()
+        self.native = (
+            NativeDecoder.of(plan, envelope, rows, keyed=keyed)
+            if native and matcher is None
+            else None
+        )
 
     @classmethod
     def of(
@@ -110,6 +127,7 @@ class ColumnarDecoder:
         keyed: bool = True,
         fewest: int = FEWEST,
         fewest_in_avro: int = FEWEST_IN_AVRO,
+        native: bool = True,
     ) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = plan.format
@@ -143,6 +161,7 @@ class ColumnarDecoder:
             keyed=keyed,
             fewest=fewest,
             fewest_in_avro=fewest_in_avro,
+            native=native,
         )
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
@@ -155,6 +174,29 @@ class ColumnarDecoder:
             The metadata of each Kafka record, in the order of `DecodePlan.kafka_metadata`; empty if
             none is requested.
         """
+        decoded = (
+            self._decode(records, kafka)
+            if self.native is None
+            else self._natively(self.native, records, kafka)
+        )
+        self.tables.update(table for _, table in decoded.tables)
+        return decoded
+
+    def _natively(
+        self, native: NativeDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]
+    ) -> Decoded:
+        """Decode records by the native decoder, and those that it leaves in doubt without it."""
+        changes, rest, tables = native.decode(records, kafka)
+        decoded = Decoded([changes] if len(changes.places) else [], Counter(), rest.tolist(), [])
+        if len(rest) >= self.fewest:
+            of_rest = [kafka[place] for place in rest] if kafka else kafka
+            python = self._decode(records.only(rest.tolist()), of_rest).at(rest)
+            decoded = python._replace(parts=[*python.parts, *decoded.parts])
+        for place, table in decoded.tables:
+            tables[table] = min(place, tables.get(table, place))
+        return decoded._replace(tables=self._new(tables))
+
+    def _decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
         messages, ignored, refused = self.messages.read(records)
         parts, new_tables = list[ChangeColumns](), dict[tuple[Any, ...], int]()
         for part in messages:
@@ -167,9 +209,12 @@ class ColumnarDecoder:
                 new_tables[table] = min(place, new_tables.get(table, place))
             ignored += ignored_rows
             refused |= refused_rows | unconverted
-        self.tables.update(new_tables)
-        tables = sorted(((place, table) for table, place in new_tables.items()), key=itemgetter(0))
-        return Decoded(parts, ignored, sorted(refused), tables)
+        return Decoded(parts, ignored, sorted(refused), self._new(new_tables))
+
+    def _new(self, tables: Mapping[tuple[Any, ...], int]) -> list[tuple[int, tuple[Any, ...]]]:
+        """Return the tables that were not found before, in the order of their first records."""
+        new = ((place, table) for table, place in tables.items() if table not in self.tables)
+        return sorted(new, key=itemgetter(0))
 
     def _new_tables(
         self, tables: Sequence[tuple[Any, ...]], places: Sequence[int], refused: set[int]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.events import RowKind
-from normalize.core.arrow import pack
+from normalize.core.arrow import hashes, pack
 from normalize.core.changes import ChangeBatch, ChangeColumns
 from normalize.core.fold_columns import Bools, Ints
 from normalize.core.records import Records
@@ -91,7 +91,7 @@ class ChangeMaker:
             if converted.positions
             else []
         )
-        return ChangeColumns(ChangeBatch(batch, [], positions), places[of], packed)
+        return ChangeColumns(ChangeBatch(batch, [], positions), places[of], hashes(packed))
 
     def _changelog(
         self, records: Records, converted: ConvertedRows, of: Ints, first: Bools, places: Ints
@@ -102,7 +102,7 @@ class ChangeMaker:
         rows = _taken(_joined(converted), np.where(first, converted.before[of], of))
         arrays = [pa.array(kinds), *rows, *_taken(converted.metadata, of)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.shape.changelog_schema)
-        return ChangeColumns(ChangeBatch(batch, [], []), places[of], [])
+        return ChangeColumns(ChangeBatch(batch, [], []), places[of], hashes([]))
 
 
 def _taken(

@@ -1,0 +1,296 @@
+"""The native decoder gives the rows and the errors that each message gives alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cdc_formats import get_format
+from cdc_formats.errors import SchemaError
+from normalize.core.records import Values
+from normalize.decode.columnar.native import MODULE, SWITCH, native_module
+from normalize.decode.decode_pass import records_of
+from normalize.decode.plan import DecodePlan
+from normalize.decode.targets import Blocks
+from tests.support.both_decoders import Record, batch_of, differences, natively, source_of
+from tests.support.examples import examples
+from tests.support.message_shapes import of_each_shape
+from tests.support.paths import REPOSITORY
+from tests.support.replay.replaying import read_recording
+from tests.support.replay.topics import topics
+from tests.support.scenarios import CASES, rejects
+from tools.fuzz_together import compare, compare_recorded, recorded_source
+
+FORMATS = (
+    "canal-json", "changelog-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
+)  # fmt: skip
+"""The formats that the native decoder knows."""
+MESSAGES, OF_EACH_SHAPE = 2_000, 5
+needs_native = pytest.mark.skipif(native_module() is None, reason="native decoder not installed")
+
+
+def decoded(plan: DecodePlan, records: list[Record]) -> Any:
+    """Return what the native decoder returns for records."""
+    decoder = natively(plan, keyed=True)
+    assert decoder is not None
+    assert decoder.native is not None
+    ((part, kafka),) = records_of(batch_of(records), plan)
+    return decoder.native.decode(part, kafka)
+
+
+def in_doubt(plan: DecodePlan, records: list[Record]) -> list[int]:
+    """Return the records that the native decoder leaves in doubt; all results must be the same."""
+    assert not differences(plan, records, columnar=natively)
+    return decoded(plan, records)[1].tolist()
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [case for case in CASES if case[1] in FORMATS],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_vectors_give_the_same(scenario, name) -> None:
+    vector = scenario.vector(name)
+    if not vector.primary_key:
+        pytest.skip("a table without a primary key has no keyed stage")
+    format = get_format(name, **vector.options)
+    for metadata in ({}, {"offset": "offset", "at": "timestamp"}):
+        plan = source_of(format, vector.schema, vector.primary_key, metadata)
+        assert not differences(plan, [*vector.records] * 2, columnar=natively)
+
+
+@needs_native
+@pytest.mark.parametrize("identifier", FORMATS)
+def test_rejected_messages_give_the_same_errors(identifier: str) -> None:
+    for _, reject in rejects(identifier):
+        plan = source_of(
+            get_format(identifier, **reject.options), reject.schema, reject.primary_key
+        )
+        if reject.primary_key:
+            assert not differences(plan, [(reject.key, reject.value)], columnar=natively)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "topic",
+    [topic for topic in topics() if topic.format in FORMATS and topic.primary_key],
+    ids=lambda topic: topic.name,
+)
+def test_recorded_topics_give_the_same(topic) -> None:
+    records = [(record.key, record.value) for record in read_recording(topic.path)]
+    records = of_each_shape(records, examples(OF_EACH_SHAPE))
+    compare_recorded(recorded_source(topic), records, natively)
+
+
+@needs_native
+@pytest.mark.parametrize("identifier", FORMATS)
+def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> None:
+    compare(identifier, examples(MESSAGES), seed=23, columnar=natively)
+
+
+SOURCE = {"connector": "mysql", "db": "shop", "table": "parts", "ts_ms": 1700000000000}
+
+
+def message(value: str, *, op: str = "c", before: str = "null") -> bytes:
+    """Return a message whose row has this JSON text in the column `v`."""
+    source = json.dumps(SOURCE)
+    row = f'{{"id":1,"v":{value}}}'
+    return f'{{"before":{before},"after":{row},"source":{source},"op":"{op}","ts_ms":1}}'.encode()
+
+
+TEXTS = (
+    "null", "true", "false", "0", "1", "-1", "-0", "127", "128", "32768", "2147483648", "9223372036854775807", "-9223372036854775807",
+    "-9223372036854775808", "9223372036854775808", "18446744073709551615", "1.0", "1.5", "1.10", "0.1", "1e2", "1E-2", "-0.0", "1e400",
+    "1e-400", "1e99999", "123456789012345678901234567890", "0.30000000000000004", "5e-324", "1.7976931348623157e308", "12.345", "12.34",
+    "-12.34", "99999.99", "9999.99", '""', '"a"', '" 1"', '"1"', '"-1"', '"+1"', '"01"', '"1.5"', '"1.50"', '"-0.50"', '"-0"', '"0.5"',
+    '"1e2"', '"007.5"', '"12.345"', '"9999.99"', '"10000"', '"AQ=="', '"BNI="', '"/w=="', '"AQ"', '"AA=A"', '"A\\u0051=="', '"true"',
+    '"TRUE"', '"NaN"', '"Infinity"', '"2024-02-29"', '"2023-02-29"', '"0001-01-01"', '"0000-12-31"', '"9999-12-31"', '"2024-2-1"',
+    '"20240201"', '"2024-W01-1"', '"2024-02-29Z"', '"2024-02-29 12:34:56"', '"2024-02-29T12:34:56"', '"2024-02-29T12:34:56Z"',
+    '"2024-02-29T12:34:56.5Z"', '"2024-02-29 12:34:56.123456"', '"2024-02-29 12:34:56.1234567"', '"2024-02-29T12:34:56.123456789Z"',
+    '"2024-02-29T12:34:56+01:00"', '"2024-02-29 24:00:00"', '"2024-02-29 12:34"', '"2024-02-29T12:34:60Z"', '"12:34:56"', "1700000000000",
+    "1700000000000000", "-62135596800000", "253402300799999", "253402300800000", "19000", "2932896", "2932897", "-719162", "-719163",
+    "[]", "[1,2]", "{}", '{"a":[1.10,null]}', '{"scale":1,"value":"AQ=="}', '"__debezium_unavailable_value"',
+    '"__debezium_unavailable_valu\\u0065"', '"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="', '"a\\n\\t\\"\\\\\\/\\b\\f\\r"',
+    '"\\u00e9\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00"', '"\\u0000"', '"\u00e9\u65e5"', '"a\tb"', "nul", "NaN", "01", "+1", ".5", "1.",
+)  # fmt: skip
+TYPES = (
+    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "STRING", "CHAR(3)", "DECIMAL(6,2)", "DECIMAL(38,0)",
+    "DECIMAL(38,38)", "DECIMAL(20,0)", "DATE", "TIME(3)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP_NTZ(0)", "TIMESTAMP_NTZ(6)",
+    "BINARY", "VARIANT", "ARRAY<INT>", "STRUCT<a: ARRAY<STRING>>", "MAP<STRING, STRING>", "INTERVAL DAY TO SECOND",
+)  # fmt: skip
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"decimal_handling_mode": "string", "time_precision_mode": "isostring"},
+    {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive"},
+    {"decimal_handling_mode": "double", "time_precision_mode": "nanoseconds"},
+    {"bigint_unsigned_handling_mode": "long", "time_precision_mode": "connect"},
+    {"bigint_unsigned_handling_mode": "precise", "time_precision_mode": "microseconds"},
+    {"rounding": "half_up", "decimal_handling_mode": "string", "time_zone": "Europe/Berlin"},
+)
+
+
+@needs_native
+@pytest.mark.parametrize("sql_type", TYPES)
+def test_each_value_of_each_type_gives_the_same(sql_type: str) -> None:
+    start = TYPES.index(sql_type)
+    for place in range(start, start + examples(len(OPTIONS))):
+        options, not_null = OPTIONS[place % len(OPTIONS)], " NOT NULL" if place % 2 else ""
+        format = get_format("debezium-json", **options)
+        plan = source_of(format, f"id INT NOT NULL, v {sql_type}{not_null}", ["id"])
+        try:
+            plan.decoder()
+        except SchemaError:  # the mode does not write such values
+            continue
+        assert not differences(
+            plan, [(None, message(text)) for text in TEXTS], columnar=natively
+        ), options
+
+
+@needs_native
+@pytest.mark.parametrize("sql_type", ["INT", "BIGINT", "STRING", "DATE", "TIMESTAMP(3)"])
+def test_each_value_in_a_key_gives_the_same(sql_type: str) -> None:
+    format = get_format("debezium-json", time_precision_mode="connect")
+    plan = source_of(format, f"id INT, v {sql_type}", ["id", "v"])
+    records: list[Record] = []
+    for text in TEXTS:
+        before = f'{{"id":1,"v":{text}}}'
+        records += [
+            (None, message(text)),
+            (None, message(text, op="u", before=before)),
+            (None, message(text, op="u", before='{"id":1,"v":2}')),
+            (None, message("5", op="d", before=before)),
+            (None, message(text, op="d", before=before).replace(message(text)[30:], b"")),
+        ]
+    assert not differences(plan, records, columnar=natively)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (message('"a"'), []),
+        (message('"a"', op="u", before='{"id":1}'), []),
+        (message('"\u00e9"'), []),
+        (message('"a"', op="u", before='{"id":2}'), [1]),
+        (message('"a"', op="d"), [1]),
+        (message("5"), [1]),
+        (message('"a"').replace(b'"parts"', b'"tools"'), [1]),
+        (message('"a"').replace(b"mysql", b"spanner"), [1]),
+        (message('"a"').replace(b'"v"', b'"id"'), [1]),
+        (message('"a"').replace(b'"v"', b'"\\u0076"'), [1]),
+        (message('"a"').replace(b'"op":"c"', b'"op":"c","op":"c"'), [1]),
+        (message('"a"').replace(b'"op":"c"', b'"op":"x"'), [1]),
+        (message('"a"').replace(b'"a"', b'"\xff"'), [1]),
+        (b"\xef\xbb\xbf" + message('"a"'), [1]),
+        (message('"a"') + b" ", []),
+        (message('"a"') + b"1", [1]),
+        (b'{"payload":' + message('"a"') + b"}", [1]),
+        (b"", [1]),
+        (None, [1]),
+    ],
+)
+def test_messages_in_doubt(value: bytes | None, expected: list[int]) -> None:
+    plan = source_of(get_format("debezium-json"), "id INT, v STRING", ["id"], on_truncate="ignore")
+    sound = (None, message('"sound"'))
+    # One table in a query.
+    if value is not None and b"tools" in value:
+        assert decoded(plan, [sound, (None, value), sound])[1].tolist() == expected
+    else:
+        assert in_doubt(plan, [sound, (None, value), sound]) == expected
+
+
+@needs_native
+def test_parts_of_an_array_and_nulls_are_read() -> None:
+    plan = source_of(get_format("debezium-json"), "id INT, v STRING", ["id"], mode="FAILFAST")
+    values = pa.array([None, b"x", None, message('"a"'), None, message('"b"'), b"y"], pa.binary())
+    decoder = natively(plan, keyed=True)
+    assert decoder is not None
+    assert decoder.native is not None
+    ((part, _),) = records_of(batch_of([(None, b"x")] * 4), plan)
+    part = part._replace(values=Values(values[2:6]))
+    changes, doubtful, _ = decoder.native.decode(part, [])
+    assert doubtful.tolist() == [0, 2]
+    assert changes.places.tolist() == [1, 3]
+    assert changes.changes.batch.column("c1").to_pylist() == ["a", "b"]
+    empty = part._replace(values=Values(values[:0]), stamps=np.zeros(0, np.int64))
+    assert len(decoder.native.decode(empty, [])[0].places) == 0
+
+
+@needs_native
+def test_what_the_native_decoder_does_not_know_is_decoded_without_it() -> None:
+    format = get_format("debezium-json")
+    known = {"columns": "id INT, v STRING", "key": ["id"], "metadata": {}, "positions": False}
+    unknown: list[dict[str, Any]] = [
+        {"columns": "id DOUBLE, v STRING"},
+        {"metadata": {"at": "source.timestamp"}},
+        {"positions": True},
+    ]
+    for each in [{}, *unknown]:
+        of = known | each
+        plan = source_of(
+            format, of["columns"], of["key"], of["metadata"], positions=of["positions"]
+        )
+        decoder = natively(plan, keyed=True)
+        assert decoder is not None
+        assert (decoder.native is None) == bool(each)
+    changelog = natively(source_of(format, "id INT", ["id"]), keyed=False)
+    assert changelog is not None
+    assert changelog.native is None
+
+
+RUN = """
+import warnings
+from normalize.decode.columnar.native import native_module
+with warnings.catch_warnings(record=True) as shown:
+    warnings.simplefilter("always")
+    found = [native_module(), native_module()]
+print(found, [str(each.message) for each in shown])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("INTERFACE = 0", "it has the interface 0, and 1 is needed"),
+        ("import no_such_module", "[None, None] []"),
+    ],
+)
+def test_a_module_of_another_release_is_not_used(text: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / f"{MODULE}.py").write_text(text)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path[:0] = {[str(tmp_path), str(REPOSITORY)]}{RUN}",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("[None, None]")
+    assert expected in done.stdout
+    assert done.stdout.count("is not used") == (expected[0] == "i")
+
+
+def test_a_switch_leaves_the_module_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "0")
+    decoder = natively(source_of(get_format("debezium-json"), "id INT", ["id"]), keyed=True)
+    assert decoder is not None
+    assert decoder.native is None
+
+
+@needs_native
+def test_blocks_have_the_key_groups_of_python() -> None:
+    plan = source_of(get_format("debezium-json"), "id INT, v STRING", ["id", "v"], key_groups=64)
+    texts = [json.dumps("x" * length) for length in (0, 1, 31, 32, 255, 256, 65535, 65536)]
+    records: list[Record] = [(None, message(text)) for text in texts]
+    assert not differences(plan, records, Blocks, columnar=natively)
+    assert decoded(plan, records)[1].tolist() == [7]
