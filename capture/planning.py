@@ -1,4 +1,4 @@
-"""Finds the end of the next micro-batch: the driver scans the log without its rows."""
+"""Finds the start and the end of a micro-batch: the driver scans the log without its rows."""
 
 from __future__ import annotations
 

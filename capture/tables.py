@@ -1,4 +1,4 @@
-"""The tables of a reader: ``database-name`` and ``table-name`` are names or regular expressions.
+"""The tables of a reader, by names or regular expressions, and the checks of them.
 
 A name that matches exactly selects only that database or table. Otherwise the option is a regular
 expression that must match whole names, as in Flink CDC, in Python's syntax (a comma is a literal

@@ -1,4 +1,4 @@
-"""Parses command-line values: formats and their options, pairs, names."""
+"""Parses command-line values: formats, pairs, names, and the connection to Kafka."""
 
 from __future__ import annotations
 

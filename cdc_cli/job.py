@@ -1,4 +1,4 @@
-"""``cdc init``, ``run``, ``maintain`` and ``resync``: a job file, made from topics, and its query."""
+"""``cdc init``, ``run``, ``maintain``, ``resync``, ``status``: a job file, its query and checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cdc topics``: lists a broker's topics, with the format that a small sample of each shows."""
+"""``cdc topics`` and ``profile``: a broker's topics with their formats, and the profile of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of decoding: a message's events, a table's changes, reasons why a record has none.
+"""The results of decoding: row kinds, events, changes, and reasons why a record has none.
 
 The position of a change in its source's log, which can be compared, and the checks of its parts.
 

@@ -1,4 +1,4 @@
-"""How a format's messages are read: its declarations, its options, and `MessageFormat.read`.
+"""How a format's messages are read: declarations, options, validation, `MessageFormat.read`.
 
 The author of a format writes one method, `MessageFormat.read`, which turns the bytes of a Kafka
 record into `Event` values with unconverted row images. `cdc_formats.decoder.Decoder` does the rest

@@ -1,4 +1,4 @@
-"""Changelog DataFrames: their columns, and the checks of them."""
+"""Changelog DataFrames: their columns, the checks of them, and what their plans show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode typed changelog rows as Kafka records, on Spark's workers, in ``mapInArrow``."""
+"""Encode typed changelog rows as Kafka records with a ``source`` block, in ``mapInArrow``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark versions that this package runs on, and the packages that a session of each needs."""
+"""The Spark versions that this package runs on, the packages of each, and the check of a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas from a registry, and the schema ids in records.
+"""Schemas from a registry, the schema ids in records, and values without declared columns.
 
 A key or a value contains the id of its writer's schema before its Avro (`frames`), or a header of
 the record does (`unframed`)::

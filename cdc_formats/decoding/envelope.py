@@ -1,4 +1,4 @@
-"""What a format declares about its messages: both decoders are made from it.
+"""What a format declares about its messages, tables and metadata, for both decoders.
 
 `scalar_reader.ScalarReader` reads one message, and is the specification.
 `normalize.decode.columnar` decodes many messages together, column by column: only those that it can

@@ -1,4 +1,4 @@
-"""Conversion of a message's row image to a row of all columns of a table, compiled once."""
+"""Conversion of a message's row image to a row of a table, with its masks, compiled once."""
 
 from __future__ import annotations
 

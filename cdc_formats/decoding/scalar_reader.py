@@ -1,4 +1,4 @@
-"""The reader of one message, made from its format's declaration: what all decoders must do."""
+"""The reader of one message, made from its format's declaration: the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of Kafka clients, and the brokers' descriptions of topics."""
+"""A client of Kafka: its errors, the brokers' descriptions of topics, and the reader of records."""
 
 from __future__ import annotations
 

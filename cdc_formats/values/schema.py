@@ -1,4 +1,4 @@
-"""Declared columns: Spark's DDL text to `Column`, without Spark.
+"""Declared columns, from Spark's DDL text, and the images of rows.
 
 ``columns("id BIGINT NOT NULL, weight DECIMAL(10,3)")`` accepts the syntax of ``StructType.fromDDL``
 and three extensions for changelogs: ``TIME(p)``, which is text in a DataFrame unless it is declared

@@ -1,4 +1,4 @@
-"""Conversion of canonical columns (`cdc_formats.values.types`) to Arrow and back; Spark types."""
+"""Conversion of canonical columns (`cdc_formats.values.types`) to Arrow, Spark types and bytes."""
 
 from __future__ import annotations
 

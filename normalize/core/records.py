@@ -1,4 +1,4 @@
-"""Raw Kafka records, single and as columns."""
+"""Raw Kafka records, single and as columns, and the counts of what was decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`DecodePlan`: the arguments of the first pass, and the columns of Kafka records that it reads."""
+"""`DecodePlan`: the arguments of the decode pass, and the records that it reads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The keyed stage on Spark, for streams and for bounded reads.
 
-`key_groups` and `native` are for streams, and `bounded` is for bounded reads. The filter of
-`where=` is behind them.
+`key_groups` is for streams and bounded reads, and `native` for streams. The filter of `where=` is
+behind them.
 """

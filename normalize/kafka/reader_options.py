@@ -1,4 +1,4 @@
-"""The options of Spark's Kafka source for a call of `from_kafka_changelog`."""
+"""The options of Spark's Kafka source for a call of `from_kafka_changelog`, with their checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics that a query reads, and Kafka's descriptions of them."""
+"""The topics that a query reads, Kafka's descriptions of them, and their ids."""
 
 from __future__ import annotations
 

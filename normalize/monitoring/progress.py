@@ -1,4 +1,4 @@
-"""What a micro-batch reports: Spark's progress of a query as values, and `observe_lag`."""
+"""What a micro-batch reports: Spark's progress as values, that of a table, and `observe_lag`."""
 
 from __future__ import annotations
 

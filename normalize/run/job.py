@@ -1,4 +1,4 @@
-"""A job file: the arguments of `sync_database`, with where the query runs and how it is restarted.
+"""A job file: the arguments of `sync_database`, where the query runs, and the check of all of it.
 
 The names and types are those of the Python functions, from which this module reads them: an option
 that `sync_database`, `TableOptions` or a database gets is an option of the file, too.

@@ -1,4 +1,4 @@
-"""Starts a job's query again after failures."""
+"""Starts a job's query again after failures, and maintains its tables in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions, their JVM, and the queries that run in it."""
+"""Sessions, their JVM, the errors of it, and what differs under Spark Connect."""
 
 from __future__ import annotations
 

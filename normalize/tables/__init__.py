@@ -14,7 +14,7 @@ module                              its part
                                     folder of their files; what must stay as it is
 `changes`                           the decoded changes of one table: the last of each key
 `merge`                             the plan of a MERGE, which every writer renders
-`apply`, `latest`, `arrival`        a changelog that is applied to a table
+`apply`, `latest`                   a changelog that is applied to a table
 `history`, `interval`               versions of rows (SCD type 2), and a MERGE at an interval
 `targets`, `table_spec`,            a table to write, its columns, and the record of the
 `batches`                           micro-batches that it has

@@ -1,4 +1,4 @@
-"""How a table is kept: what a delete does to its row, and which rows and versions it has."""
+"""How a table is kept: deletes, versions, layout, maintenance, and expressions on its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL, MySQL and MariaDB, read with Spark's JDBC source.
+"""`JdbcSource`, and tables of PostgreSQL, MySQL and MariaDB, read with Spark's JDBC source.
 
 Dates, times and types that Spark does not have are selected as text, and Spark converts the text:
 JDBC drivers shift dates and times by the JVM's time zone.

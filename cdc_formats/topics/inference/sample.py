@@ -1,4 +1,4 @@
-"""Collects a sample's records: the values seen in each column, and the producer's declarations."""
+"""Reads and collects a sample's records: the values of each column, and the declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of messages of Maxwell, GoldenGate, AWS DMS, Canal and TiCDC, and of changelog-json."""
+"""Samples of the messages of all formats but Debezium's."""
 
 from __future__ import annotations
 
