@@ -5,7 +5,7 @@ the decoding. Others are decoded by Spark. If several tasks do so, a second pass
 of a key from all of them, after a shuffle by key. All use the same decode pass, and give the same
 rows.
 
-The pass also returns facts about the records (`PassFacts`), as rows without a key: what a guard
+The pass also returns a summary of the records (`PassSummary`), as rows without a key: what a guard
 compares before anything is written.
 """
 
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructField
 
-FACT = "__fact"
-"""The column with `PassFacts` as MessagePack; NULL in changes."""
+SUMMARY = "__summary"
+"""The column with `PassSummary` as MessagePack; NULL in changes."""
 _ORDER = to_columns("key BINARY, stamp BIGINT, source STRING, offset BIGINT")
 _BASES = "b"
 """The prefix of the columns with the key whose row in the target has the columns that a row
@@ -112,7 +112,7 @@ def _layout(plan: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[C
         *_ORDER,
         *to_columns(f"{ROW_KIND} STRING"),
         *written,
-        *to_columns(f"{ABSENT} STRING, fact BINARY"),
+        *to_columns(f"{ABSENT} STRING, pass_summary BINARY"),
         *position,
         *bases,
     ]
@@ -122,7 +122,7 @@ def _ddl(columns: Sequence[Column]) -> str:
     return ", ".join(f"{column.name} {spark_type(column.type)}" for column in columns)
 
 
-class PassFacts(msgspec.Struct, array_like=True):
+class PassSummary(msgspec.Struct, array_like=True):
     """What a task found beside changes.
 
     Attributes
@@ -138,7 +138,7 @@ class PassFacts(msgspec.Struct, array_like=True):
     source_keys: set[tuple[str, ...]] = set()
 
 
-_decode_facts = msgspec.msgpack.Decoder(PassFacts).decode
+_decode_summary = msgspec.msgpack.Decoder(PassSummary).decode
 
 
 class PassResult(NamedTuple):
@@ -155,7 +155,7 @@ class PassResult(NamedTuple):
     moved : int
         The number of partial rows whose key changed, and which are still to be followed
         (`changes_on_spark`).
-    facts : PassFacts
+    summary : PassSummary
         Those of all tasks.
     """
 
@@ -163,7 +163,7 @@ class PassResult(NamedTuple):
     rows: int
     stamps: tuple[int, int]
     moved: int = 0
-    facts: PassFacts = PassFacts()
+    summary: PassSummary = PassSummary()
 
 
 class Changes(NamedTuple):
@@ -173,7 +173,7 @@ class Changes(NamedTuple):
     ----------
     rows : DataFrame
         ``row_kind`` and the columns; `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial
-        rows; and `FACT`, in the rows of facts.
+        rows; and `SUMMARY`, in the rows of summaries.
     finish : callable
         Called with the stored rows (`normalize.tables.latest.stored`), returns the changes among
         them, and the result of the pass. `ABSENT_COLUMN` remains if a row is partial,
@@ -294,11 +294,12 @@ class TableChanges(HeldChanges):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from super().finish()
-        facts = pa.array(
-            [encode(PassFacts(list(self.partitions.values()), self.source_keys))], pa.binary()
+        summary = pa.array(
+            [encode(PassSummary(list(self.partitions.values()), self.source_keys))], pa.binary()
         )
         columns = [
-            facts if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
+            summary if field.name == "pass_summary" else pa.nulls(1, field.type)
+            for field in self.schema
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -513,7 +514,7 @@ class ArrowChanges(NamedTuple):
         """Return the changes as a DataFrame, as those of `Changes`."""
         may_be_null = {
             ABSENT,
-            "fact",
+            "pass_summary",
             *(name for name in self.rows.column_names if name.startswith(_BASES)),
         }
         layout = [
@@ -561,11 +562,11 @@ def _arrow_changes(
     counts = Counter[str]()
     for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
         counts.update(counted)
-    # Rows of counts and of facts have no key.
+    # Rows of counts and of summaries have no key.
     changes = decoded.filter(decoded.column("key").is_valid())
     moved = len(changes) - changes.column(MOVED).null_count if MOVED in changes.column_names else 0
-    facts = _united(decoded.column("fact").drop_null().to_pylist())
-    result = PassResult(counts, changes.num_rows, stamps, moved, facts)
+    summary = _united(decoded.column("pass_summary").drop_null().to_pylist())
+    result = PassResult(counts, changes.num_rows, stamps, moved, summary)
     return ArrowChanges(changes, result, plan, options)
 
 
@@ -764,29 +765,29 @@ def changes_on_spark(
 
     def finish(stored: DataFrame) -> tuple[DataFrame, PassResult]:
         # The first action computes and stores all rows.
-        packed = stored.where(f"{FACT} IS NOT NULL").select(FACT).collect()
-        facts = _united(bytes(row[FACT]) for row in packed)
+        packed = stored.where(f"{SUMMARY} IS NOT NULL").select(SUMMARY).collect()
+        summary = _united(bytes(row[SUMMARY]) for row in packed)
         moved = moves.get["moved"] if merged else 0
         result = PassResult(
             counts.get,
             changes.get["rows"],
             (stamps.get["least"], stamps.get["greatest"]),
             moved,
-            facts,
+            summary,
         )
         # All rows are whole, and no row has a base: a MERGE needs no columns for them.
         empty = [name for name in partial_columns if not changes.get.get(name)]
-        return rows_of(stored).where(f"{FACT} IS NULL").drop(FACT, *empty), result
+        return rows_of(stored).where(f"{SUMMARY} IS NULL").drop(SUMMARY, *empty), result
 
     return Changes(rows, finish)
 
 
-def _united(packed: Iterable[bytes]) -> PassFacts:
-    """Return the facts of all tasks."""
-    united = PassFacts([], set())
-    for facts in map(_decode_facts, packed):
-        united.partitions += facts.partitions
-        united.source_keys |= facts.source_keys
+def _united(packed: Iterable[bytes]) -> PassSummary:
+    """Return the summary of all tasks."""
+    united = PassSummary([], set())
+    for summary in map(_decode_summary, packed):
+        united.partitions += summary.partitions
+        united.source_keys |= summary.source_keys
     return united
 
 
@@ -823,13 +824,13 @@ def _named(changes: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Data
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
     if options.position_column is not None:
         named.append(F.col(POSITION).alias(options.position_column))
-    facts = [F.col("fact").alias(FACT)] * ("fact" in changes.columns)
+    summary = [F.col("pass_summary").alias(SUMMARY)] * ("pass_summary" in changes.columns)
     if options.every:
         return changes.select(
             ROW_KIND,
             *named,
             F.struct(F.col("source").alias("partition"), "offset").alias(PLACE),
-            *facts,
+            *summary,
         )
     absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (
         ABSENT in changes.columns
@@ -841,4 +842,4 @@ def _named(changes: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Data
     base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (
         f"{_BASES}0" in changes.columns
     )
-    return changes.select(ROW_KIND, *named, *absent, *base, *facts)
+    return changes.select(ROW_KIND, *named, *absent, *base, *summary)

@@ -48,12 +48,12 @@ from normalize.spark.sessions import java_error_types
 
 from .batches import is_repeat, running_batch
 from .changes import (
-    FACT,
     PLACE,
+    SUMMARY,
     ArrowChanges,
     ChangeOptions,
-    PassFacts,
     PassResult,
+    PassSummary,
     table_changes,
     written_fields,
 )
@@ -287,7 +287,7 @@ class TableJob:
         most_bytes = None if typed or not self._sink(target).takes_arrow else most_changes()
         with table_changes(records.rows, plan, options, most_bytes) as changes:
             rows, result = changes
-            guard = self._checked(result.facts, plan)
+            guard = self._checked(result.summary, plan)
             if result.rows:
                 self._write(rows, plan, target, options)
             self._keep_guard(guard, written=bool(result.rows))
@@ -529,7 +529,7 @@ class TableJob:
     def _require_free_names(self, schema: TableSchema) -> None:
         """Raise an error if the source has a column with the name of one that the table gets."""
         policy = self.policy
-        reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, FACT)
+        reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
         versions = (START_AT, END_AT) if policy.is_history else ()
         own = [
             *((name, "a column of the query", "exclude_columns") for name in reserved),
@@ -618,24 +618,24 @@ class TableJob:
             completes_moved=True,
         )
 
-    def _checked(self, facts: PassFacts, plan: DecodePlan) -> GuardFacts:
+    def _checked(self, seen: PassSummary, plan: DecodePlan) -> GuardFacts:
         """Return the guard's facts after a micro-batch, whose records contradict nothing kept."""
         batch = running_batch(self.query.spark)
         kept = self._required_schema.facts.guard
-        topics = {each.topic for each in facts.partitions}
+        topics = {each.topic for each in seen.partitions}
         described = {
             topic: each for topic, each in self.query.topics(topics).items() if topic in topics
         }
         expected = Expected(Identity() if self.routed else plan.identity, described)
         guard = checked_guard(
             kept if batch is not None else GuardFacts(),
-            facts.partitions,
+            seen.partitions,
             expected,
             query="" if batch is None else batch.query,
             batch=0 if batch is None else batch.number,
         )
         if not self.routed:
-            summary = TableSummary(self.table, topics=topics, source_keys=facts.source_keys)
+            summary = TableSummary(self.table, topics=topics, source_keys=seen.source_keys)
             self._with_facts(self._required_schema, summary)
         return kept if batch is None else guard
 
