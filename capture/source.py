@@ -318,14 +318,18 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next(self, server: Server, seen: Offset, limits: Limits) -> Offset:
         if self.options.startup_mode == "snapshot" and not seen.snapshot:
             return seen
-        here = self._here(server, seen)
-        new = self._new(server, here)
+        converted = self._on_server(server, seen)
+        new = self._new(server, converted)
         ended, complete = self._further(
-            server, self._with_chunks(server, here, limits), here, limits, at_once=bool(new)
+            server,
+            self._with_chunks(server, converted, limits),
+            converted,
+            limits,
+            at_once=bool(new),
         )
         return self._with_new(server, ended, new, limits) if complete else ended
 
-    def _here(self, server: Server, seen: Offset) -> Offset:
+    def _on_server(self, server: Server, seen: Offset) -> Offset:
         """Return an offset converted to this server's log, with the transactions before it."""
         if seen.server != server.identity:
             validate(

@@ -106,7 +106,7 @@ def package(kind: str, spark_version: str | None = None) -> str:
     Traceback (most recent call last):
     cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] there is no iceberg package for Spark 4.2: pip install "pyspark==4.1.*"
     """
-    here = _nearest(spark_version or installed_version())
+    nearest = _nearest(spark_version or installed_version())
     if kind in _OF_DATABASES:
         return _OF_DATABASES[kind]
     supporting = [_text(spark) for spark in sorted(_OF_SPARK) if kind in _OF_SPARK[spark]]
@@ -115,12 +115,12 @@ def package(kind: str, spark_version: str | None = None) -> str:
             f"no package of {kind!r} is known: use {', '.join(KINDS)}, or Maven coordinates as "
             "'group:artifact:version'"
         )
-    if kind not in _OF_SPARK[here]:
+    if kind not in _OF_SPARK[nearest]:
         raise MissingDependencyError(
-            f"there is no {kind} package for Spark {_text(here)}: pip install "
+            f"there is no {kind} package for Spark {_text(nearest)}: pip install "
             f'"pyspark=={supporting[-1]}.*"'
         )
-    return _OF_SPARK[here][kind]
+    return _OF_SPARK[nearest][kind]
 
 
 def has_package(kind: str, spark_version: str | None = None) -> bool:

@@ -592,7 +592,7 @@ def table_changes(
 
     collected: ArrowChanges | None = None
     if isinstance(records, pa.Table):
-        collected = changes_here(records, plan, options)
+        collected = changes_on_driver(records, plan, options)
     elif most_bytes is not None:
         collected = collected_changes(records, plan, options, most_bytes)
     if collected is not None:
@@ -616,7 +616,7 @@ def table_changes(
 _PARTIAL = f"[{PartialImageError.condition}]"
 
 
-def changes_here(records: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
+def changes_on_driver(records: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
     """Return the changes of records, decoded on the driver.
 
     Parameters

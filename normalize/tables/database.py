@@ -552,12 +552,14 @@ class SyncDatabase:
             sum(s.records for s in running.values()) <= _FEW_RECORDS
             and sum(s.size for s in running.values()) <= _FEW_BYTES
         )
-        here = (
+        on_driver = (
             routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
         )
         return {
             table: TableRecords(
-                routed.where(F.col("table") == table) if here is None else _of_table(here, table),
+                routed.where(F.col("table") == table)
+                if on_driver is None
+                else _of_table(on_driver, table),
                 summary,
             )
             for table, summary in running.items()

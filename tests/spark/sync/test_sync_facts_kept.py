@@ -16,7 +16,7 @@ from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.plan import DecodePlan
 from normalize.tables.batches import Batch
-from normalize.tables.changes import ChangeOptions, changes_here, changes_on_spark
+from normalize.tables.changes import ChangeOptions, changes_on_driver, changes_on_spark
 from normalize.tables.facts import QueryFacts
 from normalize.tables.merge import BASE_COLUMN
 from normalize.tables.route import RECORD_DDL
@@ -123,7 +123,7 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
         completes_moved=True,
     )
     record_table = records()
-    here = changes_here(record_table, source, ChangeOptions()).frame(spark)
+    here = changes_on_driver(record_table, source, ChangeOptions()).frame(spark)
     frame = spark.createDataFrame(record_table, RECORD_DDL).repartition(3)
     several = changes_on_spark(frame, source, ChangeOptions())
     computed = several.rows.cache()

@@ -15,7 +15,7 @@ from normalize.tables.changes import (
     PLACE,
     ChangeOptions,
     PassResult,
-    changes_here,
+    changes_on_driver,
     changes_on_spark,
     collected_changes,
 )
@@ -150,7 +150,7 @@ def each_way(
     Those of the tasks are typed rows, and Arrow's columns on the driver.
     """
     tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
-    here = changes_here(table, plan, options)
+    here = changes_on_driver(table, plan, options)
     yield here.frame(spark), here.result
     by_spark = changes_on_spark(tasks, plan, options)
     computed = by_spark.rows.cache()
