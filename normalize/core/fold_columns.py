@@ -14,9 +14,9 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class FoldResult(NamedTuple):
-    """The changelog rows and the new stored rows of a key group, as places.
+    """The changelog rows and the new stored rows of a key group, as indexes.
 
-    A place below the number of stored rows is that stored row; the place of a change is its index
+    An index below the number of stored rows is that stored row; the index of a change is its index
     plus that number.
 
     Attributes
@@ -24,11 +24,11 @@ class FoldResult(NamedTuple):
     kinds : array of int8
         The kinds of the changelog rows as numbers, in the order of the changes that caused them.
     rows : array of int
-        The place of each row.
+        The index of each row.
     causes : array of int
         The index of the change that caused each row.
     kept : array of int
-        The places to store for the keys that changed, including deletes.
+        The indexes to store for the keys that changed, including deletes.
     """
 
     kinds: np.ndarray[Any, np.dtype[np.int8]]
@@ -45,7 +45,7 @@ class Predecessors:
     Parameters
     ----------
     codes : array of int
-        The key of each change, as a number; a number below `stored` is the place of the key's
+        The key of each change, as a number; a number below `stored` is the index of the key's
         stored row.
     deleted : array of bool
         Whether each change is a delete.
@@ -55,7 +55,7 @@ class Predecessors:
     Attributes
     ----------
     before : array of int
-        The place of each change's predecessor, or -1.
+        The index of each change's predecessor, or -1.
     has_before : array of bool
         Whether the predecessor has a row.
     """
@@ -104,22 +104,22 @@ class Predecessors:
         starts = np.cumsum(counts) - counts
         kinds = np.empty(int(counts.sum()), np.int8)
         rows = np.empty(len(kinds), np.int64)
-        places = self.stored + np.arange(len(deleted))
+        indexes = self.stored + np.arange(len(deleted))
         for which, kind, of in (
-            (inserts, RowKind.INSERT, places),
+            (inserts, RowKind.INSERT, indexes),
             (deletes, RowKind.DELETE, before),
         ):
             kinds[starts[which]], rows[starts[which]] = kind, of[which]
         if generate_update_before:
             kinds[starts[updates]], rows[starts[updates]] = RowKind.UPDATE_BEFORE, before[updates]
         after = starts[updates] + generate_update_before
-        kinds[after], rows[after] = RowKind.UPDATE_AFTER, places[updates]
+        kinds[after], rows[after] = RowKind.UPDATE_AFTER, indexes[updates]
         last = self.last
-        kept = np.where(suppressed[last], before[last], places[last])
+        kept = np.where(suppressed[last], before[last], indexes[last])
         return FoldResult(kinds, rows, np.repeat(np.arange(len(deleted)), counts), kept)
 
     def _emitted_before(self, suppressed: Bools) -> Ints:
-        """Return the place of the last emitted (not suppressed) row before each change."""
+        """Return the index of the last emitted (not suppressed) row before each change."""
         if not suppressed.any():
             return self.before
         index = np.arange(len(suppressed))

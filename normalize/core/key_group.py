@@ -90,7 +90,7 @@ class Stage:
             if index not in (*key, *self.shape.ignored)
         ]
         order = by_cost([self.shape.columns[index].type for index in compared])
-        return tuple(compared[place] for place in order)
+        return tuple(compared[index] for index in order)
 
 
 @dataclass
@@ -138,7 +138,7 @@ def fold_changes(
 
 
 class _Fold:
-    """One run; `places` are the indexes of `Predecessors`."""
+    """One run; it names rows by their indexes in `Predecessors`."""
 
     def __init__(
         self,
@@ -182,22 +182,22 @@ class _Fold:
         self._count()
         if not len(folded.kinds) and not self.expired.any() and not self.positions:
             return self.group
-        places = self._stored_places(folded)
+        indexes = self._stored_indexes(folded)
         # A call of Arrow costs more than the rows of a small micro-batch.
-        taken = self.rows.take(pa.array(np.concatenate([folded.rows, places])))
+        taken = self.rows.take(pa.array(np.concatenate([folded.rows, indexes])))
         if len(folded.kinds):
             changed = taken.slice(0, len(folded.kinds))
             self.result.changelogs.append(self._changelog(folded, changed.columns[1:]))
-        return self._stored(places, taken.slice(len(folded.kinds)).columns)
+        return self._stored(indexes, taken.slice(len(folded.kinds)).columns)
 
     def _codes(self) -> Ints:
         changed = self.changes.batch.column(0).dictionary_encode()
         # The many stored keys are only looked up: each is unique, so that its index is its code.
-        indexes = pc.index_in(self.group.rows.column(0), value_set=changed.dictionary)
-        indexes = indexes.fill_null(-1).to_numpy()
-        places = np.flatnonzero(indexes >= 0)
+        stored_at = pc.index_in(self.group.rows.column(0), value_set=changed.dictionary)
+        stored_at = stored_at.fill_null(-1).to_numpy()
+        indexes = np.flatnonzero(stored_at >= 0)
         codes = len(self.group) + np.arange(len(changed.dictionary))
-        codes[indexes[places]] = places
+        codes[stored_at[indexes]] = indexes
         of_changes: Ints = codes[changed.indices.to_numpy()]
         return of_changes
 
@@ -225,10 +225,10 @@ class _Fold:
             for code, position in zip(self.codes.tolist(), self.changes.positions, strict=True)
         ]
         accepted, self.positions, self.epochs = first_deliveries(changes, self.epochs, stored)
-        places = np.flatnonzero(accepted)
-        self.counts["REDELIVERIES"] += len(accepted) - len(places)
-        if len(places) < len(accepted):
-            self.changes, self.codes = self.changes.take(places), self.codes[places]
+        indexes = np.flatnonzero(accepted)
+        self.counts["REDELIVERIES"] += len(accepted) - len(indexes)
+        if len(indexes) < len(accepted):
+            self.changes, self.codes = self.changes.take(indexes), self.codes[indexes]
 
     def _expired(self) -> Bools:
         if not self.stage.state_ttl_ms:
@@ -237,13 +237,13 @@ class _Fold:
         return expired
 
     def _expire(self) -> None:
-        places = np.flatnonzero(self.expired & (self.group.extra("deleted_at") == 0))
-        self.counts["EXPIRED"] += len(places)
-        if self.stage.retract_expired and len(places):
+        indexes = np.flatnonzero(self.expired & (self.group.extra("deleted_at") == 0))
+        self.counts["EXPIRED"] += len(indexes)
+        if self.stage.retract_expired and len(indexes):
             schema, width = self.stage.shape.changelog_schema, len(self.stage.shape.columns)
-            rows = self.group.rows.take(pa.array(places))
-            metadata = [pa.nulls(len(places), each.type) for each in list(schema)[1 + width :]]
-            kinds = pa.array(np.full(len(places), RowKind.DELETE, np.int8))
+            rows = self.group.rows.take(pa.array(indexes))
+            metadata = [pa.nulls(len(indexes), each.type) for each in list(schema)[1 + width :]]
+            kinds = pa.array(np.full(len(indexes), RowKind.DELETE, np.int8))
             self.result.changelogs.append(
                 pa.RecordBatch.from_arrays(
                     [kinds, *rows.columns[1 : 1 + width], *metadata], schema=schema
@@ -275,11 +275,11 @@ class _Fold:
     def _keep_last(self) -> None:
         """Keep each key's last change (Flink's mini-batch), in the order of the last changes."""
         predecessors = self.predecessors
-        places = np.flatnonzero(predecessors.last)
-        whole = np.concatenate([np.arange(predecessors.stored), predecessors.stored + places])
+        indexes = np.flatnonzero(predecessors.last)
+        whole = np.concatenate([np.arange(predecessors.stored), predecessors.stored + indexes])
         self.rows = self.rows.take(pa.array(whole))
-        self.silent, deleted = self.silent[places], predecessors.deleted[places]
-        self.changes, self.codes = self.changes.take(places), self.codes[places]
+        self.silent, deleted = self.silent[indexes], predecessors.deleted[indexes]
+        self.changes, self.codes = self.changes.take(indexes), self.codes[indexes]
         self.predecessors = Predecessors(self.codes, deleted, self.without_row)
 
     def _suppressed(self) -> Bools:
@@ -315,30 +315,30 @@ class _Fold:
             [pa.array(folded.kinds), *rows, *metadata], schema=shape.changelog_schema
         )
 
-    def _stored_places(self, folded: FoldResult) -> Ints:
-        """Return the places of the rows and remembered deletes to store."""
+    def _stored_indexes(self, folded: FoldResult) -> Ints:
+        """Return the indexes of the rows and remembered deletes to store."""
         predecessors, with_positions = self.predecessors, self.stage.layout.with_positions
         untouched = self._remembered() if with_positions else ~self.without_row
         untouched[self.codes[self.codes < predecessors.stored]] = False
         kept = (
             folded.kept if with_positions else folded.kept[~predecessors.without_row[folded.kept]]
         )
-        places: Ints = np.concatenate([np.flatnonzero(untouched), kept])
-        return places
+        indexes: Ints = np.concatenate([np.flatnonzero(untouched), kept])
+        return indexes
 
-    def _stored(self, places: Ints, arrays: list[pa.Array]) -> KeyGroup:
-        """Return the key group of rows with their keys, which are in these places."""
+    def _stored(self, indexes: Ints, arrays: list[pa.Array]) -> KeyGroup:
+        """Return the key group of rows with their keys, which are in these indexes."""
         predecessors, group, layout = self.predecessors, self.group, self.stage.layout
         if layout.with_ttl:
             written = np.concatenate(
                 [group.extra("written"), np.full(len(self.changes), self.now_ms)]
             )
-            arrays.append(pa.array(written[places]))
+            arrays.append(pa.array(written[indexes]))
         deleted_at = np.concatenate(
             [group.extra("deleted_at"), predecessors.deleted * np.int64(self.now_ms)]
-        )[places]
+        )[indexes]
         if layout.with_positions:
-            arrays += self._new_positions(places)
+            arrays += self._new_positions(indexes)
         return KeyGroup(
             pa.RecordBatch.from_arrays([*arrays, pa.array(deleted_at)], schema=layout.schema),
             self.epochs,
@@ -351,7 +351,7 @@ class _Fold:
         )
         return remembered
 
-    def _new_positions(self, places: Ints) -> list[pa.Array]:
+    def _new_positions(self, indexes: Ints) -> list[pa.Array]:
         codes = np.concatenate([np.arange(self.predecessors.stored), self.codes])
         stored = [self.group.extra(name) for name in POSITION]
         columns = [
@@ -361,7 +361,7 @@ class _Fold:
         for code, position in self.positions.items():
             for column, value in zip(columns, position, strict=True):
                 column[code] = value
-        epoch, high, low = (column[codes[places]] for column in columns)
+        epoch, high, low = (column[codes[indexes]] for column in columns)
         if max((each.number for each in self.epochs), default=0) >= _MOST_EPOCHS:
             self.epochs, numbers = renumbered(self.epochs)
             epoch = (

@@ -27,7 +27,7 @@ TABLE, TOPIC = "table", "topic"
 
 
 def last_in_partitions(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints) -> tuple[Ints, Ints]:
-    """Return the place of each key's last change in each partition, and its monotone timestamp.
+    """Return the index of each key's last change in each partition, and its monotone timestamp.
 
     Changes may be reduced in parts, in any order: the result is the same.
 
@@ -39,12 +39,12 @@ def last_in_partitions(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints) -
 
     Returns
     -------
-    (places, stamps) : (array of int, array of int)
+    (indexes, stamps) : (array of int, array of int)
 
     Examples
     --------
-    >>> places, stamps = last_in_partitions(*map(np.array, ([0, 0, 1], [0, 0, 0], [7, 8, 9], [5, 4, 6])))
-    >>> places.tolist(), stamps.tolist()
+    >>> indexes, stamps = last_in_partitions(*map(np.array, ([0, 0, 1], [0, 0, 0], [7, 8, 9], [5, 4, 6])))
+    >>> indexes.tolist(), stamps.tolist()
     ([1, 2], [5, 6])
     """
     order = np.lexsort((offsets, sources, keys))
@@ -54,7 +54,7 @@ def last_in_partitions(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints) -
 
 
 def last_in_records(keys: Ints, offsets: Ints) -> Ints:
-    """Return the place of each key's last change in each record; a record's changes are in order.
+    """Return the index of each key's last change in each record; a record's changes are in order.
 
     Examples
     --------
@@ -65,12 +65,12 @@ def last_in_records(keys: Ints, offsets: Ints) -> Ints:
     is_last = np.append(
         (keys[order][1:] != keys[order][:-1]) | (offsets[order][1:] != offsets[order][:-1]), True
     )
-    places: Ints = order[is_last[: len(order)]]
-    return places
+    indexes: Ints = order[is_last[: len(order)]]
+    return indexes
 
 
 def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -> Ints:
-    """Return the place of the last change of each key, among all changes of `last_in_partitions`.
+    """Return the index of the last change of each key, among all changes of `last_in_partitions`.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -
     tied = ~last[:-1] & last[1:] & (times[1:] == times[:-1])
     if tied.any() and (row_order == "row" or (row_order == "offset" and not stamps.any())):
         raise unknown_order(row_order)
-    places: Ints = order[last]
-    return places
+    indexes: Ints = order[last]
+    return indexes
 
 
 def since_last_whole(
@@ -103,13 +103,13 @@ def since_last_whole(
 ) -> tuple[Ints, Ints]:
     """Return each key's last whole change in each partition, and the partial ones after it.
 
-    The result has places and timestamps, as in `last_in_partitions`.
+    The result has indexes and timestamps, as in `last_in_partitions`.
 
     Examples
     --------
     >>> numbers = map(np.array, ([0, 0, 0, 0], [0, 0, 0, 0], [6, 7, 8, 9], [3, 5, 4, 6]))
-    >>> places, stamps = since_last_whole(*numbers, partial=np.array([False, True, False, True]))
-    >>> places.tolist(), stamps.tolist()
+    >>> indexes, stamps = since_last_whole(*numbers, partial=np.array([False, True, False, True]))
+    >>> indexes.tolist(), stamps.tolist()
     ([2, 3], [5, 6])
     """
     order = np.lexsort((offsets, sources, keys))
@@ -119,10 +119,10 @@ def since_last_whole(
     # it.
     times, ranks = np.unique(stamps[order], return_inverse=True)
     monotone = times[np.maximum.accumulate(ranks + group * len(times)) - group * len(times)]
-    places = np.arange(len(order))
+    indexes = np.arange(len(order))
     whole = np.full(group[-1] + 1, -1)
-    np.maximum.at(whole, group, np.where(partial[order], -1, places))
-    kept = places >= whole[group]
+    np.maximum.at(whole, group, np.where(partial[order], -1, indexes))
+    kept = indexes >= whole[group]
     return order[kept], monotone[kept]
 
 
@@ -138,15 +138,15 @@ def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[I
 
     Returns
     -------
-    (last, bases, places) : (array of int, array of int, array of int)
-        For each key: the place of its last change; that of its last whole change, or -1; and, in a
-        row for each column, the place of the column's value, or -1 if no change has one.
+    (last, bases, indexes) : (array of int, array of int, array of int)
+        For each key: the index of its last change; that of its last whole change, or -1; and, in a
+        row for each column, the index of the column's value, or -1 if no change has one.
 
     Examples
     --------
     >>> changes = map(np.array, ([0, 0, 1], [0, 0, 0], [5, 5, 5], [[False, False], [False, True], [False, True]]))
-    >>> last, bases, places = completed(*changes)
-    >>> last.tolist(), bases.tolist(), places.tolist()
+    >>> last, bases, indexes = completed(*changes)
+    >>> last.tolist(), bases.tolist(), indexes.tolist()
     ([1, 2], [0, -1], [[1, 2], [0, -1]])
     """
     order = np.lexsort((sources, stamps, keys))
@@ -156,13 +156,13 @@ def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[I
     starts = np.append(0, ends[:-1] + 1)
 
     def latest(is_one: Any) -> Ints:
-        """Return the place of the last of these changes of each key, or -1."""
+        """Return the index of the last of these changes of each key, or -1."""
         newest = np.maximum.accumulate(np.where(is_one[order], np.arange(len(order)), -1))[ends]
-        places: Ints = np.where(newest >= starts, order[newest], -1)
-        return places
+        indexes: Ints = np.where(newest >= starts, order[newest], -1)
+        return indexes
 
-    places = np.array([latest(~of_column) for of_column in absent.T])
-    return order[ends], latest(~absent.any(axis=1)), places
+    indexes = np.array([latest(~of_column) for of_column in absent.T])
+    return order[ends], latest(~absent.any(axis=1)), indexes
 
 
 def table_fact(table: SourceTable) -> tuple[str, str]:

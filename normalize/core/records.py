@@ -134,13 +134,13 @@ class Records(NamedTuple):
         """The partition as ``topic[partition]``, for the order of changes and errors."""
         return _partition_name(self.topic, self.partition, self.placed)
 
-    def only(self, places: Sequence[int]) -> Records:
+    def only(self, indexes: Sequence[int]) -> Records:
         """Return the records at these indexes."""
-        chosen = np.array(places, np.int64)
+        chosen = np.array(indexes, np.int64)
         values = (
             self.values.only(chosen)
             if isinstance(self.values, Values)
-            else [self.values[place] for place in places]
+            else [self.values[index] for index in indexes]
         )
         timestamps = self.timestamps if self.timestamps is None else self.timestamps[chosen]
         headers = None if self.headers is None else self.headers.take(pa.array(chosen))
