@@ -112,7 +112,7 @@ def _layout(plan: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[C
         *_ORDER,
         *to_columns(f"{ROW_KIND} STRING"),
         *written,
-        *to_columns(f"{ABSENT} STRING, pass_summary BINARY"),
+        *to_columns(f"{ABSENT} STRING, fact BINARY"),
         *position,
         *bases,
     ]
@@ -298,8 +298,7 @@ class TableChanges(HeldChanges):
             [encode(PassSummary(list(self.partitions.values()), self.source_keys))], pa.binary()
         )
         columns = [
-            summary if field.name == "pass_summary" else pa.nulls(1, field.type)
-            for field in self.schema
+            summary if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -514,7 +513,7 @@ class ArrowChanges(NamedTuple):
         """Return the changes as a DataFrame, as those of `Changes`."""
         may_be_null = {
             ABSENT,
-            "pass_summary",
+            "fact",
             *(name for name in self.rows.column_names if name.startswith(_BASES)),
         }
         layout = [
@@ -565,7 +564,7 @@ def _arrow_changes(
     # Rows of counts and of summaries have no key.
     changes = decoded.filter(decoded.column("key").is_valid())
     moved = len(changes) - changes.column(MOVED).null_count if MOVED in changes.column_names else 0
-    summary = _united(decoded.column("pass_summary").drop_null().to_pylist())
+    summary = _united(decoded.column("fact").drop_null().to_pylist())
     result = PassResult(counts, changes.num_rows, stamps, moved, summary)
     return ArrowChanges(changes, result, plan, options)
 
@@ -824,7 +823,7 @@ def _named(changes: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Data
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
     if options.position_column is not None:
         named.append(F.col(POSITION).alias(options.position_column))
-    summary = [F.col("pass_summary").alias(SUMMARY)] * ("pass_summary" in changes.columns)
+    summary = [F.col("fact").alias(SUMMARY)] * ("fact" in changes.columns)
     if options.every:
         return changes.select(
             ROW_KIND,
