@@ -324,7 +324,7 @@ class MessageFormat(ABC):
         is then parsed twice. Only formats with column names support it.
     mask : mapping
         Columns whose values never leave the decoder: ``{"email": "hmac", "card": "redact", "name":
-        "drop"}`` (`decoding.masking`). It also sets `error_excerpt` to False.
+        "drop"}`` (`decoding.rows`). It also sets `error_excerpt` to False.
     mask_key_env, mask_key_file : str or None
         The key of ``hmac``, at least 16 bytes: the name of an environment variable of the driver,
         or a file that the driver can read.

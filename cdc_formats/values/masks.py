@@ -1,6 +1,6 @@
 """The option `mask` of a format: which columns are masked, and with which key.
 
-`decoding.masking` replaces the values. The key is read when the format is made, on the driver, and
+`decoding.rows` replaces the values. The key is read when the format is made, on the driver, and
 travels to the workers with the format. It appears in no repr, plan, error or file.
 """
 

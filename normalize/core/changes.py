@@ -7,7 +7,7 @@ changes are an Arrow record batch, so that the stage needs no Python code for ea
 =================  ===================================================================
 column             content
 =================  ===================================================================
-``key``            the packed key (`packing`)
+``key``            the packed key (`arrow.pack`)
 ``stamp``          Kafka's timestamp in ms, made monotone within the Kafka partition
 ``deleted``        whether the change deletes the key's row
 ``c0``, ...        the row after the change (`arrow.stored_type`); NULL for a delete
@@ -277,7 +277,7 @@ class ChangeBatch:
         Raises
         ------
         RowOrderError
-            When two partitions have a key, and the order of its changes is unknown (`row_order`).
+            When two partitions have a key, and the order of its changes is unknown (`order.RowOrder`).
         """
         if row_order == "row" and "offset" in schema.names:
             return cls._by_time(blocks, schema), []

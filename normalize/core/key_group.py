@@ -56,7 +56,7 @@ class Stage:
     expected : Expected
         The guard compares it in every micro-batch.
     row_order : {"log", "offset", "row"}
-        The order of the records (`row_order`).
+        The order of the records (`order.RowOrder`).
     native_possible : bool
         Whether the native engine could run the stage.
     """

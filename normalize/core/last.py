@@ -81,7 +81,7 @@ def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -
     Raises
     ------
     RowOrderError
-        When the order of the last two changes of a key is unknown (`row_order`).
+        When the order of the last two changes of a key is unknown (`order.RowOrder`).
 
     Examples
     --------

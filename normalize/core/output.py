@@ -83,7 +83,7 @@ class Destination:
 
 
 decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode
-"""Decodes side outputs (`packing.encode` of a list of them)."""
+"""Decodes side outputs (`arrow.encode` of a list of them)."""
 
 
 def corrupt(error: DecodeError, record: KafkaRecord) -> SideOutput:

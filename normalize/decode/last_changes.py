@@ -3,7 +3,7 @@
 ==============  ==================================================================
 column          content
 ==============  ==================================================================
-``key``         the packed key (`packing`); for a fact, its name in UTF-8
+``key``         the packed key (`arrow.pack`); for a fact, its name in UTF-8
 ``batch``       the number of the micro-batch
 ``stamp``       Kafka's timestamp in ms, made monotone within the Kafka partition
 ``source``      ``topic[partition]``
@@ -88,7 +88,7 @@ class HeldChanges(Collector):
     output, key_groups, shape
         Same as `Collector`.
     row_order : {"log", "offset", "row"} or None
-        The order of the records (`row_order`); None: the last change of each key in each partition,
+        The order of the records (`order.RowOrder`); None: the last change of each key in each partition,
         to be merged later (`merge_pass`).
     """
 
@@ -194,7 +194,7 @@ class LastChanges(HeldChanges):
     output, key_groups, shape
         Same as `Collector`.
     row_order : {"log", "offset", "row"}
-        The order of the records (`row_order`).
+        The order of the records (`order.RowOrder`).
     facts : mapping
         The facts that are known on the driver, by name.
     partitions : mapping

@@ -23,7 +23,7 @@ If the key of a partial row changed, the row of the earlier key has the values (
 repeated micro-batch would find another row there. A lake's rows are therefore completed once and
 stored, and a database's transaction is not repeated.
 
-A renderer reads the plan alone: `spark_merge` (Delta, Iceberg, and a join), `delta_rs`, and
+A renderer reads the plan alone: `merged_rows` (Delta, Iceberg, and a join), `delta_rs`, and
 `normalize.tables.writers.dialects` (PostgreSQL, MySQL).
 """
 

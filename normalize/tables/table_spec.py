@@ -58,7 +58,7 @@ class TableSpec:
     partial_rows : bool
         Whether the changes have the column of `partial_rows`.
     position_column : str or None
-        The column with the position of the last change (`core.stored_position`): a change whose
+        The column with the position of the last change (`core.order.stored_position`): a change whose
         position is not after it is not applied, and a delete of a key that the table lacks is
         stored as a deleted row. Only with a `deleted_column`.
     layout : Layout
