@@ -43,7 +43,7 @@ Table = Annotated[
         metavar="TABLE", help="The source table: table or schema.table.", show_default=False
     ),
 ]
-TargetUrl = Annotated[
+TargetTable = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
@@ -152,7 +152,7 @@ def verify(
     context: typer.Context,
     url: Url,
     table: Table,
-    target: TargetUrl,
+    target: TargetTable,
     *,
     kind: Kind = TargetKind.DELTA,
     user: User = "",
