@@ -146,7 +146,7 @@ class Records(NamedTuple):
         headers = None if self.headers is None else self.headers.take(pa.array(chosen))
         chosen_of = {name: getattr(self, name)[chosen] for name in ("offsets", "stamps", "numbers")}
         return self._replace(
-            keys=[self.keys[place] for place in places],
+            keys=[self.keys[index] for index in indexes],
             values=values,
             timestamps=timestamps,
             headers=headers,
