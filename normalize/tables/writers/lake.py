@@ -585,7 +585,7 @@ class LakeSink(Sink):
         if deleted_column is not None:
             rows = rows.where(f"{backquoted(deleted_column)} IS NULL")
         new = other.sink(self.spark).rows()
-        return rows.join(new, _same_key(rows, new, key), "left_anti").count()
+        return _joined(rows, new, key, "left_anti").count()
 
     def replace_rows(self, other: TableTarget, replacement: Replacement, batch: Batch) -> None:
         if self.has(batch):
@@ -614,7 +614,7 @@ class LakeSink(Sink):
         names, present = stored.columns, {name.lower() for name in new.columns}
         # A key has one row: a table that was changed by hand may have several.
         once = stored.dropDuplicates(list(key))
-        rows = new.join(once, _same_key(new, once, key), "left")
+        rows = _joined(new, once, key, "left")
 
         def value(name: str) -> Any:
             if name.lower() not in present:
@@ -626,7 +626,7 @@ class LakeSink(Sink):
             return F.when(column.isNotNull(), first)
 
         replaced = rows.select(*(value(name).alias(name) for name in names))
-        missing = once.join(new, _same_key(once, new, key), "left_anti")
+        missing = _joined(once, new, key, "left_anti")
         if remove and deleted is None:
             return replaced
         if remove and deleted is not None:
@@ -699,6 +699,15 @@ class LakeSink(Sink):
         if self.table.provider != "delta":
             return "none"
         return table_property(self.spark, self.table, _MAPPING) or "none"
+
+
+def _joined(left: DataFrame, right: DataFrame, key: Sequence[str], how: str) -> DataFrame:
+    """Return whole tables joined by their key.
+
+    Without the hint, Spark broadcasts a table whose files are small: a million rows of two columns
+    then need more memory than a driver of a gigabyte has.
+    """
+    return left.join(right.hint("merge"), _same_key(left, right, key), how)
 
 
 def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Any:
