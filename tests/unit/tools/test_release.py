@@ -187,6 +187,7 @@ def test_the_workflows_run_goals_of_the_makefile():
         "check",
         "coverage",
         "matrix",
+        "native-check",
         "package",
         "release-notes",
         "stranger",
