@@ -196,7 +196,9 @@ def test_the_workflows_run_goals_of_the_makefile():
     assert all(re.search(rf"^{goal}:", makefile, re.M) for goal in goals)
     assert {
         goal
-        for goal in re.findall(r"make ([a-z][a-z-]*)", (REPOSITORY / ".ci" / "run").read_text("utf-8"))
+        for goal in re.findall(
+            r"make ([a-z][a-z-]*)", (REPOSITORY / ".ci" / "run").read_text("utf-8")
+        )
     } <= goals
 
 
