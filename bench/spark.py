@@ -137,10 +137,22 @@ def _messages(progress: Any) -> int:
 
     Spark's ``numInputRows`` counts twice what a MERGE reads twice.
     """
-    # Spark 4.1 has the offsets in a dict's own text.
-    source = json.loads(progress.json)["sources"][0]
     begin, end = (
-        sum(sum(each.values()) for each in (source[which] or {}).values())
+        sum(sum(each.values()) for each in offsets_of(progress, which).values())
         for which in ("startOffset", "endOffset")
     )
-    return int(end - begin)
+    return end - begin
+
+
+def offsets_of(progress: Any, which: str) -> dict[str, dict[str, int]]:
+    """Return offsets of a micro-batch by topic and partition.
+
+    Parameters
+    ----------
+    progress : StreamingQueryProgress
+    which : {"startOffset", "endOffset"}
+        The begin is empty for the first micro-batch.
+    """
+    # Not by `sources`: Spark 4.1 has the offsets there in a dict's own text.
+    offsets: dict[str, dict[str, int]] | None = json.loads(progress.json)["sources"][0][which]
+    return offsets or {}

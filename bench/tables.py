@@ -26,7 +26,7 @@ from normalize import DeltaDatabase, LocalKafka, sync_database
 from normalize.tables.database_target import table_name
 
 from .cpu import is_known, resident_bytes
-from .spark import micro_batch, start_session
+from .spark import micro_batch, offsets_of, start_session
 
 TOPIC = "shop"
 _MILLIS = 1_700_000_000_000
@@ -145,8 +145,7 @@ def main() -> None:
 
 
 def _offset(progress: Any, which: str) -> int:
-    offsets = json.loads(progress["sources"][0][which] or "null")
-    return int(offsets[TOPIC]["0"]) if offsets else 0
+    return offsets_of(progress, which).get(TOPIC, {}).get("0", 0)
 
 
 def _wait(query: Any, messages: int) -> float:

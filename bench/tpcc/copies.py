@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.spark import micro_batch
+from bench.spark import micro_batch, offsets_of
 from normalize import DeltaDatabase, IcebergDatabase, sync_database
 from normalize.tables.table_options import TableOptions
 
@@ -62,9 +61,8 @@ class SparkCopy:
 
 
 def _ends(progress: Any) -> list[int]:
-    # Spark 4.1 has the offsets in a dict's own text.
-    ends = json.loads(progress.json)["sources"][0]["endOffset"] or {}
-    return [int(ends.get(topic, {}).get("0", 0)) for topic in TOPICS]
+    ends = offsets_of(progress, "endOffset")
+    return [ends.get(topic, {}).get("0", 0) for topic in TOPICS]
 
 
 def sync_options(recording: Recording) -> dict[str, TableOptions]:

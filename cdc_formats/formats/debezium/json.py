@@ -171,9 +171,9 @@ class KafkaKey:
             raise error.at(field="key") from None
         missing = [name for name in self.unique_key if image.get(name) is None]
         if missing:
-            there = ", ".join(sorted(image)) or "none"
+            columns = ", ".join(sorted(image)) or "none"
             reason = f"`{missing[0]}` is part of the primary key and is not in the Kafka key"
-            text, path = f"{reason}, which has {there}", f"$.{missing[0]}"
+            text, path = f"{reason}, which has {columns}", f"$.{missing[0]}"
             raise MissingFieldError(text, path, "key", bare=reason)
         return Event(RowKind.DELETE, image, None, message, "$", "", rows=rows)
 
