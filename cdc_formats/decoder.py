@@ -13,11 +13,8 @@ from functools import cached_property
 from traceback import extract_tb
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from cdc_formats.decoding.rows import check_masks, read_columns
-from cdc_formats.values.schema import ABSENT, complete
-
 from .decoding.other_messages import named
-from .decoding.rows import RowConverter
+from .decoding.rows import RowConverter, check_masks, read_columns
 from .errors import (
     ChangelogError,
     DecodeError,
@@ -41,7 +38,7 @@ from .message_format import (
     untyped_reader,
 )
 from .values.equality import key_getter, row_unifier
-from .values.schema import Column
+from .values.schema import ABSENT, Column, complete
 
 C = TypeVar("C")
 

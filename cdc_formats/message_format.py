@@ -14,22 +14,17 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from cdc_formats.decoding.envelope import TableFilter
-from cdc_formats.values.json_reader import read_json
-
+from .decoding.envelope import Envelope, TableFilter
 from .decoding.rows import RowConverter
 from .decoding.scalar_reader import ScalarReader
 from .errors import FormatOptionError, MissingDependencyError, SchemaValidationError
 from .events import ChangelogMode, ControlEvent, Event, Headers, Ignored, Position, Reader
 from .values.handling import Handling
+from .values.json_reader import read_json
 from .values.masks import NO_MASKS, masks_of
 from .values.schema import Column, SqlType, columns as to_columns
-
-if TYPE_CHECKING:
-    from cdc_formats.decoding.envelope import Envelope
-
 
 # --------------------------------------------------------------------------------------------------
 # Opt-in validation of messages against their format's JSON Schema before decoding.

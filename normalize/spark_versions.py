@@ -16,9 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from normalize.spark.sessions import analyze, is_connect
 
-from .spark.sessions import location_of
+from .spark.sessions import analyze, is_connect, location_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,11 +30,15 @@ from cdc_formats.events import Headers
 from cdc_formats.format import Format
 from cdc_formats.message_format import Traits
 from cdc_formats.registry import load_class
-from cdc_formats.topics.encodings import Declaration, DeclaredColumn, Evidence, Question
+from cdc_formats.topics.encodings import (
+    Declaration,
+    DeclaredColumn,
+    Evidence,
+    InspectedRecord,
+    Question,
+)
 from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.schema import Column
-
-from .encodings import InspectedRecord
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry

@@ -7,9 +7,7 @@ import binascii
 from functools import partial
 from typing import Any
 
-from cdc_formats.values.handling import ValueType
-
-from .handling import Converter, Handling, refuse
+from .handling import Converter, Handling, ValueType, refuse
 from .schema import SqlType
 
 UNDECLARED_BINARY = (

@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from cdc_formats.errors import SchemaError
-from cdc_formats.values.handling import same
 
 from .equality import sorted_entries
-from .handling import Converter, Handling, null_or, refuse
+from .handling import Converter, Handling, null_or, refuse, same
 from .schema import Column, SqlType
 from .text import TEXT_TYPES
 

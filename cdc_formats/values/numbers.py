@@ -16,10 +16,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from cdc_formats.values.handling import ValueType
-
 from .binary import base64_bytes, base64_text
-from .handling import DECIMAL_MODES, Converter, Handling, Rounding, refuse
+from .handling import DECIMAL_MODES, Converter, Handling, Rounding, ValueType, refuse
 from .schema import SqlType
 
 INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from cdc_formats.errors import MalformedMessageError
-from cdc_formats.values.handling import ValueType
 from cdc_formats.values.json_reader import json_text, raw_json, require_variant
 
-from .handling import Converter, Handling, refuse
+from .handling import Converter, Handling, ValueType, refuse
 from .schema import SqlType
 
 

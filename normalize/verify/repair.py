@@ -21,7 +21,7 @@ from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection
 
 from .canonical import ROW, converted
-from .comparison import ComparableTable, Key
+from .comparison import ComparableTable, Comparison, Key
 from .database_table import DatabaseTable, JdbcSource, keys_condition
 from .verification import Kind
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-    from .comparison import Comparison
 
 _ORDER = "__repair_order"
 

@@ -3,9 +3,7 @@
 The source is a sample of the table's topic or a schema registry.
 """
 
-from cdc_formats.topics.inference.infer import infer_subject
-
-from .infer import InferredSchema, infer_schema
+from .infer import InferredSchema, infer_schema, infer_subject
 from .sample import ColumnEvidence
 
 __all__ = ["ColumnEvidence", "InferredSchema", "infer_schema", "infer_subject"]

@@ -10,10 +10,16 @@ from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.avro import DebeziumAvro
 from cdc_formats.topics.inference.observed import ColumnValues
 from cdc_formats.topics.sampler import Declaration, Question, SampleCounts
-from cdc_formats.topics.samplers.debezium import REGISTRY_SCHEMA, record_columns
 from cdc_formats.values.schema import Column
 
-from .debezium import EnvelopeSampler, may_be_unsigned, unsigned_notes, unsigned_option
+from .debezium import (
+    REGISTRY_SCHEMA,
+    EnvelopeSampler,
+    may_be_unsigned,
+    record_columns,
+    unsigned_notes,
+    unsigned_option,
+)
 
 
 class DebeziumAvroSampler(EnvelopeSampler):
