@@ -230,7 +230,10 @@ class Decoder:
         DecodeError
             When the record cannot be decoded; an undeclared column may be the cause.
         """
-        events = self._events(self._read_names, key, value, headers)
+        try:
+            events = self._events(self._read_names, key, value, headers)
+        except InferenceError:
+            return None
         if isinstance(events, Ignored) or not events:
             return None
         row = self._traits.row_names(events[0])
@@ -244,10 +247,8 @@ class Decoder:
 
     @cached_property
     def _read_names(self) -> Reader:
-        rows = RowConverter(
-            self._rows.columns, self.format.handling, self.unique_key, names_only=True
-        )
-        return _with_headers(self.format, self.format.reader(rows, keyed=True))
+        read = untyped_reader(self.format, self._rows.columns, self.unique_key)
+        return _with_headers(self.format, read)
 
     def _with_excerpt(
         self, error: DecodeError, key: bytes | None, value: bytes | None

@@ -265,9 +265,6 @@ class Traits(NamedTuple):
         write a change of the key as a delete and an insert, which may lack unchanged columns.
     for_topic : callable or None
         Returns the format to write a topic, if the defaults of options depend on the topic.
-    untyped_reader : callable or None
-        Returns the reader of records whose columns are unknown: images are mappings with all names
-        and the producer's values. None: the one of `reader`.
     json_schema : callable or None
         Returns the JSON Schema (draft 2020-12) of the messages. None: the packaged one, if any.
     """
@@ -285,7 +282,6 @@ class Traits(NamedTuple):
     row_names: Callable[[Event], RowNames | None] = names_in_row
     previous_key: Callable[[Headers], Mapping[str, Any]] = lambda headers: {}
     for_topic: Callable[[str], Any] | None = None
-    untyped_reader: Callable[[], Reader] | None = None
     json_schema: Callable[[], dict[str, Any] | None] | None = None
 
     @classmethod
@@ -377,7 +373,8 @@ class MessageFormat(ABC):
         Parameters
         ----------
         rows : RowConverter
-            The table's columns and key, and the msgspec shapes for its images.
+            The table's columns and key, and the msgspec shapes for its images. If it is `untyped`,
+            images have all names, declared or not.
         keyed : bool
             Whether only the key's columns of a before-image are used (`Decoder.upserts`).
         """
@@ -482,22 +479,22 @@ def table_filter(format: MessageFormat) -> TableFilter:
     return TableFilter(options, list(selected), table_reader(format, list(selected)))
 
 
-def untyped_reader(format: MessageFormat) -> Reader:
-    """Return the reader of records whose columns are unknown (`Traits.untyped_reader`).
+def untyped_reader(
+    format: MessageFormat, columns: Sequence[Column] = (), unique_key: Sequence[str] = ()
+) -> Reader:
+    """Return `MessageFormat.reader` for images with all names and the producer's values.
+
+    Parameters
+    ----------
+    format : MessageFormat
+    columns : sequence of Column
+        The columns that are known.
+    unique_key : sequence of str
 
     Raises
     ------
     InferenceError
         When the messages have no column names.
     """
-    own = format.traits.untyped_reader
-    return typeless_reader(format) if own is None else own()
-
-
-def typeless_reader(format: MessageFormat) -> Reader:
-    """Return `MessageFormat.reader` for images with all names and the producer's values."""
-    # msgspec has no field for this name, so that the reader returns images exactly as in the
-    # message.
-    return format.reader(
-        RowConverter((Column('"', SqlType("STRING")),), format.handling), keyed=True
-    )
+    rows = RowConverter(columns, format.handling, unique_key, untyped=True)
+    return format.reader(rows, keyed=True)

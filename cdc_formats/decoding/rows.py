@@ -158,9 +158,9 @@ class RowConverter:
     direct : sequence of bool or None
         Whether the values of each column can be converted without `convert`, as those of JSON
         messages; None: all. Only a hint for speed.
-    names_only : bool
-        Whether an image is a dict of all names in the message, declared or not, whose values are
-        ignored (`decoder.Decoder.compare_names`).
+    untyped : bool
+        Whether an image is a dict of all names in the message, declared or not, with the producer's
+        values (`message_format.untyped_reader`).
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class RowConverter:
         *,
         convert: Callable[[Column, Handling], Converter] | None = None,
         direct: Sequence[bool] | None = None,
-        names_only: bool = False,
+        untyped: bool = False,
     ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.columns = tuple(columns)
@@ -201,11 +201,11 @@ class RowConverter:
             index for index, column in enumerate(self.results) if not column.nullable
         )
         self.unique_key = tuple(unique_key)
-        self.names_only = names_only
+        self.untyped = untyped
         self.key_indices = key_indices(columns, unique_key)
-        self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
-        self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
-        self.spelled = any(_has_text(column.type) for column in columns)
+        self.shape: Any = dict[str, Any] if untyped else row_shape(self.names)
+        self.key_shape = self.shape if untyped else row_shape(self.names, only=self.key_indices)
+        self.spelled = untyped or any(_has_text(column.type) for column in columns)
         self._placeholders = [
             (index, forms)
             for index, (column, how) in enumerate(pairs)

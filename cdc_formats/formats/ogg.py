@@ -214,8 +214,7 @@ class _Reader(ScalarReader):
         self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool
     ) -> None:
         super().__init__(envelope, rows, tables, keyed=keyed)
-        image = (dict[str, msgspec.Raw] if rows.names_only else dict[str, Any]) | None
-        fields = [("after", image, None), ("before", image, None)]
+        fields = [(name, dict[str, Any] | None, None) for name in ("after", "before")]
         marked: Any = msgspec.defstruct("Message", fields, bases=(_Message,), gc=False)
         self.marked = json_reader(marked, spelled=rows.spelled)
 

@@ -288,7 +288,7 @@ class OpJson(Format):
             )
 
     def _require_columns(self, rows: RowConverter, image: Any, path: str) -> None:
-        values = rows.raw(image) if self.missing_columns == "fail" and not rows.names_only else ()
+        values = rows.raw(image) if self.missing_columns == "fail" and not rows.untyped else ()
         # A row without any declared column is another error.
         if ABSENT in values and not all(each is ABSENT for each in values):
             name = rows.names[values.index(ABSENT)]

@@ -223,24 +223,6 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
             message = plain_value(self.registry, "value", bytes(value or b""), headers)
         return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
 
-    def untyped_reader(self) -> Reader:
-        """Return the reader of messages with any columns; images keep the writer's values."""
-        rows, registry = RowConverter((), self.handling), self.registry
-        reader = ScalarReader(self.envelope(rows), rows, table_filter(self), keyed=True)
-
-        def read(
-            key: bytes | None, value: bytes | None, headers: Headers = ()
-        ) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            message = plain_value(registry, "value", bytes(value), headers)
-            if not isinstance(message, dict):
-                raise MalformedMessageError("expected a record", "$")
-            if "op" not in message:
-                return without_op(message, "$")
-            return reader.events(_Message.of(message), value)
-
-        return read
-
 
 class _Message(NamedTuple):
     """The fields of an envelope."""
@@ -286,14 +268,16 @@ class _Reader(ScalarReader):
     def __init__(
         self, schemas: _Schemas, envelope: Envelope, rows: RowConverter, tables: TableFilter
     ) -> None:
-        super().__init__(envelope, rows, tables, keyed=False)
-        self.schemas = schemas
+        super().__init__(envelope, rows, tables, keyed=rows.untyped)
+        self.schemas, self.registry = schemas, schemas.format.registry
 
     def __call__(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         data = bytes(value)
+        if self.rows.untyped:
+            return self._untyped(plain_value(self.registry, "value", data, headers), data)
         name, content = unframed("value", data, headers)
         written = self.schemas.of(name)
         message = written.schema.read(content)
@@ -305,6 +289,13 @@ class _Reader(ScalarReader):
         if written.complete is not None and is_complete_source(fields.source):
             rows = written.complete
         return self.events(fields, data, rows=rows)
+
+    def _untyped(self, message: Any, data: bytes) -> Sequence[Event] | Ignored:
+        if not isinstance(message, dict):
+            raise MalformedMessageError("expected a record", "$")
+        if "op" not in message:
+            return without_op(message, "$")
+        return self.events(_Message.of(message), data)
 
 
 class _Schemas:

@@ -71,12 +71,7 @@ def mark_unchanged(rows: RowConverter, event: Event, text: bytes, index: int, ke
         When a null of the update may be an unchanged column or NULL.
     """
     source = event.message.source
-    # With names only, there are no values to compare.
-    if (
-        event.kind is not RowKind.UPDATE_AFTER
-        or rows.names_only
-        or member(source, "connector") != CONNECTOR
-    ):
+    if event.kind is not RowKind.UPDATE_AFTER or member(source, "connector") != CONNECTOR:
         return
     captured = member(source, "value_capture_type")
     if captured in _WHOLE_ROWS:

@@ -99,7 +99,6 @@ from cdc_formats.message_format import (
     RowNames,
     names_in_row,
     table_filter,
-    typeless_reader,
 )
 from cdc_formats.values.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.values.handling import Handling
@@ -261,16 +260,6 @@ class DebeziumFlatJson(DebeziumJson):
             return None
         return row._replace(added=[name for name in row.names if self.is_added(name)])
 
-    def untyped_reader(self) -> Reader:
-        """Return the reader of rows with any columns; it refuses messages of other producers."""
-        read = typeless_reader(self)
-
-        def read_row(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            refuse_other(value)
-            return read(key, value)
-
-        return read_row
-
     def encoder(
         self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
     ) -> Encoder:
@@ -422,7 +411,7 @@ class _Images(NamedTuple):
 
     @classmethod
     def of(cls, table: RowConverter, handling: Handling | Sequence[Handling]) -> _Images:
-        rows = RowConverter(table.columns, handling, table.unique_key, names_only=table.names_only)
+        rows = RowConverter(table.columns, handling, table.unique_key, untyped=table.untyped)
         return cls(rows, json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
@@ -447,6 +436,8 @@ class _Reader:
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        if self.rows.untyped:
+            refuse_other(value)  # any object is a row
         if value is None:
             return Ignored.TOMBSTONE if key is None and self.format.keyless else self._delete(key)
         added = self.added(value)

@@ -140,12 +140,7 @@ class KafkaKey:
     def __init__(self, rows: RowConverter, handling: Handling, *, with_schema: bool) -> None:
         self.columns, self.unique_key = rows.columns, rows.unique_key
         self.handling, self.with_schema = handling, with_schema
-        self.bare = RowConverter(
-            rows.columns,
-            handling,
-            rows.unique_key,
-            names_only=rows.names_only,
-        )
+        self.bare = RowConverter(rows.columns, handling, rows.unique_key)
         types = [rows.columns[index].type.name for index in rows.key_indices]
         self.has_arrays = "ARRAY" in types
         self.described = lru_cache(SCHEMAS_KEPT)(self._described)

@@ -72,7 +72,6 @@ from cdc_formats.message_format import (
     choice,
     names_in_row,
     table_filter,
-    typeless_reader,
 )
 from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.handling import Converter, Handling, refuse
@@ -350,21 +349,6 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         row = names_in_row(event)
         return row and row._replace(whole=False)
 
-    def untyped_reader(self) -> Reader:
-        """Return the reader of messages with any fields, without an update's paths into fields."""
-        read = typeless_reader(self)
-
-        def read_fields(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            events = read(key, value)
-            for event in () if isinstance(events, Ignored) else events:
-                if isinstance(event.after, Mapping):
-                    event.after = {
-                        name: part for name, part in event.after.items() if "." not in name
-                    }
-            return events
-
-        return read_fields
-
 
 class _Description(msgspec.Struct, gc=False, rename="camel"):
     updated_fields: str | None = None
@@ -395,7 +379,7 @@ class _Reader(WrappedReader):
             format.handling,
             rows.unique_key,
             convert=_converter,
-            names_only=rows.names_only,
+            untyped=rows.untyped,
         )
         self.message = json_reader(_Message)
         self.document = json_reader(self.rows.shape, spelled=rows.spelled)
@@ -501,7 +485,8 @@ class _Reader(WrappedReader):
         arrays = [str(member(array, "field")) for array in description.truncated_arrays or ()]
         removed = description.removed_fields or ()
         self._refuse_parts((*(name for name in (*updated, *removed) if "." in name), *arrays), root)
-        return {**dict.fromkeys(removed), **updated}
+        fields = {**dict.fromkeys(removed), **updated}
+        return {name: value for name, value in fields.items() if "." not in name}
 
     def _refuse_parts(self, paths: Iterable[str], root: str) -> None:
         for path in paths:

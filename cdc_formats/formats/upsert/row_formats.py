@@ -19,12 +19,10 @@ import re
 import struct
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-
-import msgspec
 
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.decoding.rows import RowConverter
@@ -41,7 +39,7 @@ from cdc_formats.errors import (
 from cdc_formats.events import Headers
 from cdc_formats.format import Format
 from cdc_formats.message_format import choice
-from cdc_formats.values.connect_schema import is_wrapped, key_fields
+from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.json_reader import BatchReader, json_bytes, json_reader, read_object
 from cdc_formats.values.masks import DROP
@@ -168,9 +166,6 @@ class UpsertOptions(Format):
 Row = tuple[Any, ...]
 
 
-_read_names = json_reader(dict[str, msgspec.Raw])
-
-
 class RowFormat(ABC):
     """A row format for the columns of a key or of a value.
 
@@ -264,15 +259,6 @@ class RowFormat(ABC):
 
         return read
 
-    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
-        """Return the data's names, declared or not; without names, the position identifies columns.
-
-        Raises
-        ------
-        DecodeError
-        """
-        return self.names
-
     @abstractmethod
     def write(self, row: Row) -> bytes:
         """Return a row as bytes.
@@ -318,16 +304,6 @@ class Json(RowFormat):
             if not fields.keys().isdisjoint(self.names):
                 return rows.row(fields, "$.payload")
         return self.without_columns(fields)
-
-    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
-        """Return the object's names, those in the payload for a key in Connect's wrapper."""
-        names = _read_names(data)
-        wrapped = (
-            self.part == "key"
-            and set(names) <= {"schema", "payload"}
-            and not set(names) & set(self.names)
-        )
-        return key_fields(data).keys() if wrapped else names
 
     def check_written(self) -> None:
         """Raise for a MAP whose keys are not text."""
@@ -605,21 +581,11 @@ class Avro(RowFormat):
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record."""
-        if self.of_schema is None:
-            self.of_schema = self.reader(self.schema_of(data, headers))
-        return self.of_schema(bytes(data))
-
-    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
-        """Return the names of the writer's schema."""
-        schema = self.schema_of(bytes(data), headers)
-        record = schema.record_of(schema.top)
-        return self.names if record is None else schema.fields(record)
-
-    def schema_of(self, data: bytes, headers: Headers) -> AvroSchema:
-        """Return the writer's schema."""
         from cdc_formats.avro.reader import AvroSchema
 
-        return AvroSchema(self.schema)
+        if self.of_schema is None:
+            self.of_schema = self.reader(AvroSchema(self.schema))
+        return self.of_schema(bytes(data))
 
     def reader(self, schema: AvroSchema) -> Callable[[bytes], Row]:
         """Return the function from Avro to the columns."""
@@ -683,12 +649,6 @@ class AvroConfluent(Avro):
         if read is None:
             read = self.readers[name] = self.reader(self.registry.client.schema(name))
         return read(content)
-
-    def schema_of(self, data: bytes, headers: Headers) -> AvroSchema:
-        """Return the schema of the record's id."""
-        from cdc_formats.avro.schema_registry import unframed
-
-        return self.registry.client.schema(unframed(self.part, data, headers)[0])
 
     def write(self, row: Row) -> bytes:
         """Write a record; the first one registers the schema."""

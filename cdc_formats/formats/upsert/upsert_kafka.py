@@ -82,6 +82,10 @@ _UPDATE, _DELETE = (
 )  # member lookup on an Enum is slow up to Python 3.11
 
 
+_NAMED = ("json", "avro-confluent")
+"""The formats whose columns have names."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class UpsertKafka(UpsertOptions):
     """Newest rows by key, of any producer.
@@ -149,8 +153,8 @@ class UpsertKafka(UpsertOptions):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
-        if rows.names_only:
-            return _NamesReader(self, self._parts(rows.columns, rows.unique_key)).read
+        if rows.untyped:
+            return self._untyped_reader(rows.unique_key)
         return _Reader(
             self,
             self._parts(rows.columns, rows.unique_key),
@@ -208,57 +212,43 @@ class UpsertKafka(UpsertOptions):
         parts.value.check_written()
         return _Encoder(parts)
 
-    def untyped_reader(self) -> Reader:
-        """Return the reader of JSON or Avro rows with any columns.
+    def _untyped_reader(self, unique_key: Sequence[str]) -> Reader:
+        """Return the reader of JSON or Avro rows, with the columns of the key that they lack.
 
         Raises
         ------
         InferenceError
             When the value's format has no column names.
         """
-        if self.value_format == "json":
-            return self._read_any_json
-        if self.value_format != "avro-confluent":
+        if self.value_format not in _NAMED:
             raise InferenceError(
                 f"value_format {self.value_format!r} has no column names to infer a schema from: "
                 "pass schema"
             )
-        return self._read_any_avro
 
-    def _read_any_json(
-        self, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> Sequence[Event] | Ignored:
-        if value is None or _is_json_null(value):
-            return Ignored.TOMBSTONE
-        refuse_other(value)
-        return [Event.insert(self._with_key(key, read_object(value), headers), path="$")]
+        def read(
+            key: bytes | None, value: bytes | None, headers: Headers = ()
+        ) -> Sequence[Event] | Ignored:
+            is_json = self.value_format == "json"
+            if value is None or (is_json and _is_json_null(value)):
+                return Ignored.TOMBSTONE
+            row = self._json_row(value) if is_json else self._avro_row(value, headers)
+            of_key = {} if self.key_format in _NAMED else dict.fromkeys(unique_key)
+            of_key.update(self.key_columns(key, headers))
+            missing = {name: part for name, part in of_key.items() if name not in row}
+            return [Event.insert({**missing, **row}, path="$")]
 
-    def _read_any_avro(
-        self, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> Sequence[Event] | Ignored:
+        return read
+
+    def _json_row(self, value: bytes) -> Mapping[str, Any]:
+        refuse_other(value)  # any object is a row
+        return read_object(value)
+
+    def _avro_row(self, value: bytes, headers: Headers) -> Mapping[str, Any]:
         from cdc_formats.avro.schema_registry import plain_value
 
-        if value is None:
-            return Ignored.TOMBSTONE
         row = plain_value(self.registry, "value", bytes(value), headers)
-        return [
-            Event.insert(
-                self._with_key(key, row if isinstance(row, dict) else {}, headers), path="$"
-            )
-        ]
-
-    def _with_key(
-        self, key: bytes | None, row: Mapping[str, Any], headers: Headers
-    ) -> dict[str, Any]:
-        """Return a row with the columns of the key that it lacks, as records are read."""
-        return {
-            **{
-                name: part
-                for name, part in self.key_columns(key, headers).items()
-                if name not in row
-            },
-            **row,
-        }
+        return row if isinstance(row, dict) else {}
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
@@ -353,28 +343,6 @@ class _Reader:
             if row[index] is None and value is not ABSENT:
                 row[index] = value
         return tuple(row)
-
-
-class _NamesReader:
-    """Reads the column names of a record."""
-
-    def __init__(self, format: UpsertKafka, parts: _Parts) -> None:
-        self.parts, self.prefix = parts, format.key_fields_prefix
-        self.json_null = format.json_null == "delete" and format.value_format == "json"
-
-    def read(
-        self, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> Sequence[Event] | Ignored:
-        if key is None or value is None or (self.json_null and _is_json_null(value)):
-            return []
-        names = [self.prefix + name for name in self.parts.key.field_names(key, headers)]
-        return [
-            Event(
-                _UPDATE,
-                None,
-                dict.fromkeys([*names, *self.parts.value.field_names(value, headers)]),
-            )
-        ]
 
 
 class _Encoder(Encoder):

@@ -151,9 +151,18 @@ def test_a_record_without_columns_is_not_compared(format, options, record):
 
 
 @pytest.mark.parametrize("value_format", ["csv", "avro"])
-def test_columns_by_position_have_the_declared_names(value_format):
+def test_columns_by_position_have_no_names_to_compare(value_format):
     options = {"value_format": value_format}
-    assert compared("upsert-kafka", options, RowKind.UPDATE_AFTER) == ((), ())
+    assert compared("upsert-kafka", options, RowKind.UPDATE_AFTER) is None
+
+
+@pytest.mark.parametrize("key_format", ["csv", "raw"])
+def test_a_key_without_names_has_the_declared_ones(key_format):
+    options = {"key_format": key_format, "value_fields_include": "EXCEPT_KEY"}
+    decoder = get_format("upsert-kafka", **options).decoder(
+        "id STRING, wieght INT", unique_key=["id"]
+    )
+    assert decoder.compare_names(b"1", b'{"weight": 2}') == (("wieght",), ("weight",))
 
 
 def test_a_custom_format_is_compared_by_its_images():

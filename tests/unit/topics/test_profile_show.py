@@ -203,14 +203,13 @@ def test_a_narrow_terminal_shows_a_line_for_each_cell_and_whole_names() -> None:
 
 
 def test_html_is_small_and_loads_nothing_external() -> None:
-    html = profile_records(recorded("maxwell-mariadb"))._repr_html_()
+    profile = profile_records(recorded("maxwell-mariadb"))
+    html = profile._repr_html_()
     assert len(html) < 60_000
     assert "http" not in html
     assert "<script" not in html
-    assert (
-        "<details>"
-        in profile_records(recorded("dbz19-postgres-json.inventory.all_types"))._repr_html_()
-    )
+    drawn = Page(html).text
+    assert all(line in drawn for line in profile.call().splitlines() if len(line) < 100)
 
 
 @pytest.mark.parametrize(("progress", "drawn"), [(False, False), (None, False), (True, True)])
