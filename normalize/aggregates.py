@@ -8,7 +8,9 @@ state stores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
 
 from cdc_formats.errors import ArgumentError
 from normalize.core.output import ROW_KIND
@@ -22,10 +24,6 @@ from .dataframe import (
     with_changelog_mode,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
-
-
 # --------------------------------------------------------------------------------------------------
 # Changelog aggregates: Spark columns for `aggregate_changes` and ``df.groupBy(...).agg(...)``.
 
@@ -35,8 +33,6 @@ def sign(row_kind: str = ROW_KIND) -> SparkColumn:
 
     It fails the query for a row without a row kind.
     """
-    from pyspark.sql import functions as F
-
     kind = F.col(row_kind)
     text = (
         f"a row has no {ROW_KIND} (a corrupt record or a control event): filter such rows out, "
@@ -123,8 +119,6 @@ def signed_avg(
 
 
 def _sum(column: str | SparkColumn, row_kind: str) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     value = _column(column)
     # Not the sign times the value: a product would have a wider DECIMAL type.
     signed = F.when(sign(row_kind) > 0, value).otherwise(-value)
@@ -132,8 +126,6 @@ def _sum(column: str | SparkColumn, row_kind: str) -> SparkColumn:
 
 
 def _count(column: str | SparkColumn, row_kind: str) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     counted = (
         F.lit(1)
         if isinstance(column, str) and column == "*"
@@ -148,8 +140,6 @@ def _name(function: str, column: str | SparkColumn) -> str:
 
 
 def _column(column: str | SparkColumn) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     return F.col(column) if isinstance(column, str) else column
 
 
@@ -201,8 +191,6 @@ def aggregate_changes(
     last digits, and NaN and infinities cannot be retracted. A stream's state keeps all groups,
     since Spark's aggregation never removes one.
     """
-    from pyspark.sql import functions as F
-
     require_changelog(changes)
     if has_native_engine(changes):
         raise ArgumentError(

@@ -9,7 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.format import Format
@@ -44,11 +48,6 @@ from .dataframe import (
 from .encode import columns_of, encode_pass, source_block
 from .query import ChangelogNormalize, Request, make_options
 from .spark_versions import check_kafka_source, check_session, check_version, load_kafka
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import StructType
 
 __all__ = [
     "decode_changelog",

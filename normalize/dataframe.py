@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import Column, backquoted, columns as to_columns
@@ -13,10 +17,6 @@ from normalize.spark.sessions import analyze, is_connect
 from .core.arrow import frame_type
 from .core.output import ROW_KIND
 from .spark_versions import require_time_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
-    from pyspark.sql.types import DataType, StructType
 
 
 def require_changelog(df: DataFrame) -> None:
@@ -63,8 +63,6 @@ def positional(columns: Sequence[str]) -> list[SparkColumn]:
     Spark's ``mapInArrow`` parses a name like ``a.b`` as a field, and its JDBC writer does not
     escape names.
     """
-    from pyspark.sql import functions as F
-
     return [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
 
 
@@ -81,8 +79,6 @@ def with_frame_types(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
     ArgumentError
         When the session does not enable it.
     """
-    from pyspark.sql import functions as F
-
     typed: dict[str, SparkColumn] = {}
     for column in columns:
         text = F.col(backquoted(column.name))
@@ -96,8 +92,6 @@ def with_frame_types(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
 
 def with_text(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
     """Return a DataFrame with the text of VARIANT and TIME columns: see `with_frame_types`."""
-    from pyspark.sql import functions as F
-
     texts: dict[str, SparkColumn] = {}
     for column in columns:
         typed = F.col(backquoted(column.name))
@@ -169,8 +163,6 @@ def type_ddl(kind: DataType, plain: Callable[[DataType], str] | None = None) -> 
     plain : callable or None
         Returns the text of a type that is not nested; by default Spark's ``simpleString``.
     """
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     if isinstance(kind, StructType):
         return f"struct<{', '.join(f'{backquoted(field.name)}: {type_ddl(field.dataType, plain)}' for field in kind.fields)}>"
     if isinstance(kind, ArrayType):
@@ -280,9 +272,6 @@ def require_of_row(rows: DataFrame, condition: SparkColumn, option: str = "where
     AnalysisException
         When Spark cannot evaluate it for a row: an unknown column, an aggregate, a window.
     """
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-
     try:
         # Spark allows other expressions in `select`, and refuses them in an aggregate's argument.
         analyze(rows.agg(F.max(condition)))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
+from pyspark.sql.types import TimestampType
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.encoding import pair_updates
@@ -21,10 +24,6 @@ from normalize.core.arrow import from_arrow
 from normalize.core.output import ROW_KIND
 
 from .worker import worker
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
-
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _KINDS = dict(zip(SHORT_STRINGS, RowKind, strict=True))
@@ -134,8 +133,6 @@ def source_block(df: DataFrame, source: Mapping[str, str]) -> list[SparkColumn]:
     SchemaError
         When the DataFrame lacks a column of the block.
     """
-    from pyspark.sql import functions as F
-
     if not source:
         return []
     return [
@@ -146,10 +143,6 @@ def source_block(df: DataFrame, source: Mapping[str, str]) -> list[SparkColumn]:
 
 
 def _value(df: DataFrame, path: str) -> SparkColumn:
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import TimestampType
-
     try:
         kind = df.select(path).schema[0].dataType
     except AnalysisException as error:

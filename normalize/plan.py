@@ -26,13 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.events import ChangelogMode, RowKind
-
-if TYPE_CHECKING:
-    from normalize.stage_options import StageOptions
+from normalize.stage_options import StageOptions
 
 CONSUMER_MODES = {
     "all": ChangelogMode.all(),

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import ArgumentError, SchemaError
@@ -49,10 +52,6 @@ from normalize.kafka.topics import TopicIds
 from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts, reporter
 from normalize.plan import StagePlan, make_plan
 from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 _WITH_VALUES = ("headers", "header-list", "source.properties")

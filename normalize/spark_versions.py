@@ -13,17 +13,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
+from cdc_formats.values.schema import Column
 
 from .spark.sessions import analyze, is_connect, location_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from cdc_formats.values.schema import Column
-
 
 _log = logging.getLogger("normalize")
 
@@ -339,8 +337,6 @@ def load_kafka(reader: Any) -> DataFrame:
     MissingDependencyError
         When Spark has no Kafka source.
     """
-    from pyspark.errors import AnalysisException
-
     try:
         records: DataFrame = analyze(reader.load())
     except AnalysisException as error:

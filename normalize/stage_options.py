@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql import Column as SparkColumn
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import ArgumentError
@@ -18,9 +20,6 @@ from normalize.core.key_group import Stage
 from normalize.core.order import RowOrder
 from normalize.core.output import Destination, Mode
 from normalize.core.state import Layout
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
 
 KEY_GROUPS = 64
 """The default number of key groups; docs/operations.md explains how to choose it."""

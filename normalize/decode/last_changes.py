@@ -22,11 +22,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
 
 from cdc_formats.errors import PartialImageError, PartitionsAddedError
 from cdc_formats.events import KeyedChange
@@ -53,10 +55,6 @@ from normalize.core.records import Records
 from normalize.worker import worker
 
 from .targets import Collector
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 ABSENT = "absent"
 """The column with the missing columns of a partial row, as text: ``010`` for the second of three;
@@ -514,8 +512,6 @@ def struct_of(
 
 
 def _micro_batch() -> int:
-    from pyspark import TaskContext
-
     context = TaskContext.get()
     assert context is not None  # on a worker
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)

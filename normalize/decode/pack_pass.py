@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import MissingFieldError
@@ -42,8 +43,6 @@ def pack_pass(
     ignore_deletes : bool
         Whether deletes are dropped.
     """
-    from pyspark import TaskContext
-
     context = TaskContext.get()
     assert context is not None  # on a worker
     partition, start = context.partitionId(), 0

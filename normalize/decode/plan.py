@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F, types as T
+from pyspark.sql.types import DataType
 
 from cdc_formats.decoder import Decoder
 from cdc_formats.decoding.rows import read_columns, result_columns
@@ -25,11 +28,6 @@ from normalize.core.output import (
     Output,
 )
 from normalize.dataframe import require_distinct
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
-    from pyspark.sql.types import DataType
-
 
 KAFKA_METADATA: dict[str, Column] = {
     column.name: column
@@ -316,8 +314,6 @@ def input_of(df: DataFrame) -> RecordInput:
 
 
 def _check_type(name: str, kind: DataType) -> None:
-    from pyspark.sql import types as T
-
     text = isinstance(kind, (T.BinaryType, T.StringType))
     allowed = {
         "key": (text, "BINARY or STRING"),
@@ -343,8 +339,6 @@ def records(df: DataFrame, plan: DecodePlan) -> DataFrame:
 
 
 def _column(name: str, plan: DecodePlan) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     if name == "value":
         # As text, whose bytes nothing checks: Spark copies the bytes of a BINARY once more when it
         # writes them for Python.

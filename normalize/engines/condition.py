@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession, functions as F
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column
@@ -33,9 +34,6 @@ from normalize.core.output import ROW_KIND, Output
 from normalize.dataframe import positional, require_of_row
 from normalize.spark.sessions import analyze
 from normalize.worker import worker
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
 
 _MATCHES = "matches"
 
@@ -60,7 +58,6 @@ def require_condition(
         When the condition cannot be evaluated on these columns, does not depend on the row alone,
         or reads an ignored column.
     """
-    from pyspark.errors import AnalysisException
 
     def analyzed(of: Sequence[Column]) -> DataFrame:
         rows = spark.createDataFrame([], spark_ddl(of))
@@ -110,14 +107,10 @@ def filtered(
 
 
 def _condition(where: str | SparkColumn) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     return F.expr(where) if isinstance(where, str) else where
 
 
 def _matches(where: str | SparkColumn) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     # Spark cannot look up a column by a generated name with backquotes.
     return F.coalesce(_condition(where).cast("boolean"), F.lit(False)).alias(_MATCHES)
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame, Window, functions as F
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from normalize.core.arrow import encode, slices
 from normalize.core.changes import Block, ChangeBatch, decode_block
@@ -38,9 +40,6 @@ from normalize.worker import prepare, worker
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.state import GroupState
-
 
 DDL = "result BINARY, counts ARRAY<BIGINT>"
 STATE_DDL = "state BINARY"
@@ -254,9 +253,6 @@ def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: s
     metrics : str
         The name of the stage's counts in the query's progress.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
     # With timeouts Spark scans the whole state in every micro-batch.
     timeout = (
         GroupStateTimeout.ProcessingTimeTimeout
@@ -312,8 +308,6 @@ def normalize_bounded(
     observation : Observation or None
         Receives `ALL_COUNTS`.
     """
-    from pyspark.sql import Window, functions as F
-
     blocks = blocks.repartition("key_group")
     if split_partitions:
         of_partition = Window.partitionBy("key_group", "source").orderBy("offset", "seq")

@@ -24,7 +24,8 @@ must be equal. Those of partitions (`last.partition_facts`) may differ, unless a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession, functions as F
 
 from cdc_formats.errors import (
     ArgumentError,
@@ -44,9 +45,6 @@ from normalize.core.output import ROW_KIND, Output
 from normalize.core.records import NATIVE_COUNTS
 from normalize.dataframe import NATIVE
 from normalize.spark.sessions import is_connect
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
 
 PRIMARY_KEY, COLUMNS, CONDITION, TOPIC_ID = (
     "primary key columns",
@@ -120,8 +118,6 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     metrics : str
         The name of `NATIVE_COUNTS` in the query's progress.
     """
-    from pyspark.sql import functions as F
-
     low_bits = F.unix_millis(F.current_timestamp()).bitwiseAND((1 << _LOW_BITS) - 1)
     groups = newest_two(changes, low_bits, output)
     metadata = [METADATA] if output.metadata else []
@@ -173,8 +169,6 @@ def newest_two(changes: DataFrame, low_bits: SparkColumn, output: Output) -> Dat
         The part of the mark below the micro-batch's number.
     output : Output
     """
-    from pyspark.sql import functions as F
-
     marked = changes.withColumn("mark", F.shiftleft("batch", _LOW_BITS).bitwiseOR(low_bits))
     newest = F.max_by(F.struct("mark", "row"), "mark", 2).alias("newest")
     # Only the newest metadata is stored: a row of the result has that of the change that caused it.
@@ -195,8 +189,6 @@ _NOT_UPDATE = (
 
 
 def _rows(*rows: tuple[str, str]) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     return F.array(
         *(
             F.struct(F.lit(kind).alias(ROW_KIND), F.col(f"{of}.row").alias("row"))
@@ -207,8 +199,6 @@ def _rows(*rows: tuple[str, str]) -> SparkColumn:
 
 def _raise(error: ChangelogError, *values: SparkColumn) -> SparkColumn:
     """Return a column that fails the query with an error, its first ``%s`` replaced by values."""
-    from pyspark.sql import functions as F
-
     parts = [F.lit(part) for part in str(error).split("%s", len(values))]
     return F.raise_error(
         F.concat(parts[0], *(each for pair in zip(values, parts[1:], strict=True) for each in pair))
@@ -217,8 +207,6 @@ def _raise(error: ChangelogError, *values: SparkColumn) -> SparkColumn:
 
 def _changed_fact(identity: Identity) -> SparkColumn:
     """Return a column that fails the query if a fact has two values."""
-    from pyspark.sql import functions as F
-
     name, values = F.decode("key", "UTF-8"), (F.col("least"), F.col("greatest"))
     other = (
         "the %s of this query and those of its checkpoint differ: (%s) and (%s). Set them back, or "
@@ -257,7 +245,6 @@ _LATE = (
 
 def late_record(least: SparkColumn, greatest: SparkColumn) -> SparkColumn:
     """Return whether a record of an older partition is late (`last.is_late`)."""
-    from pyspark.sql import functions as F
 
     def numbers(text: SparkColumn) -> list[SparkColumn]:
         return [F.substring(text, at, WIDTH).cast("bigint") for at in (2, 2 + WIDTH)]
@@ -273,8 +260,6 @@ def late_record(least: SparkColumn, greatest: SparkColumn) -> SparkColumn:
 
 def _same(columns: Sequence[Column]) -> SparkColumn:
     """Return whether the newest two rows are equal (`cdc_formats.values.equality`)."""
-    from pyspark.sql import functions as F
-
     new, old = (
         comparable(SqlType("STRUCT", fields=tuple(columns)), F.col(f"{name}.row"))
         for name in ("new", "old")
@@ -284,8 +269,6 @@ def _same(columns: Sequence[Column]) -> SparkColumn:
 
 def comparable(sql_type: SqlType, value: SparkColumn) -> SparkColumn:
     """Return a column that Spark can compare: maps become their entries, in canonical order."""
-    from pyspark.sql import functions as F
-
     if not _has_map(sql_type):
         return value
     inner = [field.type for field in sql_type.fields]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
+from pyspark import TaskContext
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SampleError
 from cdc_formats.topics.client import TopicDescriber, TopicDescription
@@ -185,8 +186,6 @@ class TopicIds:
         TopicReplacedError
             When a topic was deleted and created again.
         """
-        from pyspark import TaskContext
-
         task = TaskContext.get()
         if task is None or task.partitionId() != 0:
             return ""

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cdc_formats.decoder import Decoder
 from cdc_formats.errors import DecodeError, printable
@@ -26,10 +27,6 @@ from normalize.core.records import (
     Records,
 )
 from normalize.spark.sessions import is_connect
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 # --------------------------------------------------------------------------------------------------
 # Notices: warnings of tasks for the user, logged once in the driver's log.
@@ -348,8 +345,6 @@ def observe_counts(df: DataFrame, names: Sequence[str], observation: Any) -> Dat
     observation : str, Observation or None
         None: no metric.
     """
-    from pyspark.sql import functions as F
-
     if observation is not None:
         df = df.observe(observation, *(F.sum(f"{COLUMN}.{name}").alias(name) for name in names))
     return df.where(f"{COLUMN} IS NULL").drop(COLUMN)

@@ -7,12 +7,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 from normalize.monitoring.progress import TableProgress, read_progress, subscribe
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger("normalize.run")
 _MOST_TABLES = 5

@@ -15,9 +15,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyError, SchemaError
 from cdc_formats.format import Format
@@ -30,11 +32,6 @@ from normalize.tables.database_target import Database, DeltaDatabase, IcebergDat
 from normalize.tables.policy import Maintenance
 from normalize.tables.route import Router
 from normalize.tables.table_options import AS_IS, QUESTION, Selection, TableOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
 
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")

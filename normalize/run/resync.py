@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from normalize.kafka.debezium_snapshot import IncrementalSnapshot
 from normalize.kafka.reader_options import reader_options
@@ -16,9 +18,6 @@ from normalize.verify.resync import resync_from_source
 
 from .job import Job
 from .supervise import session_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def resync_job(

@@ -8,7 +8,10 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc_formats.errors import ArgumentError
 from normalize.monitoring.explain_error import explain_error
@@ -20,11 +23,6 @@ from normalize.tables.schema_store import SchemaStore
 
 from .events import BatchReporter, Event, Report, log_event
 from .job import Job, Restart
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
 
 _log = logging.getLogger("normalize")
 _BELOW_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
@@ -115,8 +113,6 @@ def _error_of(
     query: StreamingQuery | Exception, stop: threading.Event, batches: BatchReporter
 ) -> Exception | None:
     """Wait for the end of a query; return the error of one that failed, or was not started."""
-    from pyspark.errors import StreamingQueryException
-
     if isinstance(query, Exception):
         return query
     batches.begin(query)
@@ -149,8 +145,6 @@ def pause(restart: Restart, failures: int) -> float:
 def session_of(job: Job) -> SparkSession:
     """Return the session of ``spark-submit``, or else a `local_session` with the job's packages."""
     if _BELOW_SPARK_SUBMIT in os.environ:
-        from pyspark.sql import SparkSession
-
         return SparkSession.builder.config(map=dict(job.spark)).getOrCreate()
     from normalize.session import local_session
 

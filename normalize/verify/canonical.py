@@ -34,15 +34,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import DataType
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import backquoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 _DIGITS = {"boolean": 1, "tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _HASHED = ("string", "binary", "date", *_DIGITS)
@@ -342,7 +341,6 @@ def hashed(
     detailed : bool
         Whether to add ``hashes``, a hash of each column, and ``row``, the row itself.
     """
-    from pyspark.sql import functions as F
 
     def value(column: ComparedColumn) -> Column:
         shown = F.expr(column.target_value if of_target else column.source_value)

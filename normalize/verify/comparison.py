@@ -26,7 +26,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
+
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StructType
 
 from cdc_formats.values.schema import backquoted
 from normalize.tables.policy import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
@@ -35,11 +40,6 @@ from normalize.tables.writers.lake import LakeTarget, refresh_table, table_prope
 
 from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, hashed
 from .verification import KINDS, Difference, Kind, Verification
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
 
 # --------------------------------------------------------------------------------------------------
 # What a comparison needs of a table, and tables of the session's catalogs (Delta, Iceberg).
@@ -128,8 +128,6 @@ class LakeTable:
         return computed_columns(table_property(self.spark, self.target, COMPUTED_PROPERTY) or "[]")
 
     def _read(self) -> DataFrame:
-        from pyspark.errors import AnalysisException
-
         try:
             refresh_table(self.spark, self.target)
             return self.spark.table(self.target.sql_name)
@@ -314,9 +312,6 @@ class Comparison:
 
     def scan(self) -> Scan:
         """Compare all rows."""
-        from pyspark import StorageLevel
-        from pyspark.sql import functions as F
-
         with self.source.snapshot() as snapshot:
             source = self._hashed(snapshot.rows, of_target=False).persist(StorageLevel.DISK_ONLY)
             try:
@@ -379,8 +374,6 @@ class Comparison:
         )
 
     def _hashed(self, rows: DataFrame, *, of_target: bool, detailed: bool = False) -> DataFrame:
-        from pyspark.sql import functions as F
-
         if of_target and self.deleted_column:
             rows = rows.where(F.col(backquoted(self.deleted_column)).isNull())
         if of_target and self.target_where:
@@ -390,8 +383,6 @@ class Comparison:
 
     def _differing(self, source: DataFrame, target: DataFrame) -> tuple[dict[Key, Pair], bool]:
         """Return the keys of some ranges that differ, and whether they are all."""
-        from pyspark.sql import functions as F
-
         names = [f"k{index}" for index in range(len(self.keys))]
         sides = [
             side.withColumn("of_target", F.lit(number))
@@ -425,8 +416,6 @@ class Comparison:
 
         The rows are as `hashed` returns them in detail.
         """
-        from pyspark.sql import functions as F
-
         table, key_columns = (
             (self.target, self.target_keys) if of_target else (self.source, self.keys)
         )
@@ -462,8 +451,6 @@ class Comparison:
 
 def _ranges(side: DataFrame) -> dict[int, tuple[int, int]]:
     """Return the number of rows and the sum of their hashes for each range of keys."""
-    from pyspark.sql import functions as F
-
     total = F.sum(F.col(ROW_HASH).cast("decimal(20,0)")).alias(_SUM)
     ranges = side.groupBy(_RANGE).agg(F.count("*").alias(_ROWS), total).collect()
     return {row[_RANGE]: (row[_ROWS], int(row[_SUM])) for row in ranges}

@@ -17,7 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from cdc_formats.values.schema import backquoted
 from normalize.tables.policy import columns_of_comment
@@ -26,11 +29,6 @@ from normalize.tables.writers.dialects import MySql
 from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors
 
 from .comparison import Key, Snapshot
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
 
 _FETCH_ROWS = "10000"
 _BLOCKS_PER_TASK = 4_000
@@ -139,8 +137,6 @@ class DatabaseTable:
 
     @property
     def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
         ddl = ", ".join(
             f"{backquoted(column.name)} {column.spark_type}" for column in self._columns
         )

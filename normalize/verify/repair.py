@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
@@ -24,11 +27,6 @@ from .canonical import ROW, converted
 from .comparison import ComparableTable, Comparison, Key
 from .database_table import DatabaseTable, JdbcSource, keys_condition
 from .verification import Kind
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
-
 
 _ORDER = "__repair_order"
 
@@ -186,8 +184,6 @@ def merge_source_rows(
     TargetError, ConflictError
         As `apply_batch`.
     """
-    from pyspark.sql import functions as F
-
     keys = [key for key in kinds if None not in key]
     duplicates = [key for key in keys if kinds[key] == "duplicate"]
     copies = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
@@ -21,9 +21,6 @@ from normalize.tables.table_options import TableOptions
 from .canonical import converted
 from .database_table import JdbcSource
 from .verify_table import source_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _ORDER = "__source_order"
 
@@ -105,8 +102,6 @@ def _load(
     options: TableOptions,
 ) -> None:
     """Write the source's rows to the new table."""
-    from pyspark.sql import functions as F
-
     schema = store.beside(resync, spark).read(resync.table)
     policy = options.policy(database.policy, database.of)
     assert schema is not None  # the query wrote it before this phase

@@ -6,8 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
 from cdc_formats.values.masks import HMAC, Masks, masks_of
@@ -23,9 +25,6 @@ from .comparison import ComparableTable, Comparison, LakeTable, Looks, TargetTab
 from .database_table import DatabaseTable, JdbcSource
 from .repair import DebeziumSignal, check_repair, is_time, merge_source_rows
 from .verification import Verification
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _SCANS = 3
 
