@@ -8,10 +8,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.errors import ChangelogError, FormatOptionError, printable
@@ -23,9 +27,6 @@ from .arguments import complete_format
 from .manual import hanging, manual, without_marks
 from .options import Json, WhichColor
 from .terminal import Color, console, interactive_json, is_interactive, print_message
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _HEADS = ("identifier", "messages", "rows", "Kafka key", "null value", "positions", "written")
 _OWN = "options of the format"
@@ -200,8 +201,6 @@ def _cells(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _show_one(described: Mapping[str, Any], color: Color) -> None:
-    from rich.text import Text
-
     out = console(color)
     out.print(Text("\n".join(map(printable, manual(described["description"], out.width)))))
     out.print(
@@ -246,8 +245,6 @@ def _show_paragraphs(rows: Sequence[Sequence[str]], out: Console) -> None:
 
     The name, type and default are in one line; the description is indented below it.
     """
-    from rich.text import Text
-
     for name, kind, default, description in rows:
         head = default if default == "required" else f"default {default}"
         out.print(
@@ -263,10 +260,6 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color
         for cells in (heads, *rows):
             typer.echo("\t".join(map(printable, cells)))
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, head in enumerate(heads):
         table.add_column(

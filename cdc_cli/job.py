@@ -16,6 +16,7 @@ import msgspec
 import typer
 
 from cdc_formats.errors import ChangelogError, printable
+from cdc_formats.topics.kafka import profile_topic
 
 from .arguments import (
     Config,
@@ -317,8 +318,6 @@ def init(
 
     Passwords are not written: the file names the environment variables to set.
     """
-    from cdc_formats.topics.kafka import profile_topic
-
     written = JobTarget(target, lake.rstrip("/"), url)
     broker = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))

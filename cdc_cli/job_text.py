@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdc_formats.errors import ArgumentError, printable
 from cdc_formats.registry import format_class
+from cdc_formats.topics.encodings import Question
+from cdc_formats.topics.profile import TableProfile, TopicProfile
 
 from .formats import option_texts
 from .manual import without_marks
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.encodings import Question
-    from cdc_formats.topics.profile import TableProfile, TopicProfile
 
 _HEAD = (
     "# The options are those of normalize.sync_database. A text env:NAME is the value of an "

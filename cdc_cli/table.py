@@ -5,21 +5,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.topics.encodings import SampledRecord, inspect_all
+from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.topics.kafka import key_values, sample_topic
+from cdc_formats.topics.profile import profile_records
+from cdc_formats.topics.profile.detect import candidates, choose
 from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns, quote
 
 from .arguments import Connection, names
 from .reading import check_topic
 from .terminal import print_message, status_line
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.inference import InferredSchema
+from .view import text_of
 
 _TABLE = "table"
 SAMPLE = 1000
@@ -72,8 +74,6 @@ class SeveralTables:
 
     def row_of(self, name: str) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
         """Return the function from a table's row to the row that is shown."""
-        from .view import text_of
-
         table = self.tables[name]
         columns = result_columns(table.columns, table.format.handling.masks)
         places = {column.name: place for place, column in enumerate(columns)}
@@ -100,8 +100,6 @@ def several_tables(
     format : Format
     records : sequence of SampledRecord
     """
-    from cdc_formats.topics.profile import profile_records
-
     with status_line("inferring the columns of each table from a sample"):
         profile = profile_records(records, topic=topic, format=format)
     schemas = {
@@ -151,9 +149,6 @@ def table_of(
     """
     if schema:
         return TopicSchema(format, to_columns(schema), names(primary_key))
-    from cdc_formats.topics.inference import infer_schema  # importing it takes a tenth of a second
-    from cdc_formats.topics.kafka import key_values
-
     with status_line("inferring the columns from a sample"):
         sampled = infer_schema(key_values(sample()), format=format, primary_key=names(primary_key))
     inferred = sampled.options_besides(named_options)
@@ -163,9 +158,6 @@ def table_of(
 
 def other_format(format: Format, records: Sequence[SampledRecord]) -> str:
     """Return what the records look like, if that is another format."""
-    from cdc_formats.topics.encodings import inspect_all
-    from cdc_formats.topics.profile.detect import candidates, choose
-
     inspected = inspect_all(records)
     best, reason = choose(candidates(inspected, {}), inspected)
     if best is None or best.identifier == format.identifier:
@@ -175,8 +167,6 @@ def other_format(format: Format, records: Sequence[SampledRecord]) -> str:
 
 def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[SampledRecord]:
     """Return a sample of a topic's records."""
-    from cdc_formats.topics.kafka import sample_topic
-
     check_topic(broker, topic)
     return sample_topic(
         broker.servers,
@@ -206,9 +196,6 @@ def detected_format(
         When no format reads most of the sample.
     FormatOptionError, SchemaRegistryError
     """
-    from cdc_formats.topics.encodings import inspect_all
-    from cdc_formats.topics.profile.detect import candidates, choose
-
     with status_line("detecting the format from a sample"):
         inspected = inspect_all(records)
         best, reason = choose(candidates(inspected, options), inspected)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from cdc_formats.errors import ChangelogError, printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 _LONG_READ = 10_000
 """Records; fewer take less than a second."""
@@ -42,8 +41,6 @@ def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
     stderr : bool
         Whether the console writes to standard error.
     """
-    from rich.console import Console
-
     always = color is Color.ALWAYS
     # "always" is kept for a terminal that does not report its abilities; "never" writes no escape
     # codes.
@@ -94,8 +91,6 @@ def print_message(text: str, style: str = "") -> None:
     if not sys.stderr.isatty():
         print(lines, file=sys.stderr, flush=True)
         return
-    from rich.text import Text
-
     _stderr().print(Text(lines, style), soft_wrap=False)
 
 
@@ -110,8 +105,6 @@ def status_line(text: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.text import Text
-
     with _stderr().status(Text(printable(text))):
         yield
 
@@ -125,8 +118,6 @@ def progress_bar(text: str) -> Iterator[Callable[[int, int | None], None]]:
     if not sys.stderr.isatty():
         yield lambda done, left: None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     columns = (
         BarColumn(),
         TextColumn("{task.fields[left]:,} " + text),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json as json_text
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from cdc_formats.errors import SampleError
 from cdc_formats.topics.client import KafkaReader
+from cdc_formats.topics.kafka import profile_topic
+from cdc_formats.topics.profile import TopicProfile
 from cdc_formats.values.json_reader import json_bytes
 
 from .arguments import (
@@ -30,10 +32,6 @@ from .options import FormatOption, Json, Sample, Topic, WhichColor, format_optio
 from .reading import check_topic
 from .table import SAMPLE
 from .terminal import Color, console, interactive_json, is_interactive, status_line
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.profile import TopicProfile
-
 
 _HEADS = ("topic", "partitions", "records", "format", "tables")
 _INTERNAL = "__"
@@ -83,8 +81,6 @@ def _is_own(topic: str) -> bool:
 
 
 def _profiles(broker: Connection, names: list[str], sample: int) -> Iterator[dict[str, Any]]:
-    from cdc_formats.topics.kafka import profile_topic
-
     for name in names:
         try:
             with status_line(f"sampling {name}"):
@@ -144,8 +140,6 @@ def profile(
     verbose: Verbose = False,
 ) -> None:
     """Report what a topic contains: its format, tables, columns, keys, operations, and problems."""
-    from cdc_formats.topics.kafka import profile_topic
-
     broker = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
     # Without a format, each one that is tried uses the options that it declares.

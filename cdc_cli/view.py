@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from cdc_formats.errors import printable
 from cdc_formats.events import SHORT_STRINGS, RowKind
@@ -19,10 +24,6 @@ from cdc_formats.values.times import TIMESTAMP_TYPES
 from cdc_formats.values.types import TYPES
 
 from .terminal import Color, console, interactive_json, is_interactive
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 Row = tuple[Any, ...]
 Shown = tuple[SampledRecord, RowKind, Row]
@@ -210,8 +211,6 @@ class TableView(View):
             self._print(self._rule())
 
     def _fit(self, cells: Sequence[Sequence[str]]) -> None:
-        from rich.cells import cell_len
-
         self.fitted_to = self.console.width
         for texts in cells:
             pairs = zip(self.full_widths, texts, strict=True)
@@ -225,9 +224,6 @@ class TableView(View):
 
     def _print_expanded(self, kind: RowKind, texts: Sequence[str]) -> None:
         """Print a row as psql's expanded display does: its kind, and a line for each column."""
-        from rich.table import Table
-        from rich.text import Text
-
         style = _STYLES[kind]
         self._print(
             Text(f"-[ {SHORT_STRINGS[kind]} ]".ljust(min(self.console.width, 40), "-"), style)
@@ -250,13 +246,9 @@ class TableView(View):
         self._print(self._rule())
 
     def _rule(self) -> Text:
-        from rich.text import Text
-
         return Text("+" + "+".join("-" * (width + 2) for width in self.widths) + "+", "dim")
 
     def _line(self, texts: Sequence[str], style: str) -> Text:
-        from rich.text import Text
-
         right = [False, *(column.type.name in _RIGHT for column in self.texts.columns)]
         line = Text()
         line.append("|", "dim")
@@ -277,8 +269,6 @@ def _least(column: Column) -> int:
 
 
 def _cut(text: str, width: int, to_right: bool) -> str:
-    from rich.cells import cell_len, set_cell_size
-
     size = cell_len(text)
     if size > width:
         return set_cell_size(text, width - 1) + "…"

@@ -24,9 +24,8 @@ from uuid import uuid4
 import msgspec
 
 from cdc_formats.errors import ArgumentError, ChangelogError
-from cdc_formats.topics.client import TopicDescriber
 from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
-from normalize.kafka.topics import describer
+from normalize.kafka.topics import TopicDescriber, describer
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import RESYNCS, TableProgress, publish
 from normalize.spark.sessions import spark_error_types
