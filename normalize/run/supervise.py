@@ -27,6 +27,8 @@ from .job import Job, Restart
 _log = logging.getLogger("normalize")
 _BELOW_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 _POLL = 1  # second, between looks at the query
+_PY4J = logging.getLogger("py4j")
+"""Logs the trace of each call that fails, in either direction."""
 
 
 def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_event) -> None:
@@ -54,6 +56,8 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
+        # Java may end by the same signal: threads of a micro-batch then fail, also after this call.
+        _PY4J.setLevel(logging.CRITICAL)
         stop.set()
 
     if spark is None:
