@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -143,6 +144,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     clock_ms: int | None
 
 
+@lru_cache(100)
 def file_number(file: str, path: str) -> int:
     """Return the number at the end of a log file's name, such as ``binlog.000006``.
 

@@ -114,7 +114,7 @@ class ColumnarDecoder:
         self.changes = ChangeMaker(plan, needs)
         self.tables: set[tuple[Any, ...]] = set()
         self.native = (
-            NativeDecoder.of(plan, envelope, rows, keyed=keyed)
+            NativeDecoder.of(plan, envelope, rows, keyed=keyed, fewest=fewest)
             if native and matcher is None
             else None
         )
@@ -186,8 +186,9 @@ class ColumnarDecoder:
         self, native: NativeDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]
     ) -> Decoded:
         """Decode records by the native decoder, and those that it leaves in doubt without it."""
-        changes, rest, tables = native.decode(records, kafka)
-        decoded = Decoded([changes] if len(changes.places) else [], Counter(), rest.tolist(), [])
+        natives, rest, tables = native.decode(records, kafka)
+        parts = [part for part in natives if len(part.places)]
+        decoded = Decoded(parts, Counter(), rest.tolist(), [])
         if len(rest) >= self.fewest:
             of_rest = [kafka[place] for place in rest] if kafka else kafka
             python = self._decode(records.only(rest.tolist()), of_rest).at(rest)

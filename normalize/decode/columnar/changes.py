@@ -86,11 +86,8 @@ class ChangeMaker:
         if self.shape.offsets:
             columns.append(pa.array(records.offsets[places[of]]))
         batch = pa.RecordBatch.from_arrays(columns, schema=self.shape.schema)
-        positions = (
-            [(records.source, converted.positions[row]) for row in of]
-            if converted.positions
-            else []
-        )
+        source, of_rows = records.source, converted.positions
+        positions = [(source, of_rows[row]) for row in of] if of_rows else []
         return ChangeColumns(ChangeBatch(batch, [], positions), places[of], hashes(packed))
 
     def _changelog(

@@ -95,21 +95,8 @@ class ColumnConverter:
         self.missing_before_is_null = (
             envelope.images.missing_is_null and envelope.images.before_has == "all columns"
         )
-        self.metadata_readers = [
-            (
-                _reader(plan, envelope, name),
-                uncanonical_finder(Column(name, plan.format.metadata[name].sql_type)),
-            )
-            for name in plan.format_metadata
-        ]
-        names = plan.format_metadata + plan.kafka_metadata
-        self.kafka_metadata = range(len(plan.kafka_metadata))
-        self.metadata_order = [names.index(name) for name in plan.metadata.values()]
-        self.metadata_types = [column.type for column in plan.shape.metadata]
+        self.metadata = MetadataReader(plan, envelope)
         self.key_places = [list(plan.metadata).index(name) for name in plan.key_metadata]
-        self.position = (
-            (envelope.position or plan.format.traits.position) if plan.positions else None
-        )
         self.table = names_reader(plan, envelope, plan.identity.columns)
 
     def convert(
@@ -128,7 +115,9 @@ class ColumnConverter:
         cells, lacking = self._cells(encoding, rows, removed)
         of_key, keyless = self._keys(encoding, rows, cells)
         arrays, unconverted = self._arrays(encoding, cells, of_key, removed)
-        metadata, without_metadata = self._metadata(rows, kafka)
+        metadata, without_metadata = self.metadata.columns(
+            rows.messages, [kafka[place] for place in rows.places] if kafka else kafka
+        )
         key_metadata = list(zip(*(metadata[place] for place in self.key_places), strict=True))
         incomplete = [row for row, values in enumerate(key_metadata) if None in values]
         keys = self._tuples(list(of_key.values()), key_metadata)
@@ -140,16 +129,11 @@ class ColumnConverter:
         moved, without_old_key = self._moved(encoding, rows, updates, keys, key_metadata)
         before = self._before(rows, removed, updates)
         befores, without_before = self._befores(encoding, rows, updates, arrays)
-        positions, misplaced = (
-            ([], []) if self.position is None else read_each(self.position, rows.messages)
-        )
+        positions, misplaced = self.metadata.positions(rows.messages)
         tables, without_table = (
             ([], []) if self.table is None else read_each(self.table, rows.messages)
         )
-        stored = [
-            to_stored(sql_type, values)
-            for sql_type, values in zip(self.metadata_types, metadata, strict=True)
-        ]
+        stored = self.metadata.stored(metadata)
         converted = ConvertedRows(
             rows,
             np.array(removed, bool),
@@ -373,19 +357,61 @@ class ColumnConverter:
             *np.flatnonzero(absent),
         ]
 
-    def _metadata(
-        self, rows: Rows, kafka: Sequence[tuple[Any, ...]]
+
+class MetadataReader:
+    """Reads the metadata and the positions of messages.
+
+    Parameters
+    ----------
+    plan : DecodePlan
+    envelope : Envelope
+    """
+
+    def __init__(self, plan: DecodePlan, envelope: Envelope) -> None:
+        self.readers = [
+            (
+                _reader(plan, envelope, name),
+                uncanonical_finder(Column(name, plan.format.metadata[name].sql_type)),
+            )
+            for name in plan.format_metadata
+        ]
+        names = plan.format_metadata + plan.kafka_metadata
+        self.kafka = range(len(plan.kafka_metadata))
+        self.order = [names.index(name) for name in plan.metadata.values()]
+        self.types = [column.type for column in plan.shape.metadata]
+        self.position = (
+            (envelope.position or plan.format.traits.position) if plan.positions else None
+        )
+
+    def columns(
+        self, messages: Sequence[Any], kafka: Sequence[tuple[Any, ...]]
     ) -> tuple[list[list[Any]], _Refused]:
-        """Return the metadata's columns, in the requested order."""
+        """Return the metadata's columns in the requested order, and the messages in doubt.
+
+        Parameters
+        ----------
+        messages : sequence
+            Empty if no metadata is the format's.
+        kafka : sequence of tuple
+            Of the record of each message; empty if none is requested.
+        """
         columns, refused = list[list[Any]](), list[int]()
-        for read, find_uncanonical in self.metadata_readers:
-            values, unread = read_each(read, rows.messages)
+        for read, find_uncanonical in self.readers:
+            values, unread = read_each(read, messages)
             for row in (wrong := find_uncanonical(values)):
                 values[row] = None
             columns.append(values)
             refused += [*unread, *wrong]
-        columns += [[kafka[place][index] for place in rows.places] for index in self.kafka_metadata]
-        return [columns[index] for index in self.metadata_order], refused
+        columns += [[values[index] for values in kafka] for index in self.kafka]
+        return [columns[index] for index in self.order], refused
+
+    def stored(self, columns: Sequence[list[Any]]) -> list[pa.Array]:
+        """Return the metadata's columns as they are stored."""
+        return [to_stored(of, values) for of, values in zip(self.types, columns, strict=True)]
+
+    def positions(self, messages: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """Return the messages' positions, empty unless requested, and the messages in doubt."""
+        return ([], []) if self.position is None else read_each(self.position, messages)
 
 
 def _reader(plan: DecodePlan, envelope: Envelope, name: str) -> Read:

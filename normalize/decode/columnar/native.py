@@ -9,8 +9,8 @@ that the message is in doubt.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -19,9 +19,11 @@ from warnings import warn
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.errors import DecodeError
 from cdc_formats.events import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import batch_reader, fields_of
@@ -30,17 +32,20 @@ from cdc_formats.values.schema import SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import TIMESTAMP_TYPES, epoch_unit
 from cdc_formats.values.types import placeholder_forms
-from normalize.core.arrow import stored_type, to_stored
+from normalize.core.arrow import stored_type
 from normalize.core.changes import ChangeBatch, ChangeColumns
-from normalize.core.fold_columns import Ints
+from normalize.core.fold_columns import Bools, Ints
 from normalize.core.message_columns import MessageColumn
 from normalize.core.records import Records, Values
 from normalize.decode.plan import DecodePlan
+
+from .columns import MetadataReader
 
 MODULE, INTERFACE = "kafka_changelog_native", 1
 """The module, and the number of its interface that this package knows."""
 SWITCH = "CDC_NATIVE"
 """The environment variable: ``0`` leaves an installed module unused, for comparisons."""
+_BLOCKS_KEPT = 1000
 _Path = tuple[str, ...]
 
 
@@ -70,6 +75,10 @@ class NativeDecoder:
     plan : DecodePlan
     envelope : Envelope
     rows : RowConverter
+    fewest : int
+        Fewer messages in one schema block are in doubt.
+    block : bytes or None
+        The schema block of all messages, which are without it; None for bare messages.
 
     Raises
     ------
@@ -77,7 +86,14 @@ class NativeDecoder:
         When a field, a column or the key is of a kind that the native decoder does not know.
     """
 
-    def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter) -> None:
+    def __init__(
+        self,
+        plan: DecodePlan,
+        envelope: Envelope,
+        rows: RowConverter,
+        fewest: int,
+        block: bytes | None = None,
+    ) -> None:
         columns = list(zip(rows.results, rows.handlings, rows.converters, rows.direct, strict=True))
         kinds = [
             _KINDS.get(column.type.name, _raw)(column.type, how) if direct else ("raw",)
@@ -87,8 +103,14 @@ class NativeDecoder:
             envelope.images.missing_mark,
             [i in rows.required for i in range(len(kinds))],
         )
+        # The fields of metadata and positions are read again: the native decoder keeps no field.
+        reads_fields = bool(plan.format_metadata or plan.positions)
         self.decoder = native_module().Decoder(
-            fields=_fields(envelope.strict_fields, *_special(plan, envelope)),
+            fields=_fields(
+                envelope.strict_fields,
+                *_special(plan, envelope),
+                others="any" if reads_fields else "unknown",
+            ),
             columns=list(zip(rows.names, kinds, required, strict=True)),
             null_names=[name + mark for name in rows.names] if mark else [],
             keys=list(rows.key_indices),
@@ -98,8 +120,18 @@ class NativeDecoder:
             ignores_deletes=plan.ignore_deletes,
         )
         self.shape = plan.shape
-        # The requested metadata is Kafka's alone, in its order.
-        self.kafka = [(column.type, at) for at, column in enumerate(plan.shape.metadata)]
+        self.metadata = MetadataReader(plan, envelope)
+        self.read_fields = batch_reader(envelope.strict_fields) if reads_fields else None
+        self.no_fields = envelope.strict_fields
+        self.block, self.block_fields = block, envelope.framing.block
+        self.compile_block = (
+            partial(_of_block, plan, envelope, fewest)
+            if self.block_fields and block is None
+            else None
+        )
+        # Others are refused where all messages have to be in blocks.
+        self.reads_bare = envelope.framing.bare
+        self.by_block, self.fewest = dict[bytes, NativeDecoder | None](), fewest
         self.raw = {
             at: MessageColumn(*columns[at]) for at, kind in enumerate(kinds) if kind == ("raw",)
         }
@@ -111,32 +143,74 @@ class NativeDecoder:
 
     @classmethod
     def of(
-        cls, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool
+        cls, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int
     ) -> NativeDecoder | None:
         """Return the decoder of a plan; None without the module, or if it cannot have one."""
         is_used = os.environ.get(SWITCH) != "0" and native_module() is not None
         if not (keyed and is_used and _is_known(plan, envelope)):
             return None
         try:
-            return cls(plan, envelope, rows)
+            return cls(plan, envelope, rows, fewest)
         except ValueError:
             return None
 
     def decode(
         self, records: Records, kafka: Sequence[tuple[Any, ...]]
-    ) -> tuple[ChangeColumns, Ints, dict[tuple[Any, ...], int]]:
+    ) -> tuple[list[ChangeColumns], Ints, dict[tuple[Any, ...], int]]:
         """Decode records; the parameters are those of `ColumnarDecoder.decode`.
 
         Returns
         -------
-        (changes, doubtful, tables) : (ChangeColumns, array of int, dict)
+        (parts, doubtful, tables) : (list of ChangeColumns, array of int, dict)
             The changes of the records that are not in doubt, the indexes of those in doubt, and the
-            table of all others (`Identity.columns`) with the index of the first of them.
+            tables of all others (`Identity.columns`), each with the index of its first record.
         """
+        parts, doubtful = list[ChangeColumns](), np.arange(len(records.values))
+        tables = dict[tuple[Any, ...], int]()
+        if self.reads_bare:
+            changes, doubtful, tables = self._decode(records, kafka)
+            parts.append(changes)
+        for decoder, indexes, payloads in self._in_blocks(records, doubtful):
+            of_block, left, more = decoder._decode(
+                payloads, [kafka[index] for index in indexes] if kafka else kafka
+            )
+            parts.append(of_block._replace(places=indexes[of_block.places]))
+            doubtful = np.setdiff1d(doubtful, np.delete(indexes, left))
+            for table, index in more.items():
+                first = int(indexes[index])
+                tables[table] = min(first, tables.get(table, first))
+        return parts, doubtful, tables
+
+    def _in_blocks(
+        self, records: Records, doubtful: Ints
+    ) -> Iterator[tuple[NativeDecoder, Ints, Records]]:
+        """Yield the messages in each schema block without it, their decoder and their indexes."""
+        if self.compile_block is None or not len(doubtful):
+            return
+        texts = _binary(records.values).take(pa.array(doubtful))
+        begin, end = f'{{"{self.block_fields[0]}":'.encode(), b"}"
+        wrapped = pc.and_(pc.starts_with(texts, begin), pc.ends_with(texts, end))
+        texts, indexes = texts.filter(wrapped), doubtful[_mask(wrapped)]
+        while len(texts) >= self.fewest:
+            prefix, block = _prefix_of(texts[0].as_py(), self.block_fields)
+            if prefix not in self.by_block:
+                if len(self.by_block) >= _BLOCKS_KEPT:
+                    self.by_block.clear()
+                self.by_block[prefix] = self.compile_block(block) if prefix else None
+            inside = pc.starts_with(texts, prefix)
+            chosen, decoder = indexes[_mask(inside)], self.by_block[prefix]
+            if decoder is None or len(chosen) < self.fewest:
+                return
+            payloads = pc.binary_slice(texts.filter(inside), len(prefix), -len(end))
+            yield decoder, chosen, records.only(chosen.tolist())._replace(values=Values(payloads))
+            texts, indexes = texts.filter(pc.invert(inside)), indexes[~_mask(inside)]
+
+    def _decode(
+        self, records: Records, kafka: Sequence[tuple[Any, ...]]
+    ) -> tuple[ChangeColumns, Ints, dict[tuple[Any, ...], int]]:
+        """Decode messages that are all in the same block, or in none."""
         values = records.values
-        made = self.decoder.decode(
-            values.array if isinstance(values, Values) else pa.array(values, pa.binary())
-        )
+        made = self.decoder.decode(_binary(values))
         places, doubtful = (
             np.frombuffer(made[name], np.int32).astype(np.int64) for name in ("places", "doubtful")
         )
@@ -144,13 +218,18 @@ class NativeDecoder:
         rows = [
             _array(of, count, *parts) for of, parts in zip(self.types, made["columns"], strict=True)
         ]
-        refused = self._convert_raw(rows)
+        messages, unread = self._fields(records, places)
+        metadata, doubted = self.metadata.columns(
+            messages, [kafka[at] for at in places] if kafka else kafka
+        )
+        positions, misplaced = self.metadata.positions(messages)
+        refused = sorted({*self._convert_raw(rows), *unread, *doubted, *misplaced})
         arrays = [
             _array(pa.binary(), count, 0, None, made["key_offsets"], made["keys"]),
             pa.array(records.stamps[places]),
             _array(pa.bool_(), count, 0, None, None, made["deleted"]),
             *rows,
-            *(to_stored(of, [kafka[place][at] for place in places]) for of, at in self.kafka),
+            *self.metadata.stored(metadata),
             *([pa.array(records.offsets[places])] if self.shape.offsets else []),
         ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.shape.schema)
@@ -159,12 +238,30 @@ class NativeDecoder:
             kept = np.setdiff1d(np.arange(count), refused)
             doubtful = np.union1d(doubtful, places[refused])
             batch, places, hashes = batch.take(pa.array(kept)), places[kept], hashes[kept]
+            positions = positions and [positions[row] for row in kept]
             # Also a record without a change has a table.
             first = np.setdiff1d(np.arange(len(values)), doubtful)[:1].tolist()
         tables = {tuple(made["same"]): first[0]} if made["same"] and first else {}
-        return ChangeColumns(ChangeBatch(batch, [], []), places, hashes), doubtful, tables
+        source = records.source
+        of_source = [(source, position) for position in positions]
+        return ChangeColumns(ChangeBatch(batch, [], of_source), places, hashes), doubtful, tables
 
-    def _convert_raw(self, rows: list[pa.Array]) -> list[int]:
+    def _fields(self, records: Records, places: Ints) -> tuple[list[Any], list[int]]:
+        """Return messages without their rows, if these are needed, and which cannot be read."""
+        if self.read_fields is None:
+            return [], []
+        values = records.values
+        texts = values if len(places) == len(values) else [values[place] for place in places]
+        messages, unread = self.read_fields(texts)
+        for row in unread:
+            messages.insert(row, self.no_fields())
+        if self.block is not None:
+            block = msgspec.Raw(self.block)
+            for message in messages:
+                setattr(message, self.block_fields[0], block)
+        return messages, unread
+
+    def _convert_raw(self, rows: list[pa.Array]) -> set[int]:
         """Convert the columns that are JSON texts; return the rows that a converter refuses."""
         refused = set[int]()
         for index, column in self.raw.items():
@@ -173,7 +270,42 @@ class NativeDecoder:
             # The texts are valid JSON. If one cannot be read, all rows are in doubt.
             rows[index], unconverted = column.array([None] * len(texts) if unread else values)
             refused.update(range(len(texts)) if unread else unconverted)
-        return sorted(refused)
+        return refused
+
+
+def _binary(values: Sequence[bytes | None]) -> pa.Array:
+    return values.array if isinstance(values, Values) else pa.array(values, pa.binary())
+
+
+def _mask(flags: pa.Array) -> Bools:
+    return np.asarray(pc.fill_null(flags, False))
+
+
+def _prefix_of(text: bytes, names: tuple[str, ...]) -> tuple[bytes, bytes]:
+    """Return what is in front of a message in a schema block, and the block.
+
+    Both are empty if the message is not written as Kafka Connect does.
+    """
+    try:
+        members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return b"", b""
+    if tuple(members) != names:
+        return b"", b""
+    block, payload = map(bytes, members.values())
+    prefix = f'{{"{names[0]}":'.encode() + block + f',"{names[1]}":'.encode()
+    return (prefix, block) if text == prefix + payload + b"}" else (b"", b"")
+
+
+def _of_block(
+    plan: DecodePlan, envelope: Envelope, fewest: int, block: bytes
+) -> NativeDecoder | None:
+    """Return the decoder of messages in a schema block; None if Python has to decode them."""
+    try:
+        rows = envelope.framing.by_block(block) if envelope.framing.by_block is not None else None
+        return None if rows is None else NativeDecoder(plan, envelope, rows, fewest, block)
+    except (DecodeError, ValueError):
+        return None
 
 
 def _array(
@@ -193,8 +325,8 @@ def _is_known(plan: DecodePlan, envelope: Envelope) -> bool:
     """Whether it can decode the plan, and messages with this envelope."""
     images, together, framing = envelope.images, envelope.together, envelope.framing
     unknown = (
-        plan.positions or plan.format_metadata or plan.key_metadata,
-        framing.frame or not framing.bare or envelope.keys.shape is not None,
+        plan.key_metadata,
+        framing.frame or envelope.keys.shape is not None,
         images.columns is not None or images.before_prefix or images.deleted_in_either,
         together.message is not None or not envelope.after or len(envelope.operation) != 1,
         not all(isinstance(text, str) for text in envelope.kinds),
@@ -224,11 +356,13 @@ def _fields(
     special: Mapping[_Path, Any],
     same: Mapping[_Path, int],
     outer: _Path = (),
+    *,
+    others: str,
 ) -> list[tuple[str, str, Any, int | None]]:
     """Return the fields of a message, or of an object in it.
 
     Each is its name, what is read of it, an argument of that, and its number if its text has to be
-    the same in all messages.
+    the same in all messages. `others` is what is read of a field of a type that is not known.
     """
     types = {(*outer, field.encode_name): field.type for field in fields_of(struct)}
     # The struct of the fields other than the rows need not declare those of the rows.
@@ -236,7 +370,7 @@ def _fields(
     return [
         (
             path[-1],
-            *(special.get(path) or _content(types[path], special, same, path)),
+            *(special.get(path) or _content(types[path], special, same, path, others)),
             same.get(path),
         )
         for path in paths
@@ -254,17 +388,18 @@ _CONTENTS: Mapping[frozenset[Any], tuple[str, Any]] = {
 
 
 def _content(
-    of: Any, special: Mapping[_Path, Any], same: Mapping[_Path, int], path: _Path
+    of: Any, special: Mapping[_Path, Any], same: Mapping[_Path, int], path: _Path, others: str
 ) -> tuple[str, Any]:
     """Return what a field of this type accepts."""
     options = frozenset({of} if get_origin(of) is Literal else get_args(of) or {of})
     inner = next(iter(options - {NoneType}), None)
     if isinstance(inner, type(msgspec.Struct)) and options <= {inner, NoneType}:
-        return "object", (_fields(inner, special, same, path), NoneType in options)
+        fields = _fields(inner, special, same, path, others=others)
+        return "object", (fields, NoneType in options)
     texts = get_args(inner) if get_origin(inner) is Literal else ()
     if options == {inner, NoneType} and texts and all(isinstance(text, str) for text in texts):
         return "one of", [None, *texts]
-    return _CONTENTS.get(options, ("unknown", None))
+    return _CONTENTS.get(options, (others, None))
 
 
 def _raw(sql_type: SqlType, handling: Handling) -> tuple[Any, ...]:
