@@ -30,7 +30,7 @@ from cdc_formats.errors import ChangelogError
 from normalize.core.changes import Shape, decode_block
 from normalize.core.output import Output
 from normalize.core.records import Records
-from normalize.decode.targets import Blocks
+from normalize.decode.collectors import Blocks
 from normalize.engines.key_groups import normalize
 from normalize.query import ChangelogNormalize
 from normalize.stage_options import KEY_GROUPS, make_stage

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats import columns, get_format
 from normalize.core.records import DECODE_COUNTS
+from normalize.decode.collectors import Blocks
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan, needed_columns
-from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import DDL, STATE_DDL, normalize_group, normalize_stream
 from normalize.kafka.reader_options import READER_DEFAULTS
 from normalize.monitoring.watch import counts_ddl, observe_counts
@@ -107,7 +107,7 @@ def queries(
         )
     )
     decode, ddl = (
-        partial(decode_pass, plan=source, target=Blocks),
+        partial(decode_pass, plan=source, collector=Blocks),
         f"{Blocks.ddl(source.output)}, {counts_ddl(DECODE_COUNTS)}",
     )
     decoded = records.mapInArrow(decode, ddl)

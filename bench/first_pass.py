@@ -17,10 +17,10 @@ from cdc_formats import columns, get_format
 from cdc_formats.errors import ChangelogError
 from cdc_formats.events import KeyValue
 from cdc_formats.format import Format
+from normalize.decode.collectors import Blocks
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan, needed_columns
-from normalize.decode.targets import Blocks
 
 from .history import events
 from .producers import PRODUCERS, Producer
@@ -105,6 +105,6 @@ def _fastest(plan: DecodePlan, records: Sequence[pa.RecordBatch], runs: int) -> 
 
 def _run(plan: DecodePlan, records: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
     for _ in decode_pass(
-        iter(records), plan=plan, target=Blocks, report=lambda notices: None, columnar=columnar
+        iter(records), plan=plan, collector=Blocks, report=lambda notices: None, columnar=columnar
     ):
         pass

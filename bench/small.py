@@ -19,8 +19,8 @@ from cdc_formats import columns, get_format
 from normalize.core.changes import Block, Shape, decode_block
 from normalize.core.output import Output
 from normalize.core.records import Records
+from normalize.decode.collectors import Blocks
 from normalize.decode.decode_pass import decode_pass
-from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import normalize
 from normalize.query import ChangelogNormalize
 from normalize.stage_options import make_stage
@@ -58,7 +58,7 @@ def decode_calls(options: argparse.Namespace) -> None:
             for _ in decode_pass(
                 iter(records),
                 plan=pickle.loads(pickled),
-                target=Blocks,
+                collector=Blocks,
                 report=lambda notices: None,
             ):
                 pass

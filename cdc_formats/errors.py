@@ -213,11 +213,11 @@ class DecodeError(ChangelogError, ValueError):
         return type(self)(self.bare or self.reason, self.path, self.field, self.where)
 
     def __str__(self) -> str:
-        path = f"`{_clip(self.path)}` of " if self.path else ""
+        path = f"`{clip(self.path)}` of " if self.path else ""
         where = f" in {self.where}" if self.where else ""
         excerpt = f"; it begins {self.excerpt}" if self.excerpt else ""
         return printable(
-            f"[{self.condition}] {_clip(self.reason, 300)} - at {path}the "
+            f"[{self.condition}] {clip(self.reason, 300)} - at {path}the "
             f"{self.field}{where}{excerpt}"
         )
 
@@ -301,7 +301,8 @@ def excerpt_of(message: bytes | None) -> str:
     return text if len(text) <= EXCERPT_BYTES + 3 else text[:EXCERPT_BYTES] + "...'"
 
 
-def _clip(text: str, most: int = 160) -> str:
+def clip(text: str, most: int = 160) -> str:
+    """Return at most so many characters of a text, and dots if there are more."""
     return text if len(text) <= most else text[:most] + "..."
 
 

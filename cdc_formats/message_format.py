@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 from .decoding.envelope import Envelope, TableFilter
 from .decoding.rows import RowConverter
 from .decoding.scalar_reader import ScalarReader
-from .errors import FormatOptionError, MissingDependencyError, SchemaValidationError
+from .errors import FormatOptionError, MissingDependencyError, SchemaValidationError, clip
 from .events import ChangelogMode, ControlEvent, Event, Headers, Ignored, Position, Reader
 from .values.handling import Handling
 from .values.json_reader import read_json
@@ -130,13 +130,9 @@ def _refusal(error: Any) -> SchemaValidationError:
     allowed_text = (
         " or ".join(map(str, allowed)) if keyword == "enum" else f"{keyword} {json.dumps(allowed)}"
     )
-    expected = f"expected {_cut(allowed_text, _EXPECTED)}, got `{kind}`"
-    shown = f" {_cut(ascii(got), 60)}" if isinstance(got, str | int | bool) else ""
+    expected = f"expected {clip(allowed_text, _EXPECTED)}, got `{kind}`"
+    shown = f" {clip(ascii(got), 60)}" if isinstance(got, str | int | bool) else ""
     return SchemaValidationError(expected + shown, path, bare=expected)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "..."
 
 
 _CHOICES = "choices"

@@ -39,9 +39,6 @@ BUILT_IN: Mapping[str, str] = {
     "upsert-kafka": "cdc_formats.formats.upsert.upsert_kafka:UpsertKafka",
 }
 
-_EXTRAS = {"fastavro": "avro"}
-"""The extra of this distribution that installs a module which a built-in format imports."""
-
 registered: dict[str, type[Format]] = {}
 """The formats of `register_format`, by name."""
 
@@ -202,11 +199,8 @@ def load_class(what: str, path: str, base: type[C]) -> type[C]:
         cls = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
-        install = (
-            f"'pyspark-kafka-changelog[{_EXTRAS[missing]}]'" if missing in _EXTRAS else missing
-        )
         raise MissingDependencyError(
-            f"{what} ({path}) needs {missing}: pip install {install}"
+            f"{what} ({path}) needs {missing}: pip install {missing}"
         ) from error
     except AttributeError as error:
         raise UnknownFormatError(

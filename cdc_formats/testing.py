@@ -33,7 +33,7 @@ from cdc_formats.values.types import to_python
 
 from .decoder import Decoder
 from .encoding import pair_updates
-from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError
+from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError, clip
 from .events import Change, Event, Ignored, KeyedChange, KeyValue, RowKind
 from .format import Encoder, Format
 from .message_format import json_schema_of, message_validator
@@ -806,5 +806,4 @@ def _of(format: Format, vector: Vector, number: int) -> str:
 
 
 def _excerpt(data: bytes | None) -> str:
-    text = repr(None if data is None else bytes(data))
-    return text if len(text) <= 400 else text[:400] + "..."
+    return clip(repr(None if data is None else bytes(data)), 400)

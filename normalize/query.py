@@ -33,6 +33,7 @@ from normalize.dataframe import (
     with_frame_types,
     with_text,
 )
+from normalize.decode.collectors import Blocks, CollectorMaker, SortedBlocks, TypedRows
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import LastChanges, merged
 from normalize.decode.pack_pass import pack_pass
@@ -43,7 +44,6 @@ from normalize.decode.plan import (
     RecordInput,
     records as records_of,
 )
-from normalize.decode.targets import Blocks, CollectorMaker, SortedBlocks, TypedRows
 from normalize.engines.condition import filtered, require_condition
 from normalize.engines.key_groups import normalize_bounded, normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
@@ -210,11 +210,11 @@ class Request:
             observation or ("changelog" if self.records.streaming else None),
         )
 
-        def decoded(target: CollectorMaker, ddl: str) -> DataFrame:
+        def decoded(collector: CollectorMaker, ddl: str) -> DataFrame:
             decode: Callable[..., Any] = partial(
                 decode_pass,
                 plan=plan,
-                target=target,
+                collector=collector,
                 report=reporter(spark),
                 topics=self.topics,
             )
@@ -417,7 +417,7 @@ class _Query:
     records : RecordInput
     output : Output
     first_pass : callable
-        Returns the batches of a target, which have these columns as DDL.
+        Returns the batches of a collector, which have these columns as DDL.
     prefix : str or Observation
         The prefix of a stream's metrics; receives the counts of a bounded read.
     """
@@ -468,14 +468,14 @@ class _Query:
             likely=records.split_partitions or records.topic is None or records.row_order != "log"
         )
         partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
-        target = partial(
+        collector = partial(
             LastChanges,
             row_order=stage.row_order,
             facts=facts_of(stage),
             partitions=partitions,
             merged=repartition,
         )
-        last = self.first_pass(target, LastChanges.ddl(output))
+        last = self.first_pass(collector, LastChanges.ddl(output))
         return normalize_native(
             merged(last, output, stage.row_order) if repartition else last, stage, output, metrics
         )
@@ -592,10 +592,10 @@ class ChangelogNormalize(StageOptions):
                     "have no key: drop it, and filter out rows without a row_kind"
                 )
 
-        def packed(target: CollectorMaker, ddl: str) -> DataFrame:
+        def packed(collector: CollectorMaker, ddl: str) -> DataFrame:
             pack = partial(
                 pack_pass,
-                target=target,
+                collector=collector,
                 output=output,
                 stage=stage,
                 ignore_deletes=self.ignore_deletes,

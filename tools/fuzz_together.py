@@ -25,10 +25,10 @@ from typing import Any
 from cdc_formats import get_format
 from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
 from cdc_formats.events import KeyValue
+from normalize.decode.collectors import Blocks, CollectorMaker, TypedRows
 from normalize.decode.columnar import ColumnarMaker, one_by_one
 from normalize.decode.columnar.native import native_module
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, CollectorMaker, TypedRows
 from tests.support.both_decoders import (
     differences,
     differences_of,

@@ -46,15 +46,12 @@ from io import BytesIO
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-import fastavro
-from fastavro.schema import SchemaParseException
-
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MalformedMessageError, WriterSchemaError
 from cdc_formats.values.binary import UNDECLARED_BINARY
 from cdc_formats.values.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.values.equality import sorted_entries
-from cdc_formats.values.handling import Converter, Handling, null_or, refuse
+from cdc_formats.values.handling import Converter, Handling, null_or, refuse, same
 from cdc_formats.values.json_reader import json_text
 from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest
 from cdc_formats.values.schema import ABSENT, Column, SqlType
@@ -126,18 +123,21 @@ class AvroSchema:
     """
 
     def __init__(self, schema: Any, references: Sequence[Any] = ()) -> None:
-        self.names: dict[str, Any] = {}
+        from fastavro import parse_schema, schemaless_reader
+        from fastavro.schema import SchemaParseException
+
+        self._read, self.names = schemaless_reader, dict[str, Any]()
         self.plain_records: dict[str, Converter] = {}
         raw_names: dict[str, Any] = {}
         try:
             for reference in references:
-                fastavro.parse_schema(reference, self.names)
-                fastavro.parse_schema(without_logical_types(reference), raw_names)
-            self.top = self.resolve(fastavro.parse_schema(schema, self.names))
+                parse_schema(reference, self.names)
+                parse_schema(without_logical_types(reference), raw_names)
+            self.top = self.resolve(parse_schema(schema, self.names))
             self._weigh(self.top, {})
             # A record of one field has the same bytes as the field, and can be parsed with its
             # named types for any type of the field.
-            self._raw = fastavro.parse_schema(_alone(without_logical_types(schema)), raw_names)
+            self._raw = parse_schema(_alone(without_logical_types(schema)), raw_names)
         except WriterSchemaError:
             raise
         except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -156,7 +156,7 @@ class AvroSchema:
         """
         stream = BytesIO(data)
         try:
-            alone: Any = fastavro.schemaless_reader(stream, self._raw, None)
+            alone: Any = self._read(stream, self._raw, None)
         except _FAILURES as error:
             raise _malformed(error) from None
         if stream.tell() != len(data):
@@ -314,7 +314,7 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
     if kind == "float":
         return shortest
     scale = _scale(avro)
-    return _same if scale is None else lambda raw: scaled(_unscaled(raw), scale)
+    return same if scale is None else lambda raw: scaled(_unscaled(raw), scale)
 
 
 def _plain_record(schema: AvroSchema, record: Type) -> Converter:
@@ -328,10 +328,6 @@ def _plain_record(schema: AvroSchema, record: Type) -> Converter:
         name: to(values[name]) for name, to in fields.items()
     }
     return made
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
@@ -539,7 +535,7 @@ def _refuser(sql_type: SqlType, hint: str = "") -> Converter:
 
 def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | None) -> Converter:
     """Return a converter that recognizes the unavailable-value placeholder's canonical value."""
-    to = convert or _same
+    to = convert or same
     form = canonical_placeholder(sql_type, handling.placeholder)
     if form is None:
         return to
@@ -609,7 +605,7 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
         return _single
     to, number = (
         converter(sql_type, replace(handling, decimal="text")),
-        shortest if kind == "float" else _same,
+        shortest if kind == "float" else same,
     )
     return (
         (lambda value: to(Decimal(repr(number(value)))))

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from cdc_formats.errors import FormatOptionError
+from cdc_formats.errors import FormatOptionError, MissingDependencyError
 
 GLUE = "glue://"
 """The beginning of the URL of AWS Glue's registries; a region follows."""
 _GLUE_URL = re.compile(GLUE + "[a-z0-9-]*")
 _GLUE_OPTIONS = ("url", "retry_seconds")
+
+
+def require_fastavro(what: str) -> None:
+    """Raise if the package that reads and writes Avro is not installed.
+
+    Raises
+    ------
+    MissingDependencyError
+    """
+    if find_spec("fastavro") is None:
+        raise MissingDependencyError(
+            f"{what} needs fastavro: pip install 'pyspark-kafka-changelog[avro]'"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any
 
-import fastavro
-
 from cdc_formats.errors import EncodeError, SchemaError
 from cdc_formats.values.handling import ConversionError, refuse
 from cdc_formats.values.nested import NESTED_TYPES
@@ -227,6 +225,8 @@ def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
 
     Logical types are already encoded.
     """
+    import fastavro
+
     parsed = fastavro.parse_schema(without_logical_types(schema))
 
     def write(image: Any) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -212,6 +213,11 @@ class RowConverter:
             if (forms := placeholder_forms(column.type, how))
         ]
         self._absent = (ABSENT,) * len(self.names)
+
+    @cached_property
+    def read(self) -> Callable[[bytes], Any]:
+        """The function from JSON text to an image."""
+        return json_reader(self.shape, spelled=self.spelled)
 
     def has_placeholder(self, image: Image) -> bool:
         """Return whether a value of an image is the unavailable-value placeholder.

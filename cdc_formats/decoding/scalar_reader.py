@@ -59,7 +59,7 @@ class ScalarReader:
             {field: envelope.place(field) for field in fields},
             {field: attrgetter(field) for field in fields},
         )
-        self.row = None if envelope.after else json_reader(rows.shape, spelled=rows.spelled)
+        self.row = None if envelope.after else rows.read
         self.row_before = _row_before_reader(envelope, rows) if reads_before else None
         *self.outer, self.label = envelope.path(envelope.operation[0])
         self.operation = attrgetter(envelope.operation[0])

@@ -26,6 +26,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.events import Headers
 from cdc_formats.format import Format
 from cdc_formats.message_format import Traits
@@ -41,8 +42,6 @@ from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.schema import Column
 
 if TYPE_CHECKING:
-    from cdc_formats.avro.schema_registry import Registry
-
     from .inference.observed import ColumnValues
 
 __all__ = [
@@ -123,7 +122,7 @@ class Sampler:
     @property
     def registry(self) -> Registry | None:
         """The schema registry of the format's options; None if the format uses none."""
-        return None
+        return getattr(self.format, "registry", None)
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns and the primary key that a record with rows declares.

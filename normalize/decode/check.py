@@ -49,9 +49,9 @@ from normalize.kafka.client_options import librdkafka_options
 from normalize.kafka.topics import selected_topics
 from normalize.monitoring.watch import COLUMN as COUNTS, Notice, log_check
 
+from .collectors import Blocks, Collector, TypedRows
 from .decode_pass import decode_pass
 from .plan import DecodePlan, needed_columns
-from .targets import Blocks, Collector, TypedRows
 
 if TYPE_CHECKING:
     from cdc_formats.decoder import NameDifference
@@ -180,11 +180,11 @@ def _check(plan: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded
     if not records:
         return
     plan = replace(plan, format=_impatient(plan.format))
-    target: type[Collector] = Blocks if keyed else TypedRows
+    collector: type[Collector] = Blocks if keyed else TypedRows
     if plan.mode != "FAILFAST" or plan.dead_letters is not None:
-        _Check(replace(plan, mode="DROPMALFORMED", dead_letters=None), target).run(records)
-    elif first := _error_in(plan, target, records):
-        newest = first if bounded else _error_in(plan, target, ends.newest)
+        _Check(replace(plan, mode="DROPMALFORMED", dead_letters=None), collector).run(records)
+    elif first := _error_in(plan, collector, records):
+        newest = first if bounded else _error_in(plan, collector, ends.newest)
         _fail(plan.format, records, first, newest)
     _check_names(plan, records)
 
@@ -241,10 +241,10 @@ def _impatient(format: Format) -> Format:
 
 
 def _error_in(
-    plan: DecodePlan, target: type[Collector], records: Sequence[SampledRecord]
+    plan: DecodePlan, collector: type[Collector], records: Sequence[SampledRecord]
 ) -> ChangelogError | None:
     try:
-        _Check(plan, target).run(records)
+        _Check(plan, collector).run(records)
     except ChangelogError as error:
         return error
     return None
@@ -341,8 +341,8 @@ def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
 class _Check:
     """Decodes a sample as the query would."""
 
-    def __init__(self, plan: DecodePlan, target: type[Collector]) -> None:
-        self.plan, self.target = plan, target
+    def __init__(self, plan: DecodePlan, collector: type[Collector]) -> None:
+        self.plan, self.collector = plan, collector
         self.notices: list[Notice] = []
 
     def run(self, records: Sequence[SampledRecord]) -> None:
@@ -350,7 +350,7 @@ class _Check:
         counts = Counter[str]()
         batches = iter([_batch(self.plan, records)])
         for batch in decode_pass(
-            batches, plan=self.plan, target=self.target, report=self.notices.extend
+            batches, plan=self.plan, collector=self.collector, report=self.notices.extend
         ):
             for counted in filter(None, batch.column(COUNTS).to_pylist()):
                 counts.update(counted)

@@ -1,6 +1,6 @@
 """The first pass: decodes Kafka records into changes, on Spark's workers, in ``mapInArrow``.
 
-Each task compiles one decoder, and collects the decoded changes in a target (`targets`).
+Each task compiles one decoder, and collects the decoded changes in a collector (`collectors`).
 
 A record that cannot be decoded fails the task, is dropped, becomes a row, or is written to a
 dead-letter topic. The same applies to any exception that a format raises for a record, also because
@@ -56,10 +56,10 @@ from normalize.kafka.topics import UNKNOWN_IDS, TopicIds
 from normalize.monitoring.watch import Notice, Report, Watch, counts_row, log, with_counts_column
 from normalize.worker import worker
 
+from .collectors import Collector, CollectorMaker, update_before_changer
 from .columnar import ColumnarDecoder, ColumnarMaker
 from .compiled import Compiled, compiled
 from .plan import DecodePlan
-from .targets import Collector, CollectorMaker, update_before_changer
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _MOST_CHANGES = 65_536
@@ -73,19 +73,19 @@ def decode_pass(
     batches: Iterator[pa.RecordBatch],
     *,
     plan: DecodePlan,
-    target: CollectorMaker,
+    collector: CollectorMaker,
     report: Report = log,
     columnar: ColumnarMaker = ColumnarDecoder.of,
     topics: TopicIds | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a task's records into a target's batches; for ``mapInArrow``.
+    """Decode a task's records into a collector's batches; for ``mapInArrow``.
 
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
         Kafka's records, with the columns of `needed_columns`.
     plan : DecodePlan
-    target : callable
+    collector : callable
         Returns the task's `Collector`; the result has its columns, and those of `counts`.
     report : callable
         Receives the notices of the task (`notice.reporter`).
@@ -99,7 +99,7 @@ def decode_pass(
         if topics is not None:
             _compare(topics, report)
         with compiled(plan) as kept:
-            made = target(kept.output, plan.key_groups, kept.shape)
+            made = collector(kept.output, plan.key_groups, kept.shape)
             yield from _Task(kept, made, report, columnar).run(batches)
 
 
@@ -114,13 +114,13 @@ class _Task:
     """One task's records, in the order of their partition."""
 
     def __init__(
-        self, compiled: Compiled, target: Collector, report: Report, columnar: ColumnarMaker
+        self, compiled: Compiled, collector: Collector, report: Report, columnar: ColumnarMaker
     ) -> None:
-        self.plan, self.target = compiled.plan, target
+        self.plan, self.collector = compiled.plan, collector
         self.decoder = decoder = compiled.decoder
         self.watch = Watch(decoder, report)
-        self.decode_record = decoder.upserts if target.keyed else decoder.decode
-        self.columnar = compiled.columnar(columnar, keyed=target.keyed)
+        self.decode_record = decoder.upserts if collector.keyed else decoder.decode
+        self.columnar = compiled.columnar(columnar, keyed=collector.keyed)
         self.skip = self.skipped = 0
         self.tables = list[SourceTable]()
         self.compared: tuple[str | None, int] = (None, 0)
@@ -135,7 +135,7 @@ class _Task:
     def _update_before_changer(self) -> Callable[[Sequence[Change]], list[Change]] | None:
         plan = self.plan
         drop, ignore_deletes = plan.drop_update_before, plan.ignore_deletes
-        if self.target.keyed or not (drop or (ignore_deletes and plan.unique_key)):
+        if self.collector.keyed or not (drop or (ignore_deletes and plan.unique_key)):
             return None
         return update_before_changer(
             plan.result_columns,
@@ -147,23 +147,23 @@ class _Task:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at, stamp = ("", -1), 0
         if self.plan.row_order != "log":
-            batches = arranged(batches, self.plan, sort=self.target.keyed)
+            batches = arranged(batches, self.plan, sort=self.collector.keyed)
         for batch in batches:
             for records, kafka in records_of(batch, self.plan, at, stamp):
-                if self.target.by_partition and at != (records.topic, records.partition):
+                if self.collector.by_partition and at != (records.topic, records.partition):
                     # A block has the changes of one partition, and is ordered by its first offset.
                     yield from self.flush()
                 at, stamp = (records.topic, records.partition), int(records.stamps[-1])
                 self.watch.begin(records.topic)
                 self.decode(records, kafka)
                 first = int(records.stamps.min()), self.tables, int(records.offsets[0])
-                self.target.see(PartitionSummary(records.topic, records.partition, *first))
+                self.collector.see(PartitionSummary(records.topic, records.partition, *first))
                 self.held_bytes += batch.nbytes
                 if self.held >= _MOST_CHANGES or self.held_bytes >= _MOST_BYTES:
                     yield from self.flush()
         self.watch.report_notices()
         yield from self.flush()
-        for last in self.target.finish():
+        for last in self.collector.finish():
             yield with_counts_column(last, DECODE_COUNTS)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
@@ -189,7 +189,7 @@ class _Task:
         self.check_tables(records)
         with_rows = np.zeros(len(records.values), bool)
         for part in decoded.parts:
-            self.target.take_columns(records, part)
+            self.collector.take_columns(records, part)
             if self.plan.positions:
                 positions = [position for _, position in part.changes.positions]
                 self.count_positions(records, zip(part.places.tolist(), positions, strict=True))
@@ -233,7 +233,7 @@ class _Task:
                 self.bad(records, index, changes)
                 changes = []
             decoded.append(changes)
-        self.target.take(records, decoded)
+        self.collector.take(records, decoded)
         if self.plan.positions:
             each = ((place, change) for place, changes in enumerate(decoded) for change in changes)
             self.count_positions(records, ((place, change.position) for place, change in each))
@@ -323,7 +323,7 @@ class _Task:
                 if has_message
                 else ControlEvent(reason)
             )
-            self.target.add_side_output(
+            self.collector.add_side_output(
                 records, index, control(*self.without_values(event, record))
             )
         elif reason is Ignored.TRUNCATE and self.plan.on_truncate == "fail":
@@ -354,7 +354,7 @@ class _Task:
             error.condition if error.condition in DECODE_COUNTS else DecodeError.condition
         ] += 1
         if plan.permissive:
-            self.target.add_side_output(records, index, corrupt(error, record))
+            self.collector.add_side_output(records, index, corrupt(error, record))
             return
         self.watch.add_bad(error)
         if plan.dead_letters is not None:
@@ -365,10 +365,10 @@ class _Task:
         if self.plan.dead_letters is not None:
             send(self.plan.dead_letters, self.letters)
             self.letters.clear()
-        for batch in self.target.flush():
+        for batch in self.collector.flush():
             yield with_counts_column(batch, DECODE_COUNTS)
         if self.counts:
-            yield counts_row(self.target.schema, DECODE_COUNTS, self.counts)
+            yield counts_row(self.collector.schema, DECODE_COUNTS, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
 

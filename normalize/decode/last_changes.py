@@ -1,4 +1,4 @@
-"""`LastChanges`, the native engine's target: the last change of each key in a task as a typed row.
+"""`LastChanges`, the native engine's collector: the last change of each key in a task as a typed row.
 
 ==============  ==================================================================
 column          content
@@ -54,7 +54,7 @@ from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.worker import worker
 
-from .targets import Collector
+from .collectors import Collector
 
 ABSENT = "absent"
 """The column with the missing columns of a partial row, as text: ``010`` for the second of three;
@@ -145,7 +145,7 @@ class HeldChanges(Collector):
 
     @abstractmethod
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Return changes with the target's schema."""
+        """Return changes with the collector's schema."""
 
 
 def _with_positions(changes: ChangeBatch) -> pa.RecordBatch:

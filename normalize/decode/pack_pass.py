@@ -1,4 +1,4 @@
-"""Conversion of a typed changelog DataFrame into a target's batches by workers (``mapInArrow``)."""
+"""Conversion of a typed changelog DataFrame into a collector's batches by workers (``mapInArrow``)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 
-from .targets import CollectorMaker
+from .collectors import CollectorMaker
 
 
 def pack_pass(
     batches: Iterator[pa.RecordBatch],
     *,
-    target: CollectorMaker,
+    collector: CollectorMaker,
     output: Output,
     stage: Stage,
     ignore_deletes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Turn typed changelog rows into a target's batches; for ``mapInArrow``.
+    """Turn typed changelog rows into a collector's batches; for ``mapInArrow``.
 
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
         ``row_kind`` and the columns of `output`.
-    target : callable
+    collector : callable
         Returns the task's `Collector`.
     output : Output
     stage : Stage
@@ -46,7 +46,7 @@ def pack_pass(
     context = TaskContext.get()
     assert context is not None  # on a worker
     partition, start = context.partitionId(), 0
-    collected = target(output, stage.layout.key_groups, stage.shape)
+    collected = collector(output, stage.layout.key_groups, stage.shape)
     packer = _Packer(key_indices(output.columns, stage.layout.unique_key), ignore_deletes)
     collected.see(PartitionSummary())
 

@@ -82,7 +82,7 @@ def normalize_group(
     key : tuple
         The key group.
     frames : iterator of DataFrame
-        Packed blocks (`targets.Blocks`), in any order.
+        Packed blocks (`collectors.Blocks`), in any order.
     state : GroupState
         One binary value (`state.Layout`).
     stage : Stage
@@ -247,7 +247,7 @@ def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: s
     Parameters
     ----------
     blocks : DataFrame
-        The batches of `targets.Blocks`.
+        The batches of `collectors.Blocks`.
     stage : Stage
     output : Output
     metrics : str
@@ -299,7 +299,7 @@ def normalize_bounded(
     Parameters
     ----------
     blocks : DataFrame
-        The batches of `targets.SortedBlocks`, with counts or without.
+        The batches of `collectors.SortedBlocks`, with counts or without.
     stage : Stage
     output : Output
     split_partitions : bool

@@ -719,8 +719,8 @@ def _decode(
     plan: DecodePlan, options: ChangeOptions, *, merged: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the pass that decodes the records of a task."""
-    target = partial(TableChanges, plan=plan, merged=merged, options=options)
-    return partial(decode_pass, plan=plan, target=target, report=_unreported)
+    collector = partial(TableChanges, plan=plan, merged=merged, options=options)
+    return partial(decode_pass, plan=plan, collector=collector, report=_unreported)
 
 
 def changes_on_spark(

@@ -17,10 +17,10 @@ from cdc_formats.values.schema import columns
 from normalize.core.changes import ChangeBatch, decode_block
 from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
+from normalize.decode.collectors import Blocks, CollectorMaker
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass, records_of
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, CollectorMaker
 from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN
 
 Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
@@ -102,7 +102,7 @@ def outcome(
     for batch in decode_pass(
         iter([batch_of(records)]),
         plan=plan,
-        target=target,
+        collector=target,
         report=notices.extend,
         columnar=columnar,
     ):

@@ -63,7 +63,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from cdc_formats.avro.reader import AvroSchema, row_converter
-from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, plain_value, unframed
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope, Framing, TableFilter, Together
@@ -153,6 +153,7 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
     table_identity: ClassVar[Mapping[str, str]] = DebeziumJson.table_identity
 
     def __post_init__(self) -> None:
+        require_fastavro(self.identifier)
         super().__post_init__()
         RegistryOptions.__post_init__(self)
 

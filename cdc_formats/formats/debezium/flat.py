@@ -100,7 +100,7 @@ from cdc_formats.message_format import (
     names_in_row,
     table_filter,
 )
-from cdc_formats.values.connect_schema import described, schema_of, struct_schema, written_handling
+from cdc_formats.values.connect_schema import struct_schema, written_handling
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import (
     fields_of,
@@ -112,7 +112,7 @@ from cdc_formats.values.json_reader import (
 from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
 
 from .envelope import SCHEMAS_KEPT, is_complete
-from .json import DebeziumJson, KafkaKey, as_image
+from .json import DebeziumJson, KafkaKey, described_rows
 from .position import Source, position_of_fields
 
 _KINDS = {
@@ -403,21 +403,6 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
     return read
 
 
-class _Images(NamedTuple):
-    """The reader and converter of one table's rows in one encoding."""
-
-    rows: RowConverter
-    image: Any
-
-    @classmethod
-    def of(cls, table: RowConverter, handling: Handling | Sequence[Handling]) -> _Images:
-        rows = RowConverter(table.columns, handling, table.unique_key, untyped=table.untyped)
-        return cls(rows, json_reader(rows.shape, spelled=rows.spelled))
-
-    def read(self, value: bytes, path: str) -> Any:
-        return read_part(self.image, value, path)
-
-
 class _Reader:
     """Reads the records of one table. A reader is compiled once for each schema block."""
 
@@ -431,7 +416,7 @@ class _Reader:
         self.parts = json_reader(dict[str, msgspec.Raw])
         # Where a message has all values, the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.images = lru_cache(2 * SCHEMAS_KEPT)(self._images)
+        self.described = lru_cache(2 * SCHEMAS_KEPT)(self._described_rows)
         self.tables = table_filter(format)
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
@@ -444,7 +429,7 @@ class _Reader:
         if added is None:
             return self._delete(key)
         if added.payload and self._wrapped(added, value):
-            return self._described(key, added)
+            return self._in_block(key, added)
         if self.format.schema_include is True:
             raise MalformedMessageError(
                 "the message has no schema block, and schema_include is True: set it to False or "
@@ -461,21 +446,15 @@ class _Reader:
         )
         return bool(marked) and len(self.parts(value)) == (2 if added.block else 1)
 
-    def _described(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
+    def _in_block(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
         payload = bytes(outer.payload)
         if payload == b"null":
             return self._delete(key)
         added = read_part(self.added, payload, "$.payload")
         return self._row(added, payload, bytes(outer.block), "$.payload")
 
-    def _images(self, block: bytes, complete: bool) -> _Images:
-        declared = self.handling[complete]
-        how = (
-            declared
-            if block in (b"", b"null")
-            else described(as_image(schema_of(block)), self.rows.columns, declared)
-        )
-        return _Images.of(self.rows, how)
+    def _described_rows(self, block: bytes, complete: bool) -> RowConverter:
+        return described_rows(self.rows, self.handling[complete], block, of_row=True)
 
     def _row(self, added: Any, value: bytes, block: bytes, path: str) -> Sequence[Event] | Ignored:
         message = _Message(added, value, self.prefix)
@@ -491,13 +470,13 @@ class _Reader:
                 f"{path}.{self.prefix}op",
                 bare=f"op {reason}",
             )
-        images = self.images(block, is_complete(*connector_of(added)))
-        image = images.read(value, path)
+        rows = self.described(block, is_complete(*connector_of(added)))
+        image = read_part(rows.read, value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
-            return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
+            return [Event(RowKind.DELETE, image, None, message, path, "", rows=rows)]
         if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
             raise self._without_key(added.op, path)
-        return [Event(kind, None, image, message, "", path, rows=images.rows)]
+        return [Event(kind, None, image, message, "", path, rows=rows)]
 
     def _without_key(self, op: str | None, path: str) -> DecodeError:
         if op is None:

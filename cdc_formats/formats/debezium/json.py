@@ -62,11 +62,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.decoding.envelope import (
     Envelope,
     Framing,
@@ -113,10 +114,6 @@ from .envelope import (
 )
 from .position import Source, position_of, position_of_fields
 
-if TYPE_CHECKING:
-    from cdc_formats.avro.schema_registry import Registry
-
-
 # --------------------------------------------------------------------------------------------------
 # The primary key in a Kafka key, for a delete whose message has no row.
 
@@ -138,12 +135,13 @@ class KafkaKey:
     """
 
     def __init__(self, rows: RowConverter, handling: Handling, *, with_schema: bool) -> None:
-        self.columns, self.unique_key = rows.columns, rows.unique_key
-        self.handling, self.with_schema = handling, with_schema
+        self.unique_key, self.with_schema = rows.unique_key, with_schema
         self.bare = RowConverter(rows.columns, handling, rows.unique_key)
         types = [rows.columns[index].type.name for index in rows.key_indices]
         self.has_arrays = "ARRAY" in types
-        self.described = lru_cache(SCHEMAS_KEPT)(self._described)
+        self.described = lru_cache(SCHEMAS_KEPT)(
+            lambda block: described_rows(rows, handling, block, of_row=True)
+        )
 
     def delete(self, key: bytes, message: Any) -> Event:
         """Return the delete of a key.
@@ -205,14 +203,32 @@ class KafkaKey:
             return self.bare
         return self.described(json_bytes(schema))
 
-    def _described(self, block: bytes) -> RowConverter:
-        how = described(as_image(read_object(block)), self.columns, self.handling)
-        return RowConverter(self.columns, how, self.unique_key)
+
+_NO_BLOCK = (b"", b"null")
+"""The schema of a payload that is not described."""
 
 
-def as_image(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a row's schema as the schema of an envelope with one image, for `described`."""
-    return {"fields": [{**schema, "field": "after"}]}
+def described_rows(
+    rows: RowConverter, handling: Handling, block: bytes, *, of_row: bool = False
+) -> RowConverter:
+    """Return the converter of the rows of messages with a schema block.
+
+    Parameters
+    ----------
+    rows : RowConverter
+        The declared columns.
+    handling : Handling
+        The handling of rows without a block.
+    block : bytes
+    of_row : bool
+        Whether the block describes the row, not an envelope around it.
+    """
+    how: Handling | list[Handling] = handling
+    if block not in _NO_BLOCK:
+        schema = schema_of(block)
+        envelope = {"fields": [{**schema, "field": "after"}]} if of_row else schema
+        how = described(envelope, rows.columns, handling)
+    return RowConverter(rows.columns, how, rows.unique_key, untyped=rows.untyped)
 
 
 _SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
@@ -313,8 +329,6 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         """The registry of the options, None if they name none."""
         if not self.url:
             return None
-        from cdc_formats.avro.schema_registry import Registry
-
         return Registry(**{option.name: getattr(self, option.name) for option in fields(Registry)})
 
     @property
@@ -482,20 +496,10 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
 """Same as `Envelope.attributes`, for `SourceFields`."""
 
 
-_NO_BLOCK = (b"", b"null")
-"""The schema of a payload that is not described."""
-
-
 def _rows_by_block(format: DebeziumJson, rows: RowConverter, block: bytes) -> RowConverter | None:
     """Return the row converter of messages in a wrapper; None if `schema_include` refuses them."""
     refused = block and format.schema_include is False
-    return None if refused else _described_rows(rows, format.handling, block)
-
-
-def _described_rows(rows: RowConverter, handling: Handling, block: bytes) -> RowConverter:
-    """Return the converter of the rows of messages with a schema block."""
-    how = handling if block in _NO_BLOCK else described(schema_of(block), rows.columns, handling)
-    return RowConverter(rows.columns, how, rows.unique_key)
+    return None if refused else described_rows(rows, format.handling, block)
 
 
 class _Reader(WrappedReader, ScalarReader):
@@ -542,7 +546,7 @@ class _Reader(WrappedReader, ScalarReader):
         return None if schema in _NO_BLOCK and not complete else self.described(schema, complete)
 
     def _described(self, schema: bytes, complete: bool) -> RowConverter:
-        return _described_rows(self.rows, self.handling[complete], schema)
+        return described_rows(self.rows, self.handling[complete], schema)
 
 
 # --------------------------------------------------------------------------------------------------

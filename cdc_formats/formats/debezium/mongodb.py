@@ -382,7 +382,6 @@ class _Reader(WrappedReader):
             untyped=rows.untyped,
         )
         self.message = json_reader(_Message)
-        self.document = json_reader(self.rows.shape, spelled=rows.spelled)
         self.tables = table_filter(format)
 
     def of_message(
@@ -469,7 +468,7 @@ class _Reader(WrappedReader):
         return image
 
     def _image(self, document: str | None, path: str) -> Any:
-        return None if document is None else read_part(self.document, document.encode(), path)
+        return None if document is None else read_part(self.rows.read, document.encode(), path)
 
     def _changed(self, description: _Description | None, root: str) -> dict[str, Any]:
         """Return the columns that an update set, and NULL for those that it removed."""

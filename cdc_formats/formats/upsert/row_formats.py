@@ -22,9 +22,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.reader import AvroSchema, row_converter
+from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
+from cdc_formats.avro.schema_registry import Registry, framed, unframed
+from cdc_formats.avro.writer import AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import (
@@ -32,7 +35,6 @@ from cdc_formats.errors import (
     EncodeError,
     FormatOptionError,
     MalformedMessageError,
-    MissingDependencyError,
     MissingFieldError,
     SchemaError,
 )
@@ -40,17 +42,12 @@ from cdc_formats.events import Headers
 from cdc_formats.format import Format
 from cdc_formats.message_format import choice
 from cdc_formats.values.connect_schema import is_wrapped
+from cdc_formats.values.frames import SchemaId
 from cdc_formats.values.handling import ConversionError, Handling
-from cdc_formats.values.json_reader import BatchReader, json_bytes, json_reader, read_object
+from cdc_formats.values.json_reader import BatchReader, json_bytes, read_object
 from cdc_formats.values.masks import DROP
 from cdc_formats.values.schema import ABSENT, Column, SqlType, quote
 from cdc_formats.values.types import writer
-
-if TYPE_CHECKING:
-    from cdc_formats.avro.reader import AvroSchema
-    from cdc_formats.avro.schema_registry import Registry
-    from cdc_formats.values.frames import SchemaId
-
 
 # --------------------------------------------------------------------------------------------------
 # The options of upsert-kafka, for the format and for the row formats of its key and value.
@@ -126,6 +123,9 @@ class UpsertOptions(Format):
             raise FormatOptionError(
                 f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown"
             ) from None
+        for name in (self.key_format, self.value_format):
+            if name.startswith("avro"):
+                require_fastavro(name)
         self._check_masks()
         if self._set_registry_options():
             registry = self.registry
@@ -152,12 +152,6 @@ class UpsertOptions(Format):
     @property
     def registry(self) -> Registry:
         """The registry of the options."""
-        try:
-            from cdc_formats.avro.schema_registry import Registry
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'"
-            ) from error
         return Registry(
             **{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)}
         )
@@ -279,9 +273,7 @@ class Json(RowFormat):
 
     def check(self) -> None:
         """Accept all columns; compile the reader of their values."""
-        self.image: Callable[[bytes], Any] = (
-            json_reader(self.rows.shape, spelled=self.rows.spelled) if self.rows else read_object
-        )
+        self.image = self.rows.read if self.rows else read_object
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read an object."""
@@ -568,29 +560,19 @@ class Avro(RowFormat):
 
     def check(self) -> None:
         """Raise for columns without an Avro type, and for missing packages."""
-        try:
-            from cdc_formats.avro import writer as avro_writer
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"avro needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'"
-            ) from error
-        self.schema = avro_writer.record_schema(self.columns)
-        self.avro_rows = avro_writer.AvroRows(self.columns, excerpt=self.options.error_excerpt)
-        self.to_bytes = avro_writer.avro_bytes(self.schema)
+        self.schema = record_schema(self.columns)
+        self.avro_rows = AvroRows(self.columns, excerpt=self.options.error_excerpt)
+        self.to_bytes = avro_bytes(self.schema)
         self.of_schema: Callable[[bytes], Row] | None = None
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record."""
-        from cdc_formats.avro.reader import AvroSchema
-
         if self.of_schema is None:
             self.of_schema = self.reader(AvroSchema(self.schema))
         return self.of_schema(bytes(data))
 
     def reader(self, schema: AvroSchema) -> Callable[[bytes], Row]:
         """Return the function from Avro to the columns."""
-        from cdc_formats.avro.reader import row_converter
-
         record = schema.record_of(schema.top)
         # A key is often not a record: Connect's converter writes a plain string or number.
         alone = record is None and len(self.columns) == 1
@@ -642,8 +624,6 @@ class AvroConfluent(Avro):
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record with the schema of its id."""
-        from cdc_formats.avro.schema_registry import unframed
-
         name, content = unframed(self.part, bytes(data), headers)
         read = self.readers.get(name)
         if read is None:
@@ -652,8 +632,6 @@ class AvroConfluent(Avro):
 
     def write(self, row: Row) -> bytes:
         """Write a record; the first one registers the schema."""
-        from cdc_formats.avro.schema_registry import framed
-
         if self.number is None:
             register = self.options.avro_confluent_auto_register_schemas
             self.number = self.registry.client.number(self.subject, self.schema, register=register)

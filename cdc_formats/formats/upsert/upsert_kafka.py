@@ -62,6 +62,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cdc_formats.avro.schema_registry import key_record, plain_value
 from cdc_formats.decoding.envelope import Envelope, Framing, Images, RowKeys, image_shape
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
@@ -245,16 +246,12 @@ class UpsertKafka(UpsertOptions):
         return read_object(value)
 
     def _avro_row(self, value: bytes, headers: Headers) -> Mapping[str, Any]:
-        from cdc_formats.avro.schema_registry import plain_value
-
         row = plain_value(self.registry, "value", bytes(value), headers)
         return row if isinstance(row, dict) else {}
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
         if self.key_format == "avro-confluent":
-            from cdc_formats.avro.schema_registry import key_record
-
             values = key_record(self.registry, key, headers)
         else:
             values = key_fields(key) if self.key_format == "json" else {}

@@ -25,10 +25,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.decoder import decode_one
 from cdc_formats.errors import (
     ArgumentError,
@@ -52,10 +53,6 @@ from cdc_formats.topics.inference.sample import (
 from cdc_formats.topics.inference.source_types import avro_columns, field_names
 from cdc_formats.topics.sampler import sampler_of
 from cdc_formats.values.schema import Column, quote, to_ddl
-
-if TYPE_CHECKING:
-    from cdc_formats.avro.schema_registry import Registry
-
 
 Sample = Sequence[Any]
 """A record of a sample: key, value and optional headers."""

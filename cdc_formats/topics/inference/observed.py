@@ -35,6 +35,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 
+from cdc_formats.errors import clip
 from cdc_formats.topics.encodings import Question
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.json_reader import NumberWithText
@@ -156,7 +157,7 @@ class ColumnValues:
         if (
             kind != "null"
             and len(self.examples) < examples
-            and (shown := _shown(value)) not in self.examples
+            and (shown := clip(str(value), _EXAMPLE)) not in self.examples
         ):
             self.examples.append(shown)
 
@@ -346,8 +347,3 @@ def _decimal(whole: int, scale: int) -> SqlType:
     if scale <= _ROOMY_SCALE and whole <= MOST_DIGITS - _ROOMY_SCALE:
         return SqlType("DECIMAL", MOST_DIGITS, _ROOMY_SCALE)
     return SqlType("DECIMAL", MOST_DIGITS, scale + (MOST_DIGITS - whole - scale) // 2)
-
-
-def _shown(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= _EXAMPLE else text[:_EXAMPLE] + "..."

@@ -42,8 +42,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cdc_formats.avro.reader import AvroSchema
 from cdc_formats.errors import SchemaError
 from cdc_formats.topics.encodings import DeclaredColumn
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME
@@ -51,9 +52,6 @@ from cdc_formats.values.mysql import UNSIGNED_BIGINT, mysql_type
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.times import LOGICAL_TIMES, STRUCTURED
 from cdc_formats.values.types import MOST_DIGITS
-
-if TYPE_CHECKING:
-    from cdc_formats.avro.reader import AvroSchema
 
 STRING = SqlType("STRING")
 MYSQL_CONNECTORS = ("mysql", "mariadb")

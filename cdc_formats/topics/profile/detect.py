@@ -303,7 +303,6 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
     ids = _schema_ids(each.value for each in records)
     if not ids or _NEEDED_SHARE * len(ids) < len(records):
         return ""
-    # A format has a registry only when fastavro is installed (the extra `avro`).
     registry = sampler_of(format).registry
     if registry is None or registry.url:
         return ""

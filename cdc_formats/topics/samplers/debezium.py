@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from cdc_formats.avro.schema_registry import Registry, unframed
 from cdc_formats.decoding.envelope import member, text
 from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
@@ -49,9 +50,6 @@ from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.schema import Column
 from cdc_formats.values.types import MOST_DIGITS
 
-if TYPE_CHECKING:
-    from cdc_formats.avro.schema_registry import Registry
-
 REGISTRY_SCHEMA = "schema registry"
 """The source of columns that a registry's schema declares."""
 
@@ -73,8 +71,6 @@ def record_columns(
     WriterSchemaError
         When the schema does not describe a table.
     """
-    from cdc_formats.avro.schema_registry import unframed  # of the extra avro
-
     return _columns(registry, unframed(part, data, headers)[0])
 
 
@@ -96,8 +92,6 @@ def json_columns(
     WriterSchemaError
         When the schema does not describe a table.
     """
-    from cdc_formats.avro.schema_registry import unframed  # of the extra avro
-
     try:
         name = unframed("value", value, headers)[0]
     except MalformedMessageError:
@@ -210,15 +204,8 @@ class DebeziumSampler(EnvelopeSampler):
         """
         if self.registry is None:
             return Declaration(primary_key=primary_key)
-        pass
-
         columns = json_columns(self.registry, bytes(value), headers, connector)
         return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
-
-    @property
-    def registry(self) -> Registry | None:
-        """The registry of the options, None if they name none."""
-        return self.format.registry
 
     def _connector_in(self, payload: Any) -> Any:
         return member(member(payload, "source"), "connector")

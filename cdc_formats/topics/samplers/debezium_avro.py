@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from cdc_formats.avro.schema_registry import Registry, key_record
+from cdc_formats.avro.schema_registry import key_record
 from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.avro import DebeziumAvro
 from cdc_formats.topics.inference.observed import ColumnValues
@@ -26,11 +26,6 @@ class DebeziumAvroSampler(EnvelopeSampler):
     """The hooks of ``debezium-avro-confluent``."""
 
     format: DebeziumAvro
-
-    @property
-    def registry(self) -> Registry:
-        """The registry of the options."""
-        return self.format.registry
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the value's schema, and the primary key of the Kafka key."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.decoding.envelope import unraw
@@ -43,8 +43,7 @@ from cdc_formats.values.connect_schema import message_fields
 from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.schema import Column, SqlType
 
-if TYPE_CHECKING:
-    from cdc_formats.avro.schema_registry import Registry
+from .debezium import REGISTRY_SCHEMA, json_columns, record_columns
 
 
 class MaxwellSampler(Sampler):
@@ -469,23 +468,14 @@ class UpsertKafkaSampler(Sampler):
     format: UpsertKafka
     plain_rows = True
 
-    @property
-    def registry(self) -> Registry:
-        """The registry of the options."""
-        return self.format.registry
-
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return registry schemas' columns of value and key, and the Kafka key's primary key."""
         format, primary_key = self.format, tuple(self.key_columns(key, headers))
         if format.value_format == "json" and getattr(format, _URL):
-            from .debezium import REGISTRY_SCHEMA, json_columns
-
             declared = json_columns(format.registry, bytes(value), headers)
             return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         if format.value_format != "avro-confluent":
             return Declaration(primary_key=primary_key)
-        from .debezium import REGISTRY_SCHEMA, record_columns
-
         columns = record_columns(format.registry, "value", value, headers)
         names = {each.column.name for each in columns}
         of_key = self._of_key(key if primary_key else None, headers)
@@ -496,8 +486,6 @@ class UpsertKafkaSampler(Sampler):
         """Return the columns of an Avro key, with the prefix of the row's columns."""
         if not key or self.format.key_format != "avro-confluent":
             return []
-        from .debezium import record_columns
-
         prefix = self.format.key_fields_prefix
         return [
             each._replace(column=replace(each.column, name=prefix + each.column.name))

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress, zip_longest
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow.compute as pc
 
+from cdc_formats.avro.reader import AvroSchema
 from cdc_formats.decoding.envelope import Envelope, TableFilter
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError
@@ -22,9 +23,6 @@ from cdc_formats.values.schema import ABSENT
 from normalize.core.message_columns import MessageColumn
 from normalize.core.records import Records
 from normalize.decode.plan import DecodePlan
-
-if TYPE_CHECKING:
-    from cdc_formats.avro.reader import AvroSchema
 
 _BLOCKS_KEPT = 1000
 _REFUSALS = (DecodeError, RecursionError)

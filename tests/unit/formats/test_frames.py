@@ -13,7 +13,7 @@ from cdc_formats.errors import DecodeError, InferenceError, WriterSchemaError
 from cdc_formats.events import KeyValue
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
-from normalize.decode.targets import Blocks, TypedRows
+from normalize.decode.collectors import Blocks, TypedRows
 from tests.support.both_decoders import differences, odd_places, outcome, source_of, together
 from tests.support.samples import sample
 from tests.support.scenarios import CASES, FORMATS, Scenario

@@ -24,7 +24,7 @@ from cdc_formats.format import Format
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.schema import ABSENT
-from normalize.decode.targets import Blocks, TypedRows
+from normalize.decode.collectors import Blocks, TypedRows
 from tests.support.both_decoders import Record, differences, odd_places, source_of
 from tests.support.json_bytes import json_bytes
 from tests.support.samples import messages

@@ -12,7 +12,7 @@ from cdc_formats import Ignored, get_format
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
-from normalize.decode.targets import TypedRows
+from normalize.decode.collectors import TypedRows
 from tests.support.both_decoders import differences, odd_share, source_of
 from tests.support.json_bytes import json_bytes
 from tests.support.samples import sample

@@ -9,9 +9,9 @@ import pytest
 
 from cdc_formats import Event, Format, columns, get_format
 from cdc_formats.errors import SchemaRegistryError, TypeConversionError
+from normalize.decode.collectors import Blocks, CollectorMaker, TypedRows
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, CollectorMaker, TypedRows
 from normalize.monitoring.watch import COLUMN
 from tests.support.both_decoders import batch_of
 
@@ -34,7 +34,7 @@ def decoded(
     """Return the batches' rows, and the counts."""
     source = DecodePlan(format, columns("id INT"), unique_key=("id",), topic="t", **options)
     rows, counts = [], Counter[str]()
-    for batch in decode_pass(iter([batch_of(records)]), plan=source, target=target):
+    for batch in decode_pass(iter([batch_of(records)]), plan=source, collector=target):
         for row in batch.to_pylist():
             of_row = row.pop(COLUMN)
             counts.update(of_row or {})

@@ -18,10 +18,10 @@ from cdc_formats.errors import ChangelogError, DecodeError, PartialImageError
 from cdc_formats.events import KeyValue
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
+from normalize.decode.collectors import Blocks, CollectorMaker, TypedRows
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, CollectorMaker, TypedRows
 from tests.support.both_decoders import (
     Record,
     all_metadata,
@@ -255,7 +255,7 @@ def kinds_and_keys(plan: DecodePlan, records: Sequence[Record]) -> list[tuple[st
     """
     assert not differences(plan, records, TypedRows)
     rows: list[tuple[str, object, object]] = []
-    for batch in decode_pass(iter([batch_of(records)]), plan=plan, target=TypedRows):
+    for batch in decode_pass(iter([batch_of(records)]), plan=plan, collector=TypedRows):
         for row in batch.to_pylist():
             if row["row_kind"] is not None:
                 rows.append((row["row_kind"], row["shop"], row["id"]))

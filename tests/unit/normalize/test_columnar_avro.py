@@ -18,8 +18,8 @@ from cdc_formats.avro.writer import avro_bytes
 from cdc_formats.errors import SchemaRegistryError
 from cdc_formats.values.connect_schema import EPOCH_UNITS
 from cdc_formats.values.times import LOGICAL_TIMES
+from normalize.decode.collectors import Blocks, TypedRows
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
-from normalize.decode.targets import Blocks, TypedRows
 from tests.support.avro import record, registered
 from tests.support.both_decoders import (
     all_metadata,

@@ -13,10 +13,10 @@ import pytest
 
 from cdc_formats import get_format
 from cdc_formats.errors import ChangelogError
+from normalize.decode.collectors import Blocks
 from normalize.decode.columnar import ColumnarDecoder
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks
 from tests.support.both_decoders import batch_of, source_of
 
 Maxwell: Any = type(get_format("maxwell-json"))
@@ -46,7 +46,7 @@ def messages(table: str, *ids: Any) -> pa.RecordBatch:
 
 def run(plan: DecodePlan, *batches: pa.RecordBatch) -> list[Any]:
     received = pickle.loads(pickle.dumps(plan))
-    rows = decode_pass(iter(batches), plan=received, target=Blocks, report=lambda notices: None)
+    rows = decode_pass(iter(batches), plan=received, collector=Blocks, report=lambda notices: None)
     return [row for batch in rows for row in batch.to_pylist()]
 
 
@@ -72,7 +72,7 @@ def test_tables_of_another_task_are_not_those_of_a_task(records):
     assert run(plan, b)
     # Two tasks of one plan at the same time: the driver decodes in threads.
     together = [
-        decode_pass(iter([each] * 3), plan=plan, target=Blocks, report=lambda notices: None)
+        decode_pass(iter([each] * 3), plan=plan, collector=Blocks, report=lambda notices: None)
         for each in (a, b)
     ]
     assert len(list(zip_longest(*together))) > 1
@@ -99,7 +99,7 @@ def test_few_records_are_decoded_one_by_one():
         passed = decode_pass(
             iter([messages("a", *range(count))]),
             plan=plan,
-            target=Blocks,
+            collector=Blocks,
             report=lambda notices: None,
             columnar=Decoder.of,
         )

@@ -12,9 +12,9 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.decoding.envelope import Framing
 from cdc_formats.testing import Reject, Vector, check_format
+from normalize.decode.collectors import Blocks, TypedRows
 from normalize.decode.columnar import ColumnarDecoder
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks, TypedRows
 from tests.support.both_decoders import (
     Record,
     differences,

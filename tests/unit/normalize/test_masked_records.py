@@ -16,9 +16,9 @@ from cdc_formats.errors import (
 from normalize.checkpoint.carry_over import condition_fact
 from normalize.core.guard import Expected, PartitionSummary, check
 from normalize.core.state import Layout
+from normalize.decode.collectors import Blocks, TypedRows
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan, RecordInput
-from normalize.decode.targets import Blocks, TypedRows
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.query import Request
 from tests.support.both_decoders import (
@@ -85,7 +85,7 @@ def test_masked_columns_are_decoded_together() -> None:
 
 
 def rows_of(plan: DecodePlan, records) -> list[dict]:
-    batches = decode_pass(iter([batch_of(records)]), plan=plan, target=TypedRows)
+    batches = decode_pass(iter([batch_of(records)]), plan=plan, collector=TypedRows)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

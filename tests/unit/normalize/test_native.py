@@ -15,10 +15,10 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.errors import SchemaError
 from normalize.core.records import Values
+from normalize.decode.collectors import Blocks
 from normalize.decode.columnar.native import MODULE, SWITCH, native_module
 from normalize.decode.decode_pass import records_of
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks
 from tests.support.both_decoders import (
     Record,
     all_metadata,

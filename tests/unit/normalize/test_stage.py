@@ -21,7 +21,7 @@ from normalize.core.key_group import KeyGroupResult, Stage
 from normalize.core.order import RowOrderError
 from normalize.core.output import Output
 from normalize.core.records import STAGE_COUNTS, Records
-from normalize.decode.targets import Blocks, SortedBlocks, update_before_changer
+from normalize.decode.collectors import Blocks, SortedBlocks, update_before_changer
 from normalize.engines.key_groups import fold_pass, normalize
 from normalize.monitoring.watch import COLUMN
 from normalize.query import ChangelogNormalize

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import columns, get_format
+from normalize.decode.collectors import Blocks
 from normalize.decode.columnar import one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.decode.targets import Blocks
 from normalize.monitoring.watch import COLUMN, Notice, OnDriver, log_check, sample, shown_names
 from tests.support.both_decoders import differences, outcome, source_of, together
 
@@ -63,7 +63,7 @@ def run(values: list[list[bytes]], ddl: str, **options) -> tuple[list[Notice], d
     starts = np.cumsum([0, *map(len, values)])
     batches = [batch(of, int(start)) for of, start in zip(values, starts, strict=False)]
     counts: dict[str, int] = {}
-    for out in decode_pass(iter(batches), plan=source, target=Blocks, report=notices.extend):
+    for out in decode_pass(iter(batches), plan=source, collector=Blocks, report=notices.extend):
         for row in out.column(COLUMN).drop_null().to_pylist():
             counts = {name: counts.get(name, 0) + count for name, count in row.items()}
     return notices, counts
@@ -129,7 +129,7 @@ def test_rows_without_offsets_are_numbered_over_the_batches_of_a_task():
         get_format("debezium-json"), columns("id INT"), unique_key=("id",), topic="", **options
     )
     notices: list[Notice] = []
-    list(decode_pass(iter(without), plan=source, target=Blocks, report=notices.extend))
+    list(decode_pass(iter(without), plan=source, collector=Blocks, report=notices.extend))
     (notice,) = notices
     assert notice.text.startswith(
         "the DataFrame: in 1 of 4 sampled records (first: DataFrame[0]@3) but not declared: `more`"

@@ -119,7 +119,7 @@ def changes(
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
     changed_rows = [
         row
-        for part in decode_pass(iter([batch]), plan=source, target=target)
+        for part in decode_pass(iter([batch]), plan=source, collector=target)
         for row in part.to_pylist()
         if row["key"] is not None
     ]

@@ -1,4 +1,4 @@
-"""The targets in which the first pass collects changes, one for each kind of plan.
+"""The collectors in which the first pass collects changes, one for each kind of plan.
 
 - `Blocks`: packed blocks of changes by key group, for the keyed stage;
 - `SortedBlocks`: smaller blocks with their places, for a bounded read, in which Spark sorts them;
@@ -96,7 +96,7 @@ class Collector(ABC):
         """Add a side output of a record."""
 
     def see(self, seen: PartitionSummary) -> None:
-        """Add what the guard compares; ignored by a target without a stage."""
+        """Add what the guard compares; ignored by a collector without a stage."""
         return None
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Collector(ABC):
         """Yield what was collected, and clear it."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield what it holds until the end of the task; most targets hold nothing."""
+        """Yield what it holds until the end of the task; most collectors hold nothing."""
         yield from ()
 
 
