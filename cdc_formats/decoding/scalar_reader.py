@@ -254,10 +254,8 @@ def _row_before_reader(
     """
     if not envelope.images.before_prefix:
         return None
-    prefix, shape = (
-        envelope.images.before_prefix,
-        row_shape([envelope.images.before_prefix + name for name in rows.names]),
-    )
+    prefix = envelope.images.before_prefix
+    shape: Any = rows.shape if rows.untyped else row_shape([prefix + name for name in rows.names])
     shape = (
         message_shape(envelope.fields, {envelope.after: shape | None}, envelope.images.names)
         if envelope.after

@@ -225,19 +225,20 @@ class _Reader(ScalarReader):
             return super().__call__(key, value)
         message = self.marked(value)
         message.after, message.before = (
-            image and _without_missing(image, self.rows.names)
+            image and _without_missing(image, self.rows)
             for image in (message.after, message.before)
         )
         return self.events(message, value)
 
 
-def _without_missing(image: Mapping[str, Any], declared: Sequence[str]) -> dict[str, Any]:
+def _without_missing(image: Mapping[str, Any], rows: RowConverter) -> dict[str, Any]:
     """Return an image without the columns that are missing, and without the fields that say so."""
+    named = rows.names if rows.untyped else ()  # the message names a missing column, too
     return {
         name: value
         for name, value in image.items()
-        if image.get(name + _MISSING) is not True
-        and (name in declared or not name.endswith(_MISSING))
+        if (image.get(name + _MISSING) is not True or name in named)
+        and (name in rows.names or not name.endswith(_MISSING))
     }
 
 

@@ -116,7 +116,7 @@ def assert_harmless_for_a_terminal(text: str) -> None:
 
 
 @given(profiles())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(25), deadline=None)
 def test_message_content_is_escaped_in_every_rendering(profile: TopicProfile) -> None:
     page = Page(profile._repr_html_())
     assert set(page.tags) <= TAGS
