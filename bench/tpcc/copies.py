@@ -184,7 +184,7 @@ def merged_by_hand(spark: SparkSession, servers: str, topics: list[str], lake: P
 
 
 def _merge_by_hand(records: DataFrame, table: Table, lake: Path) -> None:
-    from pyspark.sql import Window, functions as F
+    from pyspark.sql import functions as F
 
     row = ", ".join(
         f"{name}: {'BIGINT' if kind == 'TIMESTAMP_NTZ' else kind}"
@@ -200,20 +200,34 @@ def _merge_by_hand(records: DataFrame, table: Table, lake: Path) -> None:
         )
         for name, kind in table.columns.items()
     ]
-    newest = Window.partitionBy(*table.key).orderBy(F.col("offset").desc())
-    (
+    changes = (
         records.where("value IS NOT NULL")
         .select("offset", message)
         .select("offset", "message.op", F.coalesce("message.after", "message.before").alias("row"))
         .select("offset", "op", *columns)
-        .withColumn("n", F.row_number().over(newest))
-        .where("n = 1")
-        .drop("n", "offset")
-        .createOrReplaceTempView("newest")
     )
+    merge_newest(changes, table, lake)
+
+
+def merge_newest(changes: DataFrame, table: Table, lake: Path) -> None:
+    """Merge the newest change of each key into a Delta table: ``row_number()`` and ``MERGE``.
+
+    Parameters
+    ----------
+    changes : DataFrame
+        The columns, ``op`` (``d`` is a delete) and ``offset``.
+    table : Table
+    lake : Path
+        The folder of the tables.
+    """
+    from pyspark.sql import Window, functions as F
+
+    newest = Window.partitionBy(*table.key).orderBy(F.col("offset").desc())
+    numbered = changes.withColumn("n", F.row_number().over(newest))
+    numbered.where("n = 1").drop("n", "offset").createOrReplaceTempView("newest")
     same = " AND ".join(f"target.{name} = newest.{name}" for name in table.key)
     values = ", ".join(f"newest.{name}" for name in table.columns)
-    records.sparkSession.sql(f"""
+    changes.sparkSession.sql(f"""
         MERGE INTO delta.`{lake}/{table.name}` AS target USING newest ON {same}
         WHEN MATCHED AND op = 'd' THEN DELETE
         WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = newest.{name}" for name in table.columns)}

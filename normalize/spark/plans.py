@@ -6,8 +6,11 @@ The client of Spark Connect has no plan: its server analyzes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from .sessions import jvm_of, running_query
 
@@ -43,7 +46,11 @@ def plan_of(df: DataFrame) -> Node:
 
 def execution_of(df: DataFrame) -> Any:
     """Return Spark's object with the plans of a DataFrame."""
-    return df._jdf.queryExecution()
+    return _java(df).queryExecution()
+
+
+def _java(df: DataFrame) -> Any:
+    return df._jdf
 
 
 def partition_count(df: DataFrame) -> int:
@@ -107,7 +114,7 @@ def rows_of(stored: DataFrame) -> DataFrame:
     """
     execution = jvm_of(stored.sparkSession).org.apache.spark.sql.execution
     of_rows = getattr(getattr(execution, "LogicalRDD$"), "MODULE$")
-    plan = of_rows.fromDataset(execution_of(stored).toRdd(), stored._jdf, False)
+    plan = of_rows.fromDataset(execution_of(stored).toRdd(), _java(stored), False)
     return _frame(plan, stored.sparkSession)
 
 
@@ -121,3 +128,24 @@ def _frame(plan: Any, spark: SparkSession) -> DataFrame:
 
     dataset = jvm_of(spark).org.apache.spark.sql.classic.Dataset
     return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def arriving(df: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Compute a DataFrame, and yield its rows as Arrow's batches: those of a task when it ends.
+
+    `toArrow` returns them after the last task. The batches are in no order.
+    """
+    from pyspark.errors.exceptions.captured import unwrap_spark_exception
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+    from pyspark.util import _load_from_socket
+
+    port, secret, server = _java(df).collectAsArrowToPython()
+    try:
+        serializer: Any = ArrowCollectSerializer
+        loaded: Any = _load_from_socket((port, secret), serializer())
+        # Since Spark 4.2, it is a context that closes the socket.
+        with loaded if hasattr(loaded, "__exit__") else nullcontext(loaded) as batches:
+            yield from (each for each in batches if isinstance(each, pa.RecordBatch))
+    finally:
+        with unwrap_spark_exception():
+            server.getResult()  # raises the error of the job

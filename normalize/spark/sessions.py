@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError
 
+_MOST_COLLECTED = 1 << 30
+
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +31,17 @@ def copy_of(spark: SparkSession) -> SparkSession:
 def hadoop_conf(spark: SparkSession) -> Any:
     """Return Hadoop's settings, with those of the session."""
     return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def most_collected(spark: SparkSession) -> int:
+    """Return how many bytes of results a job may safely return to the driver.
+
+    Spark fails a job whose results have more than ``spark.driver.maxResultSize``, and they have
+    more bytes than their values. No value of Arrow has more than 2 GiB.
+    """
+    text = spark.sparkContext.getConf().get("spark.driver.maxResultSize", "1g")
+    most = int(jvm_of(spark).org.apache.spark.network.util.JavaUtils.byteStringAsBytes(text))
+    return min(most // 2 or _MOST_COLLECTED, _MOST_COLLECTED)
 
 
 def is_stopped(spark: SparkSession) -> bool:

@@ -70,9 +70,10 @@ from normalize.spark.plans import partition_count, rows_of
 from .database_target import source_id
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
+from .packed import collected, packed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
 SUMMARY = "__summary"
@@ -84,7 +85,6 @@ lacks."""
 PLACE = "__place"
 """The column of a history's changes with the place of their record: a struct of ``partition``
 (``topic[partition]``) and ``offset``."""
-_PACKED_BYTES = 32 << 20
 _END_OF_SHARD = b"\0"
 """Between the name of a shard and the packed key."""
 
@@ -132,10 +132,13 @@ class PassSummary(msgspec.Struct, array_like=True):
     source_keys : set of tuple of str
         The columns of the source's primary key, as records name them: the last record of each batch
         is asked.
+    stamps : (int, int) or None
+        The least and the greatest timestamp of the records, in ms; None without records.
     """
 
     partitions: list[PartitionSummary] = []
     source_keys: set[tuple[str, ...]] = set()
+    stamps: tuple[int, int] | None = None
 
 
 _decode_summary = msgspec.msgpack.Decoder(PassSummary).decode
@@ -150,8 +153,6 @@ class PassResult(NamedTuple):
         The counts of `decode_pass`.
     rows : int
         The number of changes.
-    stamps : (int, int)
-        The least and the greatest timestamp of the records, in ms.
     moved : int
         The number of partial rows whose key changed, and which are still to be followed
         (`changes_on_spark`).
@@ -161,9 +162,13 @@ class PassResult(NamedTuple):
 
     counts: Mapping[str, int]
     rows: int
-    stamps: tuple[int, int]
     moved: int = 0
     summary: PassSummary = PassSummary()
+
+    @property
+    def stamps(self) -> tuple[int, int]:
+        """The least and the greatest timestamp of the records, in ms; zeros without records."""
+        return self.summary.stamps or (0, 0)
 
 
 class Changes(NamedTuple):
@@ -212,6 +217,31 @@ class ChangeOptions(NamedTuple):
         return [*columns, *([] if self.shard_column is None else [self.shard_column])]
 
 
+class Stamps:
+    """The timestamps of records, as Kafka has them.
+
+    Attributes
+    ----------
+    bounds : (int, int) or None
+        The least and the greatest of the batches that were read.
+    """
+
+    bounds: tuple[int, int] | None = None
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and note their timestamps."""
+        for batch in batches:
+            if batch.num_rows:
+                self.add(tuple(pc.min_max(batch.column("stamp")).as_py().values()))
+            yield batch
+
+    def add(self, bounds: tuple[int, int] | None) -> None:
+        """Add those of other records."""
+        both = [each for each in (self.bounds, bounds) if each is not None]
+        if both:
+            self.bounds = min(low for low, _ in both), max(high for _, high in both)
+
+
 class TableChanges(HeldChanges):
     """The last change of each key: ``+U`` with the row, or ``-D`` with the key.
 
@@ -224,6 +254,8 @@ class TableChanges(HeldChanges):
         Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their
         base.
     options : ChangeOptions
+    stamps : Stamps
+        Those of the task's records.
     """
 
     def __init__(
@@ -235,6 +267,7 @@ class TableChanges(HeldChanges):
         plan: DecodePlan,
         merged: bool,
         options: ChangeOptions,
+        stamps: Stamps,
     ) -> None:
         self.schema = pa.schema(
             [
@@ -249,7 +282,7 @@ class TableChanges(HeldChanges):
         )
         self.previous_key, self.source_key = _previous_key(plan), _source_key(plan)
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
-        self.partitions: dict[tuple[str, int], PartitionSummary] = {}
+        self.stamps, self.partitions = stamps, dict[tuple[str, int], PartitionSummary]()
         self.source_keys = set[tuple[str, ...]]()
         self.moved: list[bytes | None] = []
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
@@ -295,7 +328,12 @@ class TableChanges(HeldChanges):
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from super().finish()
         summary = pa.array(
-            [encode(PassSummary(list(self.partitions.values()), self.source_keys))], pa.binary()
+            [
+                encode(
+                    PassSummary([*self.partitions.values()], self.source_keys, self.stamps.bounds)
+                )
+            ],
+            pa.binary(),
         )
         columns = [
             summary if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
@@ -554,9 +592,7 @@ class ArrowChanges(NamedTuple):
         return named.append_column(ABSENT_COLUMN, pc.binary_join_element_wise(absent, where, " "))
 
 
-def _arrow_changes(
-    decoded: pa.Table, plan: DecodePlan, options: ChangeOptions, stamps: tuple[int, int]
-) -> ArrowChanges:
+def _arrow_changes(decoded: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
     """Return the changes of the decode pass."""
     counts = Counter[str]()
     for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
@@ -565,7 +601,7 @@ def _arrow_changes(
     changes = decoded.filter(decoded.column("key").is_valid())
     moved = len(changes) - changes.column(MOVED).null_count if MOVED in changes.column_names else 0
     summary = _united(decoded.column("fact").drop_null().to_pylist())
-    result = PassResult(counts, changes.num_rows, stamps, moved, summary)
+    result = PassResult(counts, changes.num_rows, moved, summary)
     return ArrowChanges(changes, result, plan, options)
 
 
@@ -627,8 +663,7 @@ def changes_on_driver(records: pa.Table, plan: DecodePlan, options: ChangeOption
     """
     needed = records.select(_columns_of_records(plan)).combine_chunks().to_batches()
     decoded = pa.Table.from_batches(_decode(plan, options, merged=False)(iter(needed)))
-    stamps = pc.min_max(records.column("stamp")).as_py()
-    return _arrow_changes(decoded, plan, options, (stamps["min"], stamps["max"]))
+    return _arrow_changes(decoded, plan, options)
 
 
 def collected_changes(
@@ -649,25 +684,20 @@ def collected_changes(
         None when there are more bytes, or when only one task can complete the rows whose key
         changed: call `changes_on_spark`.
     """
-    from pyspark.sql import Observation, functions as F
-
-    merged, stamps = partition_count(records) > 1, Observation()
-    timed = _timed(records, plan, stamps)
-    packed: Any = partial(packed_pass, decode=_decode(plan, options, merged=merged))
-    with stored(timed.mapInArrow(packed, "ipc BINARY")) as kept:
-        # The first action computes and stores all of them.
-        if sum(row[0] for row in kept.select(F.length("ipc")).collect()) > most_bytes:
-            return None
-        parts = [pa.ipc.open_stream(row[0]).read_all() for row in kept.collect()]
-    bounds = stamps.get["least"], stamps.get["greatest"]
-    changes = _arrow_changes(pa.concat_tables(parts), plan, options, bounds)
+    tasks = partition_count(records)
+    merged = tasks > 1
+    needed = records.select(*_columns_of_records(plan))
+    decoded = collected(packed(needed, _decode(plan, options, merged=merged)), tasks, most_bytes)
+    if decoded is None:
+        return None
+    changes = _arrow_changes(decoded, plan, options)
     if changes.result.moved:
         return None
-    if not merged:
+    # As a rule, all changes of a key are in one partition, and one task reads it.
+    if not merged or pc.count_distinct(changes.rows.column("key")).as_py() == len(changes.rows):
         return changes
     last_of_keys = LastOfKeys()
-    if changes.rows.num_rows:
-        last_of_keys.add(changes.rows)
+    last_of_keys.add(changes.rows)
     try:
         last = list(last_of_keys.finish("log"))
     except PartialImageError:
@@ -676,51 +706,19 @@ def collected_changes(
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
 
 
-def _timed(records: DataFrame, plan: DecodePlan, stamps: Observation) -> DataFrame:
-    """Return the columns that are decoded, and observe the timestamps of the records."""
-    from pyspark.sql import functions as F
-
-    bounds = F.min("stamp").alias("least"), F.max("stamp").alias("greatest")
-    return records.observe(stamps, *bounds).select(*_columns_of_records(plan))
-
-
-def packed_pass(
-    batches: Iterator[pa.RecordBatch],
-    *,
-    decode: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a task, and return its changes in few values; for ``mapInArrow``.
-
-    The JVM converts no row of them.
-    """
-    changes, size = list[pa.RecordBatch](), 0
-    for batch in decode(batches):
-        changes.append(batch)
-        size += batch.nbytes
-        if size >= _PACKED_BYTES:
-            yield _packed(changes)
-            changes, size = [], 0
-    if changes:
-        yield _packed(changes)
-
-
-def _packed(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    packed = sink.getvalue()
-    ends = pa.array([0, packed.size], pa.int32()).buffers()[1]
-    value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, packed])  # without a copy
-    return pa.RecordBatch.from_arrays([value], ["ipc"])
-
-
 def _decode(
     plan: DecodePlan, options: ChangeOptions, *, merged: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the pass that decodes the records of a task."""
-    collector = partial(TableChanges, plan=plan, merged=merged, options=options)
-    return partial(decode_pass, plan=plan, collector=collector, report=_unreported)
+    return partial(_pass, plan=plan, options=options, merged=merged)
+
+
+def _pass(
+    batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions, merged: bool
+) -> Iterator[pa.RecordBatch]:
+    stamps = Stamps()
+    collector = partial(TableChanges, plan=plan, merged=merged, options=options, stamps=stamps)
+    return decode_pass(stamps.of(batches), plan=plan, collector=collector, report=_unreported)
 
 
 def changes_on_spark(
@@ -744,9 +742,9 @@ def changes_on_spark(
     merged = tasks > 1
     layout = _layout(plan, options, merged=merged)
     decode: Any = _decode(plan, options, merged=merged)
-    counts, stamps, changes = Observation(), Observation(), Observation()
-    timed = _timed(records, plan, stamps)
-    decoded = (timed if merged else timed.coalesce(1)).mapInArrow(
+    counts, changes = Observation(), Observation()
+    needed = records.select(*_columns_of_records(plan))
+    decoded = (needed if merged else needed.coalesce(1)).mapInArrow(
         decode, f"{_ddl(layout)}, {counts_ddl(DECODE_COUNTS)}"
     )
     keyed = observe_counts(decoded, DECODE_COUNTS, counts)
@@ -767,13 +765,7 @@ def changes_on_spark(
         packed = stored.where(f"{SUMMARY} IS NOT NULL").select(SUMMARY).collect()
         summary = _united(bytes(row[SUMMARY]) for row in packed)
         moved = moves.get["moved"] if merged else 0
-        result = PassResult(
-            counts.get,
-            changes.get["rows"],
-            (stamps.get["least"], stamps.get["greatest"]),
-            moved,
-            summary,
-        )
+        result = PassResult(counts.get, changes.get["rows"], moved, summary)
         # All rows are whole, and no row has a base: a MERGE needs no columns for them.
         empty = [name for name in partial_columns if not changes.get.get(name)]
         return rows_of(stored).where(f"{SUMMARY} IS NULL").drop(SUMMARY, *empty), result
@@ -783,10 +775,12 @@ def changes_on_spark(
 
 def _united(packed: Iterable[bytes]) -> PassSummary:
     """Return the summary of all tasks."""
-    united = PassSummary([], set())
+    united, stamps = PassSummary([], set()), Stamps()
     for summary in map(_decode_summary, packed):
         united.partitions += summary.partitions
         united.source_keys |= summary.source_keys
+        stamps.add(summary.stamps)
+    united.stamps = stamps.bounds
     return united
 
 

@@ -381,10 +381,10 @@ class TableJob:
         ------
         BatchOrderError
         """
-        batch = running_batch(self.query.user_session)
+        batch = running_batch(self.query.spark)
         if batch is not None and schema.facts.written:
             target = self.target(schema.facts.target)
-            is_repeat(batch, target.sink(self.query.user_session).record(batch), target)
+            is_repeat(batch, target.sink(self.query.spark).record(batch), target)
         self.query.store.write(schema)
         self.schema = schema
 

@@ -205,14 +205,14 @@ class KnownTopics:
 
 def records_of(batch: DataFrame) -> DataFrame:
     """Return the records with the columns of `RECORD_DDL`."""
-    from pyspark.sql import functions as F
-
     headers = RECORD_DDL.partition("headers ")[2]
-    return batch.select(
-        *(F.col(name).cast("binary") for name in ("key", "value")),
+    # As text: each function of PySpark is a call of the JVM.
+    return batch.selectExpr(
+        "CAST(key AS BINARY) AS key",
+        "CAST(value AS BINARY) AS value",
         "topic",
         "partition",
         "offset",
-        F.unix_millis("timestamp").alias("stamp"),
-        F.col("headers").cast(headers),
+        "unix_millis(timestamp) AS stamp",
+        f"CAST(headers AS {headers}) AS headers",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -80,6 +81,7 @@ class DeltaRsSql(SparkSql):
 DELTA_RS_SQL = DeltaRsSql()
 
 
+@cache
 def not_installed() -> str:
     """Return why the package cannot be used; empty if it can."""
     try:

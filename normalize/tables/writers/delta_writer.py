@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -109,13 +109,24 @@ class DeltaWriter:
                 reason = delta_rs.unsupported(table) or _other_types(table, spec)
         return table if self._is_chosen(reason) else None
 
+    @property
+    def wrote(self) -> bool:
+        """Whether delta-rs merged the last micro-batch."""
+        return self.written is not None and self.written.writer == "delta-rs"
+
     def takes_arrow(self, spark: SparkSession) -> bool:
         """Return whether changes should be collected as Arrow's columns.
 
         They should not if Spark wrote the last micro-batch.
         """
-        wrote = "delta-rs" if self.written is None else self.written.writer
-        return wrote == "delta-rs" and self._is_chosen(self._unsuitable(spark))
+        return (self.written is None or self.wrote) and self._is_chosen(self._unsuitable(spark))
+
+    def record(self, spark: SparkSession, batch: Batch) -> Record | None:
+        """Return the record of a query's last micro-batch, where delta-rs can open the table.
+
+        Spark computes the table's state for it, in a job.
+        """
+        return _record(delta_rs.open_table(self.location, self._options(spark)), batch)
 
     def merged(
         self,
@@ -217,8 +228,10 @@ class DeltaWriter:
         return "" if self.only_writer else delta_rs.unsafe_storage(self.location)
 
     def _options(self, spark: SparkSession) -> dict[str, str]:
-        settings = hadoop_conf(spark).get
-        return delta_rs.storage_options(self.location, settings) | dict(self.options)
+        settings = cache(lambda: hadoop_conf(spark))  # a copy, which a path does not need
+        return delta_rs.storage_options(self.location, lambda name: settings().get(name)) | dict(
+            self.options
+        )
 
     def _is_chosen(self, reason: str) -> bool:
         """Return whether delta-rs writes: there is no reason against it.

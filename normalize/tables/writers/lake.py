@@ -510,6 +510,9 @@ class LakeSink(Sink):
         return self._schema() is not None
 
     def record(self, batch: Batch) -> Record | None:
+        delta_rs = self.table.delta_rs
+        if delta_rs is not None and delta_rs.wrote:
+            return delta_rs.record(self.spark, batch)
         return self.table_record(batch)
 
     def table_record(self, batch: Batch) -> Record | None:

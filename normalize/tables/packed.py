@@ -1,0 +1,92 @@
+"""What tasks compute, as few values of Arrow IPC: the JVM converts no row of them.
+
+Executors hold the values. The driver reads those of a task while others compute, if all fit into
+its memory. Otherwise, tasks read them as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from normalize.spark.plans import arriving
+from normalize.spark.sessions import most_collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Pass = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+"""What a task computes of its batches."""
+_MOST_BYTES = 32 << 20
+
+
+def packed(rows: DataFrame, compute: Pass) -> DataFrame:
+    """Return what tasks compute of a DataFrame's batches, all of one schema.
+
+    The columns are ``ipc``, and ``bytes``: how many a task has packed until then.
+    """
+    pack: Any = partial(_packed, compute=compute)
+    return rows.mapInArrow(pack, "ipc BINARY, bytes BIGINT")
+
+
+def collected(values: DataFrame, tasks: int, most_bytes: int) -> pa.Table | None:
+    """Return all rows on the driver, in no order; None if they have more bytes.
+
+    Parameters
+    ----------
+    values : DataFrame
+        Those of `packed`.
+    tasks : int
+        The number of tasks, each of which may have its share.
+    most_bytes : int
+    """
+    from pyspark.sql import functions as F
+
+    most = min(most_bytes, most_collected(values.sparkSession)) // max(1, tasks)
+    small = values.select(F.when(F.col("bytes") <= most, F.col("ipc")))
+    parts = [_read(value) for batch in arriving(small) for value in batch.column(0)]
+    whole = [part for part in parts if part is not None]
+    return pa.concat_tables(whole) if len(whole) == len(parts) else None
+
+
+def unpacked(values: DataFrame, ddl: str) -> DataFrame:
+    """Return the rows of `packed` as Spark's, in the partitions of their tasks."""
+    unpack: Any = _unpacked
+    return values.select("ipc").mapInArrow(unpack, ddl)
+
+
+def _packed(batches: Iterator[pa.RecordBatch], *, compute: Pass) -> Iterator[pa.RecordBatch]:
+    held, size, total = list[pa.RecordBatch](), 0, 0
+    for batch in compute(batches):
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _MOST_BYTES:
+            total += size
+            yield _value(held, total)
+            held, size = [], 0
+    if held:
+        yield _value(held, total + size)
+
+
+def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    ipc = sink.getvalue()
+    ends = pa.array([0, ipc.size], pa.int32()).buffers()[1]
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, ipc])  # without a copy
+    return pa.RecordBatch.from_arrays([value, pa.array([total])], ["ipc", "bytes"])
+
+
+def _read(value: pa.BinaryScalar) -> pa.Table | None:
+    return pa.ipc.open_stream(value.as_buffer()).read_all() if value.is_valid else None
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for value in batch.column(0):
+            yield from pa.ipc.open_stream(value.as_buffer())
