@@ -148,16 +148,19 @@ class Rollback:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.places = projection(table, table)
+        self.indexes = projection(table, table)
         self.images: dict[Row, Row | None] = {}
 
     def reshape(self, now: Table) -> None:
         """Accept further changes with the columns of an altered table."""
-        self.places = projection(now, self.table)
+        self.indexes = projection(now, self.table)
 
     def note(self, change: RowChange) -> None:
         """Add the next change of the log."""
-        before, after = projected(change.before, self.places), projected(change.after, self.places)
+        before, after = (
+            projected(change.before, self.indexes),
+            projected(change.after, self.indexes),
+        )
         if before is not None:
             self.images.setdefault(self.table.identity(before), before)
         if after is not None:

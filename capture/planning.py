@@ -39,11 +39,11 @@ _RESHAPING = (Effect.RESHAPES, Effect.REPLACES)
 
 def with_columns(table: Table, kept: Sequence[int]) -> Table | None:
     """Return a table with some of its columns; None if a key column is not one of them."""
-    places = {index: place for place, index in enumerate(kept)}
-    if not places.keys() >= {*table.primary_key, *table.chunk_key}:
+    kept_as = {before: after for after, before in enumerate(kept)}
+    if not kept_as.keys() >= {*table.primary_key, *table.chunk_key}:
         return None
     primary, chunk = (
-        tuple(places[index] for index in key) for key in (table.primary_key, table.chunk_key)
+        tuple(kept_as[index] for index in key) for key in (table.primary_key, table.chunk_key)
     )
     return replace(
         table,
@@ -76,13 +76,13 @@ def _earlier(now: Table) -> Iterator[Table]:
 
 def projection(table: Table, onto: Table) -> list[int]:
     """Return the indexes in a table's rows of the columns of an earlier version of the table."""
-    places = {column.name: place for place, column in enumerate(table.columns)}
-    return [places[column.name] for column in onto.columns]
+    indexes = {column.name: index for index, column in enumerate(table.columns)}
+    return [indexes[column.name] for column in onto.columns]
 
 
-def projected(row: Row | None, places: Sequence[int]) -> Row | None:
+def projected(row: Row | None, indexes: Sequence[int]) -> Row | None:
     """Return a row's values at some indexes."""
-    return None if row is None else tuple(row[place] for place in places)
+    return None if row is None else tuple(row[index] for index in indexes)
 
 
 def shape_after(
@@ -110,15 +110,15 @@ def shape_after(
 def _with_named(names: frozenset[str], shape: Table, now: Table) -> Table | None:
     old = {column.name for column in shape.columns}
     kept = [
-        place
-        for place, column in enumerate(now.columns)
+        index
+        for index, column in enumerate(now.columns)
         if column.name in old or column.name.lower() in names
     ]
     reshaped = with_columns(now, kept)
     if reshaped is None:
         return None
     before = with_columns(
-        reshaped, [place for place, column in enumerate(reshaped.columns) if column.name in old]
+        reshaped, [index for index, column in enumerate(reshaped.columns) if column.name in old]
     )
     return reshaped if before == shape else None
 

@@ -230,7 +230,7 @@ def require_declared(table: Table, changelog: pa.Schema, declared: pa.Schema) ->
                 f"column `{field.name}` of {table.qualified} has another type than declared: "
                 f"declare it {ddl[name]}"
             )
-    keys = {table.columns[place].name for place in (*table.primary_key, *table.chunk_key)}
+    keys = {table.columns[index].name for index in (*table.primary_key, *table.chunk_key)}
     lacking = missing_names([ROW_KIND, *sorted(keys)], declared.names)
     if lacking:
         raise SchemaError(

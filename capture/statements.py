@@ -244,10 +244,10 @@ def _without_settings(tokens: list[Token]) -> list[Token]:
     """Return a statement without MariaDB's prefix ``SET STATEMENT ... FOR``."""
     start, depth = 0, 0
     while [token.word for token in tokens[start : start + 2]] == ["SET", "STATEMENT"]:
-        for place in range(start, len(tokens)):
-            depth += _depth(tokens[place])
-            if tokens[place].word == "FOR" and not depth:
-                start = place + 1
+        for index in range(start, len(tokens)):
+            depth += _depth(tokens[index])
+            if tokens[index].word == "FOR" and not depth:
+                start = index + 1
                 break
         else:
             break
@@ -269,24 +269,24 @@ def _depth(token: Token) -> int:
     return (token.word == "(") - (token.word == ")")
 
 
-def _word(tokens: Sequence[Token], place: int) -> str:
-    return tokens[place].word if place < len(tokens) else ""
+def _word(tokens: Sequence[Token], index: int) -> str:
+    return tokens[index].word if index < len(tokens) else ""
 
 
 def _names_table(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
     database, name = table.database.lower(), table.name.lower()
     is_default = schema.lower() == database
-    places = [place for place, token in enumerate(tokens) if token.name == name]
-    return any(_is_in_database(tokens, place, database, is_default=is_default) for place in places)
+    indexes = [index for index, token in enumerate(tokens) if token.name == name]
+    return any(_is_in_database(tokens, index, database, is_default=is_default) for index in indexes)
 
 
 def _is_in_database(
-    tokens: Sequence[Token], place: int, database: str, *, is_default: bool
+    tokens: Sequence[Token], index: int, database: str, *, is_default: bool
 ) -> bool:
-    """Return whether the name at a place is a table of a database, perhaps the default."""
-    if not place or tokens[place - 1].word != ".":
-        return is_default and _word(tokens, place + 1) != "."
-    before = tokens[place - 2] if place > 1 else None
+    """Return whether the name at an index is a table of a database, perhaps the default."""
+    if not index or tokens[index - 1].word != ".":
+        return is_default and _word(tokens, index + 1) != "."
+    before = tokens[index - 2] if index > 1 else None
     qualified = before is not None and before.name == database
     return qualified or (
         is_default and (before is None or not before.name or before.word in _BEFORE_TABLE)
@@ -349,10 +349,10 @@ def _keeps_rows(clause: Sequence[Token]) -> bool:
 
 
 def _engines(clause: Sequence[Token]) -> Iterator[str]:
-    for place, token in enumerate(clause):
+    for index, token in enumerate(clause):
         if token.word == "ENGINE":
             yield from [
-                value.text.upper() for value in clause[place + 1 : place + 3] if value.word != "="
+                value.text.upper() for value in clause[index + 1 : index + 3] if value.word != "="
             ][:1]
 
 

@@ -161,15 +161,15 @@ def _key_of_rows(
     """Return the primary key; without one, the chosen chunk key if it is unique."""
     # A part of a unique key that is a prefix or an expression, and not a whole column, becomes
     # None.
-    places: dict[str | None, int] = {column.name: place for place, column in enumerate(columns)}
+    indexes: dict[str | None, int] = {column.name: index for index, column in enumerate(columns)}
     unique: dict[str, list[int | None]] = {}
-    for index, name in server.rows(_UNIQUE_KEYS, of):
-        unique.setdefault(index, []).append(places.get(name))
+    for of_key, name in server.rows(_UNIQUE_KEYS, of):
+        unique.setdefault(of_key, []).append(indexes.get(name))
     if "PRIMARY" in unique:
-        return tuple(place for place in unique["PRIMARY"] if place is not None)
+        return tuple(index for index in unique["PRIMARY"] if index is not None)
     if (
         chosen
-        and not any(columns[place].nullable for place in chosen)
+        and not any(columns[index].nullable for index in chosen)
         and set[int | None](chosen) in map(set, unique.values())
     ):
         return chosen
@@ -236,17 +236,17 @@ class Bytes(BinLogPacketWrapper):  # type: ignore[misc]
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.place = 0
+        self.position = 0
 
     def read(self, size: int) -> bytes:
-        begin = self.place
-        self.place = begin + size
-        return self.data[begin : self.place]
+        begin = self.position
+        self.position = begin + size
+        return self.data[begin : self.position]
 
     def unread(self, data: bytes) -> None:
-        end = self.place
-        self.place = end - len(data)
-        self.data = self.data[: self.place] + data + self.data[end:]
+        end = self.position
+        self.position = end - len(data)
+        self.data = self.data[: self.position] + data + self.data[end:]
 
 
 class _Value(RowsEvent):  # type: ignore[misc]
@@ -290,9 +290,9 @@ class RowImageReader:
     def read(self, event: RowsEvent) -> Iterator[Row]:
         """Return the images of an event; an update has a before-image, then an after-image."""
         packet = Bytes(event.packet.read(event.event_size - event.packet.read_bytes))
-        while packet.place < len(packet.data):
+        while packet.position < len(packet.data):
             yield self._image(packet)
-        if packet.place != len(packet.data):
+        if packet.position != len(packet.data):
             raise BinlogError(
                 "a log event ends within a row: the log is damaged, or mysql-replication cannot "
                 "read it"
@@ -345,9 +345,9 @@ def _remembering(read: Reader) -> Reader:
     def remembered(packet: Bytes) -> Any:
         nonlocal size
         if not size:
-            ahead = Bytes(packet.data[packet.place :])
+            ahead = Bytes(packet.data[packet.position :])
             read(ahead)
-            size = ahead.place
+            size = ahead.position
         return text(packet.read(size))
 
     return remembered

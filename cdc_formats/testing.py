@@ -665,10 +665,10 @@ _ODD_VALUES = (
 
 def _replace(data: bytes, draw: random.Random) -> bytes:
     # Valid JSON reaches more of a decoder's code than invalid JSON.
-    places = [match.span() for match in _VALUE.finditer(data)]
-    if not places:
+    spans = [match.span() for match in _VALUE.finditer(data)]
+    if not spans:
         return data
-    begin, end = draw.choice(places)
+    begin, end = draw.choice(spans)
     return data[:begin] + draw.choice(_ODD_VALUES) + data[end:]
 
 
@@ -676,10 +676,10 @@ _MEMBER = re.compile(rb'"(?:[^"\\]|\\.)*": ?(?:' + _VALUE.pattern + rb"),")
 
 
 def _leave_out(data: bytes, draw: random.Random) -> bytes:
-    places = [match.span() for match in _MEMBER.finditer(data)]
-    if not places:
+    spans = [match.span() for match in _MEMBER.finditer(data)]
+    if not spans:
         return data
-    begin, end = draw.choice(places)
+    begin, end = draw.choice(spans)
     return data[:begin] + data[end:]
 
 

@@ -60,10 +60,10 @@ def is_framed_protobuf(data: bytes, start: int) -> bool:
 
     A registry's serializers write it in this way.
     """
-    count, place = _varint(data, start)
+    count, offset = _varint(data, start)
     for _ in range(count // 2 if count < 16 else 0):  # zigzag
-        _, place = _varint(data, place) if place else (0, 0)
-    return 0 < place < len(data) and is_protobuf(data[place:])
+        _, offset = _varint(data, offset) if offset else (0, 0)
+    return 0 < offset < len(data) and is_protobuf(data[offset:])
 
 
 def _fields(data: bytes) -> list[tuple[int, bytes]]:
@@ -72,34 +72,34 @@ def _fields(data: bytes) -> list[tuple[int, bytes]]:
     The result is empty if the bytes are no message.
     """
     fields: list[tuple[int, bytes]] = []
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        if not place:
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
+        if not offset:
             return []
         number, kind = tag >> 3, tag & 7
         value = b""
         if kind == _VARINT:
-            _, place = _varint(data, place)
+            _, offset = _varint(data, offset)
         elif kind == _LENGTH_DELIMITED:
-            size, begin = _varint(data, place)
-            place = begin + size if begin else 0
-            value = data[begin:place]
+            size, begin = _varint(data, offset)
+            offset = begin + size if begin else 0
+            value = data[begin:offset]
         else:
-            place = {_FIXED_64: place + 8, _FIXED_32: place + 4}.get(kind, 0)
-        if not 0 < number <= _MOST_FIELD or not 0 < place <= len(data):
+            offset = {_FIXED_64: offset + 8, _FIXED_32: offset + 4}.get(kind, 0)
+        if not 0 < number <= _MOST_FIELD or not 0 < offset <= len(data):
             return []
         fields.append((number, value))
     return fields
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a number and the place after it; 0 if there is none."""
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Return a number and the offset after it; 0 if there is none."""
     number = 0
-    for index, byte in enumerate(data[place : place + _LONGEST_VARINT]):
+    for index, byte in enumerate(data[offset : offset + _LONGEST_VARINT]):
         number |= (byte & 127) << (7 * index)
         if byte < 128:
-            return number, place + index + 1
+            return number, offset + index + 1
     return 0, 0
 
 

@@ -55,7 +55,7 @@ class ScalarReader:
         self.sparse = not envelope.images.missing_is_null and envelope.together.lacks_nulls is None
         self.message = self._message_reader()
         fields = [field for field in (envelope.after, envelope.before) if field]
-        self.places, self.rows_in = (
+        self.paths, self.rows_in = (
             {field: envelope.place(field) for field in fields},
             {field: attrgetter(field) for field in fields},
         )
@@ -115,7 +115,7 @@ class ScalarReader:
         envelope, operation = self.envelope, self._operation(message, root)
         if reason := envelope.codes.without_table.get(operation or ""):
             return reason
-        if self.tables.set and not self.tables.match(message, _place(root, self.table_outer)):
+        if self.tables.set and not self.tables.match(message, _json_path(root, self.table_outer)):
             return Ignored.OTHER_TABLE
         kind = envelope.kinds.get(operation)
         kind = (envelope.inspect(message, kind) if envelope.inspect is not None else None) or kind
@@ -135,18 +135,18 @@ class ScalarReader:
             operation = self.operation(message)
         except AttributeError:
             raise MissingFieldError(
-                f"`{self.outer[-1]}` is missing or null", _place(root, self.outer)
+                f"`{self.outer[-1]}` is missing or null", _json_path(root, self.outer)
             ) from None
         return operation if type(operation) in self.operation_types else None
 
     def _unknown(self, message: Any, root: str) -> DecodeError:
-        operation, place = self.operation(message), _place(root, (*self.outer, self.label))
+        operation, path = self.operation(message), _json_path(root, (*self.outer, self.label))
         if self.envelope.codes.are_text and not isinstance(operation, str):
-            return MissingFieldError(f"`{self.label}` is missing or not a string", place)
+            return MissingFieldError(f"`{self.label}` is missing or not a string", path)
         names = sorted({*map(str, self.envelope.kinds), *self.envelope.codes.without_table})
         reason = f"is none of {', '.join(names)}{self.envelope.codes.or_else}"
         return UnknownOperationError(
-            f"{self.label} {str(operation)[:40]!r} {reason}", place, bare=f"{self.label} {reason}"
+            f"{self.label} {str(operation)[:40]!r} {reason}", path, bare=f"{self.label} {reason}"
         )
 
     def _events(
@@ -196,8 +196,8 @@ class ScalarReader:
         """Return the rows in a field and their paths."""
         if self.row is not None and not field:
             return [(self.row(text), root)]
-        place, many = self.places[field], self.envelope.images.many
-        value, name, path = self.rows_in[field](message), place[-1], _place(root, place)
+        of_field, many = self.paths[field], self.envelope.images.many
+        value, name, path = self.rows_in[field](message), of_field[-1], _json_path(root, of_field)
         if value is None and field == self.envelope.before:
             raise MissingBeforeImageError(
                 f"`{name}` of a delete is null. {self.envelope.images.remedy}", path
@@ -229,8 +229,8 @@ class ScalarReader:
             return [(None, path) for _, path in images]
         befores, name, path = (
             self.rows_in[self.before](message),
-            self.places[self.before][-1],
-            _place(root, self.places[self.before]),
+            self.paths[self.before][-1],
+            _json_path(root, self.paths[self.before]),
         )
         if self.envelope.images.many == "one":
             return [(befores, path)]
@@ -280,7 +280,7 @@ def _row_before_reader(
     return row_before
 
 
-def _place(root: str, path: Sequence[str]) -> str:
+def _json_path(root: str, path: Sequence[str]) -> str:
     return ".".join((root, *path))
 
 

@@ -210,20 +210,20 @@ class MaxwellJson(Format):
 
     def position(self, message: Any) -> Position | None:
         """Return the position in the binlog and the transaction; a bootstrap's row has a clock."""
-        place, last, number = unraw(message.position), message.commit is True, message.xoffset
-        if place is None and message.type != "bootstrap-insert":
+        position, last, number = unraw(message.position), message.commit is True, message.xoffset
+        if position is None and message.type != "bootstrap-insert":
             raise MissingFieldError(
                 "`position` is missing: set Maxwell's output_binlog_position=true", "$.position"
             )
         clock = None if message.ts is None else integer(message.ts, 64, "$.ts") * 1000
         server = message.server_id
         history = "" if server is None else str(integer(server, 64, "$.server_id"))
-        if place is None:
+        if position is None:
             return Position(history, None, 0, clock)
-        file, _, at = place.rpartition(":") if isinstance(place, str) else ("", "", "")
+        file, _, at = position.rpartition(":") if isinstance(position, str) else ("", "", "")
         if not file:
             example = "a file and an offset, as in 'master.000006:800911'"
-            raise malformed(example, place, "$.position")
+            raise malformed(example, position, "$.position")
         if not last and number is None:
             raise MissingFieldError(
                 "`xoffset` is missing: set Maxwell's output_xoffset=true and "

@@ -308,8 +308,8 @@ class KafkaReader:
         times = [
             self._kafka.TopicPartition(topic, partition, timestamp_ms) for partition in partitions
         ]
-        places = self._asked(topic, self._consumer.offsets_for_times, times, timeout=seconds)
-        return {place.partition: place.offset for place in places if place.offset >= 0}
+        answers = self._asked(topic, self._consumer.offsets_for_times, times, timeout=seconds)
+        return {each.partition: each.offset for each in answers if each.offset >= 0}
 
     def batches(
         self, topic: str, begins: Mapping[int, int], ends: Mapping[int, int] | None
@@ -333,11 +333,11 @@ class KafkaReader:
             for partition, begin in begins.items()
             if ends is None or begin < ends[partition]
         }
-        places = [
+        starts = [
             self._kafka.TopicPartition(topic, partition, begin) for partition, begin in at.items()
         ]
-        if places:
-            self._consumer.assign(places)
+        if starts:
+            self._consumer.assign(starts)
         while at:
             if ends is None:
                 yield self._consume(topic, _MOST_RECORDS)[0]

@@ -215,12 +215,12 @@ class DebeziumFlatJson(DebeziumJson):
         """Return the reader of one table's records."""
         reader, prefix = _Reader(self, rows, keyed), self.add_fields_prefix
         starts = (prefix, f"{prefix}source_")
-        places = [
+        paths = [
             ((*root, f"{start}db"), (*root, f"{start}table"))
             for root in ((), ("payload",))
             for start in starts
         ]
-        return reader.tables.guard(reader, *places)
+        return reader.tables.guard(reader, *paths)
 
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
@@ -519,10 +519,10 @@ def _is_deleted(deleted: Any, path: str) -> bool:
     )
     if is_deleted is None:
         reason = "is neither 'true' nor 'false'"
-        place = f"{path}.{_DELETED_FIELD}"
+        at = f"{path}.{_DELETED_FIELD}"
         raise UnknownOperationError(
             f"{_DELETED_FIELD} {str(deleted)[:40]!r} {reason}",
-            place,
+            at,
             bare=f"{_DELETED_FIELD} {reason}",
         )
     return is_deleted

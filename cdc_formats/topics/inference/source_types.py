@@ -551,14 +551,14 @@ class _Reader:
     def _at(self, reference: str) -> Any:
         if not reference.startswith("#"):
             raise SchemaError(f"the JSON Schema refers to {reference[:40]!r}, which is not in it")
-        place = self.root
+        part = self.root
         for name in filter(None, reference[1:].split("/")):
-            place = (
-                place.get(name.replace("~1", "/").replace("~0", "~"))
-                if isinstance(place, Mapping)
+            part = (
+                part.get(name.replace("~1", "/").replace("~0", "~"))
+                if isinstance(part, Mapping)
                 else None
             )
-        return place
+        return part
 
     def _parts(self, kind: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         properties, items, more = (
@@ -590,7 +590,7 @@ class _Reader:
         ]
         if len(indexes) < len(fields) or not all(type(index) is int for index in indexes):
             return fields
-        return [fields[place] for place in sorted(range(len(fields)), key=indexes.__getitem__)]
+        return [fields[index] for index in sorted(range(len(fields)), key=indexes.__getitem__)]
 
     def _field(self, name: str, schema: Any, required: bool, depth: int) -> dict[str, Any]:
         read = self.read(schema, depth + 1)

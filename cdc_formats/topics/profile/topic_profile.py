@@ -172,14 +172,14 @@ def headers(records: Sequence[SampledRecord]) -> dict[str, int]:
 
 def keys(records: Sequence[InspectedRecord]) -> Keys:
     """Return facts about the Kafka keys."""
-    places: dict[bytes, set[int]] = defaultdict(set)
+    partitions_of: dict[bytes, set[int]] = defaultdict(set)
     for each in records:
         if each.record.key is not None:
-            places[each.record.key].add(each.record.partition)
+            partitions_of[each.record.key].add(each.record.partition)
     return Keys(
         encodings=dict(Counter(each.key.encoding for each in records).most_common()),
-        distinct=len(places),
-        moved=sum(len(numbers) > 1 for numbers in places.values()),
+        distinct=len(partitions_of),
+        moved=sum(len(numbers) > 1 for numbers in partitions_of.values()),
         partitions=len({each.record.partition for each in records}),
     )
 
