@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from normalize.decode.columnar.native import SWITCH
 from normalize.kafka.reader_options import READER_DEFAULTS
+from normalize.spark.files import local_checkpoint_settings
 from normalize.spark_versions import spark_packages
 
 SETTINGS = {
@@ -62,7 +63,8 @@ def start_session(*, delta: bool = False, iceberg: str = "") -> Any:
     builder = SparkSession.builder.master("local[2]").config(
         "spark.jars.packages", spark_packages(*kinds)
     )
-    settings = SETTINGS | (DELTA if delta else {})
+    # All checkpoints of the benchmarks are on a local disk.
+    settings = SETTINGS | local_checkpoint_settings("/", {}) | (DELTA if delta else {})
     if iceberg:
         extensions = (
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

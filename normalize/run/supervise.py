@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from cdc_formats.errors import ArgumentError
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.files import local_checkpoint_settings
 from normalize.spark.sessions import is_stopped
 from normalize.tables.database_target import LakeDatabase
 from normalize.tables.maintenance import maintain
@@ -152,7 +153,8 @@ def session_of(job: Job) -> SparkSession:
         return SparkSession.builder.config(map=dict(job.spark)).getOrCreate()
     from normalize.session import local_session
 
-    return local_session(job.name or "changelog", packages=job.packages, **job.spark)
+    settings = local_checkpoint_settings(job.checkpoint_location, job.spark) | dict(job.spark)
+    return local_session(job.name or "changelog", packages=job.packages, **settings)
 
 
 # --------------------------------------------------------------------------------------------------

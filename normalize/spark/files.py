@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from .sessions import hadoop_conf, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def local_checkpoint_settings(
+    checkpoint_location: str, settings: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings of Spark for a query's checkpoint on a local disk; none for others.
+
+    By default, Spark starts the program ``readlink`` for each local file that it renames or looks
+    for: some 40 times in a micro-batch of the stage. Both classes look whether a file exists before
+    they rename another one to it. Where a file system does not rename to an existing file, such as
+    HDFS, the one that is chosen here would keep the old file.
+
+    Parameters
+    ----------
+    checkpoint_location : str
+    settings : mapping
+        The session's other settings.
+    """
+    default = "spark.hadoop.fs.defaultFS" in settings or "HADOOP_CONF_DIR" in os.environ
+    is_local = checkpoint_location.startswith("file:" if default else ("file:", "/"))
+    folder = "" if version("pyspark").startswith("4.0.") else "checkpointing."
+    streaming = f"org.apache.spark.sql.execution.streaming.{folder}"
+    name = f"{streaming}FileSystemBasedCheckpointFileManager"
+    return {"spark.sql.streaming.checkpointFileManagerClass": name} if is_local else {}
 
 
 class Files:

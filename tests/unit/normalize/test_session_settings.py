@@ -9,6 +9,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import local_session
+from normalize.spark.files import local_checkpoint_settings
 from normalize.spark_versions import check_files, worker_problem
 
 
@@ -56,3 +57,25 @@ def test_an_interpreter_for_workers_that_cannot_run_this_package_is_a_problem(
         f"Spark's workers run {base}, which cannot import this package (ModuleNotFoundError"
         in worker_problem(str(base), "")
     )
+
+
+HDFS = {"spark.hadoop.fs.defaultFS": "hdfs://lake:8020"}
+
+
+@pytest.mark.parametrize(
+    ("location", "settings", "is_local"),
+    [
+        ("/data/checkpoint", {}, True),
+        ("file:///data/checkpoint", HDFS, True),
+        ("/data/checkpoint", HDFS, False),
+        ("s3a://lake/checkpoint", {}, False),
+        ("dbfs:/checkpoint", {}, False),
+    ],
+)
+def test_only_a_local_checkpoint_is_written_without_processes(
+    monkeypatch: pytest.MonkeyPatch, location: str, settings: dict[str, str], is_local: bool
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    assert bool(local_checkpoint_settings(location, settings)) == is_local
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert bool(local_checkpoint_settings(location, {})) == location.startswith("file:")
