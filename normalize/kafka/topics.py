@@ -79,7 +79,25 @@ class TopicDescriber:
         config: Mapping[str, Any],
     ) -> None:
         self._topics, self._brokers, self._answered = topics, BrokerErrors(), False
-        self._client = _admin_client(servers, config, self._brokers)
+        try:
+            import confluent_kafka
+            from confluent_kafka import admin
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"describing topics requires confluent-kafka: {INSTALL}"
+            ) from error
+        self._kafka: Any = confluent_kafka
+        self._admin: Any = admin
+        options: dict[str, Any] = {
+            "log_level": 0,
+            **config,
+            "bootstrap.servers": servers,
+            "error_cb": self._brokers.hear,
+        }
+        try:
+            self._client = admin.AdminClient(options)
+        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
+            raise refused_property(error, config) from None
 
     def __call__(self) -> dict[str, TopicDescription]:
         """Return the descriptions.
@@ -88,8 +106,6 @@ class TopicDescriber:
         ------
         SampleError
         """
-        from confluent_kafka import KafkaException, TopicCollection
-
         client, brokers, topics = self._client, self._brokers, self._topics
         if self._answered:
             # Errors since then are of the past: a broker closed an idle connection.
@@ -101,12 +117,13 @@ class TopicDescriber:
             if isinstance(topics, re.Pattern):
                 existing = client.list_topics(timeout=_TIMEOUT_SECONDS).topics
                 topics = list(filter(topics.fullmatch, existing))
-            pending = client.describe_topics(TopicCollection(list(topics))) if topics else {}
+            pending = (
+                client.describe_topics(self._kafka.TopicCollection(list(topics))) if topics else {}
+            )
             described = {
-                name: _described(client, name, future, brokers, deadline)
-                for name, future in pending.items()
+                name: self._described(name, future, deadline) for name, future in pending.items()
             }
-        except KafkaException as error:
+        except self._kafka.KafkaException as error:
             raise typed_error(error.args[0], subject) from None
         self._answered = True
         return {name: each for name, each in described.items() if each is not None}
@@ -122,13 +139,10 @@ class TopicDescriber:
         ------
         SampleError
         """
-        from confluent_kafka import TopicPartition
-        from confluent_kafka.admin import OffsetSpec
-
-        spec: Any = OffsetSpec
+        spec = self._admin.OffsetSpec
         listed = self._client.list_topics(timeout=_TIMEOUT_SECONDS).topics
         partitions = [
-            TopicPartition(name, partition)
+            self._kafka.TopicPartition(name, partition)
             for name in topics
             if name in listed
             for partition in listed[name].partitions
@@ -155,9 +169,7 @@ class TopicDescriber:
         SampleError
             Also when this user may not read the topic's settings.
         """
-        from confluent_kafka.admin import ConfigResource, ResourceType
-
-        resource = ConfigResource(ResourceType.TOPIC, topic)
+        resource = self._admin.ConfigResource(self._admin.ResourceType.TOPIC, topic)
         (answer,) = self._client.describe_configs(
             [resource], request_timeout=_TIMEOUT_SECONDS
         ).values()
@@ -165,57 +177,31 @@ class TopicDescriber:
 
     def _answer(self, topic: str, future: Any) -> Any:
         """Return the answer of a request."""
-        from confluent_kafka import KafkaException
-
         try:
             return future.result(_TIMEOUT_SECONDS)
-        except KafkaException as error:
+        except self._kafka.KafkaException as error:
             raise typed_error(error.args[0], topic, brokers=self._brokers) from None
         except TimeoutError:
             raise KafkaUnavailableError(f"Kafka does not describe topic {topic!r}") from None
 
-
-def _admin_client(servers: str, config: Mapping[str, Any], brokers: BrokerErrors) -> Any:
-    try:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"describing topics requires confluent-kafka: {INSTALL}"
-        ) from error
-    options: dict[str, Any] = {
-        "log_level": 0,
-        **config,
-        "bootstrap.servers": servers,
-        "error_cb": brokers.hear,
-    }
-    try:
-        return AdminClient(options)
-    except (KafkaException, TypeError, ValueError) as error:
-        raise refused_property(error, config) from None
-
-
-def _described(
-    client: Any, topic: str, future: Any, brokers: BrokerErrors, deadline: float
-) -> TopicDescription | None:
-    """Return the description of a topic, None if it does not exist."""
-    from confluent_kafka import KafkaException
-
-    while not wait([future], _DESCRIBE_POLL_SECONDS).done:
-        client.poll(0)  # receives errors of the connection
-        if time.monotonic() >= deadline or brokers.refusal() or brokers.all_down:
-            errors = ", ".join(sorted(brokers.names)) or "no answer"
-            raise brokers.refusal() or KafkaUnavailableError(
-                f"Kafka does not describe topic {topic!r}: {errors}"
-            )
-    try:
-        described = future.result()
-    except KafkaException as error:
-        if error.args[0].name() in UNKNOWN_TOPIC:
-            return None
-        raise
-    topic_id = str(described.topic_id)
-    return TopicDescription("" if topic_id == _NO_ID else topic_id, len(described.partitions))
+    def _described(self, topic: str, future: Any, deadline: float) -> TopicDescription | None:
+        """Return the description of a topic, None if it does not exist."""
+        client, brokers = self._client, self._brokers
+        while not wait([future], _DESCRIBE_POLL_SECONDS).done:
+            client.poll(0)  # receives errors of the connection
+            if time.monotonic() >= deadline or brokers.refusal() or brokers.all_down:
+                errors = ", ".join(sorted(brokers.names)) or "no answer"
+                raise brokers.refusal() or KafkaUnavailableError(
+                    f"Kafka does not describe topic {topic!r}: {errors}"
+                )
+        try:
+            described = future.result()
+        except self._kafka.KafkaException as error:
+            if error.args[0].name() in UNKNOWN_TOPIC:
+                return None
+            raise
+        topic_id = str(described.topic_id)
+        return TopicDescription("" if topic_id == _NO_ID else topic_id, len(described.partitions))
 
 
 class TopicMonitor:
