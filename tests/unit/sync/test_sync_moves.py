@@ -14,7 +14,7 @@ from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.tables.changes import ChangeOptions, TableChanges
+from normalize.tables.changes import ChangeOptions, Stamps, TableChanges
 from tests.support.databases import RECORDS, maxwell
 
 SCHEMA = columns("id INT NOT NULL, name STRING, qty INT")
@@ -115,7 +115,9 @@ def changes(
         completes_moved=True,
     )
     column = Column("shard", SqlType("STRING")) if shard else None
-    target = partial(TableChanges, plan=source, merged=False, options=ChangeOptions(column))
+    target = partial(
+        TableChanges, plan=source, merged=False, options=ChangeOptions(column), stamps=Stamps()
+    )
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
     changed_rows = [
         row
