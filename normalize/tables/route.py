@@ -25,10 +25,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from cdc_formats.decoder import decode_one, in_record
@@ -38,6 +40,7 @@ from cdc_formats.format import Format
 from cdc_formats.message_format import table_reader
 from cdc_formats.topics.inference.sample import AnyColumns
 from normalize.core.arrow import encode
+from normalize.core.fold_columns import Ints
 from normalize.core.output import Destination, Letter
 from normalize.core.records import KafkaRecord, header_pairs
 from normalize.decode.decode_pass import header_lists
@@ -45,6 +48,7 @@ from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
 from .database_target import source_id
+from .known_rows import KnownRows, Names
 from .table_options import Selection
 
 RECORD_DDL = (
@@ -56,6 +60,8 @@ _SAMPLE = 1_000
 """So many records of a table and task are a sample."""
 _SAMPLE_OF_NEW = 100
 """So many records after one with a new column are, too."""
+_FEWEST = 64
+"""Fewer records are routed one by one."""
 
 
 class TableSummary(msgspec.Struct):
@@ -131,6 +137,10 @@ class Routed(msgspec.Struct, frozen=True, gc=False):
         The source table, if it is one of several that are merged into `table`.
     source_key : tuple of str
         The columns of the source's primary key that it names; empty if it names none.
+    named : tuple or None
+        The names of the table in the message, if it has a row or its table is not selected.
+    absent : frozenset of str
+        The columns without a value in the rows.
     """
 
     table: str
@@ -139,6 +149,8 @@ class Routed(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     shard: str = ""
     source_key: tuple[str, ...] = ()
+    named: Names | None = None
+    absent: frozenset[str] = frozenset()
 
 
 class Router:
@@ -200,12 +212,12 @@ class Router:
             return Routed(table, reason="" if table else events.value)
         if not events:
             return Routed("", reason="MESSAGE")
-        table = self._named(events[0].message) or topic
+        named = self._table_of(events[0].message)
+        table = _source_id(named) or topic
         if not self._selects(table):
-            return _OTHER
-        return self._with_names(
-            table, events, self.reader.sampler.source_key(events[0].message, key, headers)
-        )
+            return replace(_OTHER, named=named)
+        source_key = self.reader.sampler.source_key(events[0].message, key, headers)
+        return replace(self._with_names(table, events, source_key), named=named)
 
     def _of_topic(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
@@ -220,25 +232,24 @@ class Router:
             return Routed(topic)
         if isinstance(events, Ignored) or not events:
             return Routed(topic, source_key=self.reader.sampler.source_key(None, key, headers))
-        return self._with_names(
-            topic, events, self.reader.sampler.source_key(events[0].message, key, headers)
-        )
+        source_key = self.reader.sampler.source_key(events[0].message, key, headers)
+        return replace(self._with_names(topic, events, source_key), named=())
 
     def _with_names(
         self, table: str, events: Sequence[Event], source_key: tuple[str, ...]
     ) -> Routed:
-        rows, names = 0, set[str]()
+        rows, names, absent = 0, set[str](), set[str]()
         for event in events:
             if event.after is not None:
                 rows += 1
                 row_names = self._row_names(event)
                 added = () if row_names is None else row_names.added
-                names.update(
-                    name
-                    for name, each in event.after.items()
-                    if each is not None and name not in added
-                )
-        return Routed(table, rows, frozenset(names), source_key=source_key)
+                for name, each in event.after.items():
+                    if name not in added:
+                        (absent if each is None else names).add(name)
+        return Routed(
+            table, rows, frozenset(names), source_key=source_key, absent=frozenset(absent - names)
+        )
 
     def _selects(self, table: str) -> bool:
         if table not in self._merged:
@@ -246,9 +257,6 @@ class Router:
                 self.selection.target(table) if self.selection.selects(table) else ""
             )
         return bool(self._merged[table])
-
-    def _named(self, message: Any) -> str:
-        return source_id([str(name) for name in self._table_of(message) if name is not None])
 
     def _subject(
         self, topic: str, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers
@@ -263,6 +271,10 @@ class Router:
 
 
 _OTHER = Routed("", reason=Ignored.OTHER_TABLE.value)
+
+
+def _source_id(named: Names) -> str:
+    return source_id([str(name) for name in named if name is not None])
 
 
 @dataclass(frozen=True)
@@ -297,45 +309,159 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
         The columns of `RECORD_DDL`.
     route : Route
     """
-    router, summaries = Router(route.format, route.selection), dict[str, TableSummary]()
-    chosen, identifier = Counter[str](), route.format.identifier
-    schema = None
+    task, schema = _Task(route), None
     with worker():
         for batch in batches:
-            tables, sample, letters = [], [], list[Letter]()
-            for index, (topic, key, value, headers) in enumerate(
-                zip(*_arguments(batch), strict=True)
-            ):
-                routed = decode_one(identifier, router.route, topic, key, value, headers)
-                if isinstance(routed, DecodeError):
-                    letters.append(_bad(routed, batch, index, route))
-                    routed = Routed("", reason=routed.condition)
-                    if route.stops_table:
-                        summaries.setdefault("", TableSummary("")).unread.setdefault(
-                            topic, str(letters[-1].error)
-                        )
-                tables.append(routed.table or None)
-                sample.append(_see(summaries, chosen, routed, topic, len(value or b"")))
-            if route.dead_letters is not None:
-                send(route.dead_letters, letters)
-            summary = pa.nulls(batch.num_rows, pa.binary())
-            names = [*batch.schema.names, "table", "sample", "summary"]
-            routed_batch = pa.RecordBatch.from_arrays(
-                [
-                    *batch.columns,
-                    pa.array(tables, pa.string()),
-                    pa.array(sample, pa.bool_()),
-                    summary,
-                ],
-                names=names,
-            )
-            schema = routed_batch.schema
+            routed = task.routed(batch)
+            schema = routed.schema
             # A record without rows is counted, and needs no place.
-            yield routed_batch.filter(routed_batch.column("table").is_valid())
+            yield routed.filter(routed.column("table").is_valid())
         if schema is not None:
-            packed = pa.array([encode(summary) for summary in summaries.values()], pa.binary())
+            packed = pa.array([encode(each) for each in task.summaries.values()], pa.binary())
             nothing = [pa.nulls(len(packed), field.type) for field in schema][:-1]
             yield pa.RecordBatch.from_arrays([*nothing, packed], schema=schema)
+
+
+class _Task:
+    """Routes the records of a task: those of known tables and columns together, others one by one.
+
+    Parameters
+    ----------
+    route : Route
+
+    Attributes
+    ----------
+    summaries : dict of str to TableSummary
+    """
+
+    def __init__(self, route: Route) -> None:
+        self.route, self.identifier = route, route.format.identifier
+        self.router = Router(route.format, route.selection)
+        self.summaries = dict[str, TableSummary]()
+        self.chosen = Counter[str]()
+        # By topic, its known tables and where their records belong.
+        self.known = dict[str, tuple[KnownRows | None, dict[Names, Routed]]]()
+
+    def routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records with the columns of `ROUTED_DDL`."""
+        places = _Places([None] * batch.num_rows, [False] * batch.num_rows)
+        for topic, of_topic in _by_topic(batch):
+            rest, step = of_topic, 1 if len(of_topic) >= _FEWEST else len(of_topic)
+            while len(rest):
+                self._one_by_one(batch, rest[:step], places)
+                rest, step = rest[step:], step * 8
+                if len(rest) >= _FEWEST:
+                    left = self._together(batch, topic, rest, places)
+                    # Tables that are new or messages that are read one by one.
+                    rest, step = left, step if len(left) < len(rest) else len(left)
+        arrays = [pa.array(places.tables, pa.string()), pa.array(places.sample, pa.bool_())]
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, *arrays, pa.nulls(batch.num_rows, pa.binary())],
+            names=[*batch.schema.names, "table", "sample", "summary"],
+        )
+
+    def _one_by_one(self, batch: pa.RecordBatch, indexes: Ints, places: _Places) -> None:
+        route, letters = self.route, list[Letter]()
+        arguments = _arguments(batch.take(pa.array(indexes)))
+        for index, topic, key, value, headers in zip(indexes.tolist(), *arguments, strict=True):
+            routed = decode_one(self.identifier, self.router.route, topic, key, value, headers)
+            if isinstance(routed, DecodeError):
+                letters.append(_bad(routed, batch, index, route))
+                routed = Routed("", reason=routed.condition)
+                if route.stops_table:
+                    self._summary("").unread.setdefault(topic, str(letters[-1].error))
+            elif routed.named is not None:
+                self._learn(topic, routed)
+            summary = self._count(routed, topic, 1)
+            if routed.source_key:
+                summary.source_keys.add(routed.source_key)
+            if routed.table:
+                summary.size += len(value or b"")
+                summary.rows += routed.rows
+                source = routed.shard or routed.table
+                if not routed.names <= summary.names:
+                    summary.names |= routed.names
+                    self.chosen[source] = min(self.chosen[source], _SAMPLE - _SAMPLE_OF_NEW)
+                places.add([index], routed.table, self._choose(source, 1))
+        if route.dead_letters is not None:
+            send(route.dead_letters, letters)
+
+    def _together(self, batch: pa.RecordBatch, topic: str, indexes: Ints, places: _Places) -> Ints:
+        """Route the records of known tables without new columns; return the others."""
+        known, tables = self.known.get(topic, (None, {}))
+        if known is None:
+            return indexes
+        values = batch.column("value").take(pa.array(indexes))
+        sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
+        seen = list[int]()
+        for named, (found, rows) in known.read(values.to_pylist()).items():
+            routed = tables[named]
+            if routed.table and found:
+                # It says what the source's primary key is: a key that changed is in all later records.
+                last = found.index(max(found))
+                self._one_by_one(batch, indexes[[found[last]]], places)
+                seen.append(found.pop(last))
+                rows.pop(last)
+            summary = self._count(routed, topic, len(found))
+            if routed.table:
+                summary.size += int(sizes[found].sum())
+                summary.rows += sum(rows)
+                sample = self._choose(routed.shard or routed.table, len(found))
+                places.add(indexes[sorted(found)].tolist(), routed.table, sample)
+            seen += found
+        return np.delete(indexes, seen)
+
+    def _learn(self, topic: str, routed: Routed) -> None:
+        if topic not in self.known:
+            self.known[topic] = KnownRows.of(self.route.format), {}
+        known, tables = self.known[topic]
+        if known is None or routed.named is None:
+            return
+        tables[routed.named] = Routed(routed.table, reason=routed.reason, shard=routed.shard)
+        if not routed.table:
+            known.exclude(routed.named)
+        elif routed.rows:
+            known.learn(routed.named, (*routed.names, *routed.absent), routed.names)
+
+    def _count(self, routed: Routed, topic: str, records: int) -> TableSummary:
+        """Count records of a table, or of none; return its summary."""
+        summary = self._summary(routed.table)
+        summary.records += records
+        if records:
+            summary.topics.add(topic)
+        if not routed.table:
+            summary.reasons[routed.reason] = summary.reasons.get(routed.reason, 0) + records
+        return summary
+
+    def _summary(self, table: str) -> TableSummary:
+        return self.summaries.setdefault(table, TableSummary(table))
+
+    def _choose(self, source: str, records: int) -> int:
+        """Count records of a source table, and return how many of them belong to its sample."""
+        chosen = min(records, max(0, _SAMPLE - self.chosen[source]))
+        self.chosen[source] += records
+        return chosen
+
+
+class _Places(NamedTuple):
+    """The table of each record of a batch, and whether it belongs to the sample."""
+
+    tables: list[str | None]
+    sample: list[bool]
+
+    def add(self, indexes: Sequence[int], table: str, sample: int) -> None:
+        """Set the table of records, the first of which belong to the sample."""
+        for index in indexes:
+            self.tables[index] = table
+        for index in indexes[:sample]:
+            self.sample[index] = True
+
+
+def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, Ints]]:
+    """Yield the topics of records with the indexes of their records."""
+    topics = batch.column("topic")
+    for topic in topics.unique():
+        yield topic.as_py(), np.flatnonzero(pc.equal(topics, topic).to_numpy(zero_copy_only=False))
 
 
 def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
@@ -343,28 +469,6 @@ def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
         *(batch.column(name).to_pylist() for name in ("topic", "key", "value")),
         header_lists(batch.column("headers")),
     ]
-
-
-def _see(
-    summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, topic: str, size: int
-) -> bool:
-    """Add a record to its table's summary, and return whether it belongs to the sample."""
-    summary = summaries.setdefault(routed.table, TableSummary(routed.table))
-    summary.records += 1
-    summary.topics.add(topic)
-    if routed.source_key:
-        summary.source_keys.add(routed.source_key)
-    if not routed.table:
-        summary.reasons[routed.reason] = summary.reasons.get(routed.reason, 0) + 1
-        return False
-    summary.size += size
-    summary.rows += routed.rows
-    source = routed.shard or routed.table
-    if not routed.names <= summary.names:
-        summary.names |= routed.names
-        chosen[source] = min(chosen[source], _SAMPLE - _SAMPLE_OF_NEW)
-    chosen[source] += 1
-    return chosen[source] <= _SAMPLE
 
 
 def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) -> Letter:

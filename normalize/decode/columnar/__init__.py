@@ -134,7 +134,7 @@ class ColumnarDecoder:
         if (
             format.validate
             or format.unknown_columns == "fail"
-            or not _reads_as_declared(type(format))
+            or not reads_as_declared(type(format))
         ):
             return None
         rows = RowConverter(plan.read_columns, format.handling, plan.unique_key)
@@ -244,7 +244,7 @@ _READING = {"envelope", "metadata", "position", "read", "reader", "table_identit
 """The members of a format that decide what is read of a message."""
 
 
-def _reads_as_declared(cls: type[MessageFormat]) -> bool:
+def reads_as_declared(cls: type[MessageFormat]) -> bool:
     """Whether the class that declares the `envelope` decides all that is read of a message."""
     decisive = next(members for of in cls.__mro__ if _READING & (members := vars(of).keys()))
     return "envelope" in decisive

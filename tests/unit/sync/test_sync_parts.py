@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,6 +29,10 @@ from normalize.tables.schema import TableSchema, decide, decide_merged, extend, 
 from normalize.tables.table_options import Selection, SyncError, TableOptions
 from normalize.tables.targets import TargetError
 from tests.support.databases import RECORDS, canal, debezium, maxwell
+from tests.support.examples import examples
+from tests.support.replay.replaying import read_recording
+from tests.support.replay.topics import Topic, topics
+from tools.fuzz import mutated
 
 ALL = Selection()
 
@@ -53,9 +61,12 @@ def batch(*messages: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
 def test_table_and_columns_of_a_message() -> None:
     router = Router(get_format("maxwell-json"), ALL)
     routed = router.route("t", *maxwell("orders", "insert", {"id": 1, "name": None, "price": 1.5}))
-    assert routed == Routed("shop.orders", 1, frozenset({"id", "price"}), source_key=("id",))
+    of_table: dict[str, Any] = {"source_key": ("id",), "named": ("shop", "orders")}
+    assert routed == Routed(
+        "shop.orders", 1, frozenset({"id", "price"}), absent=frozenset({"name"}), **of_table
+    )
     assert router.route("t", *maxwell("orders", "delete", {"id": 1})) == Routed(
-        "shop.orders", source_key=("id",)
+        "shop.orders", **of_table
     )
 
 
@@ -92,10 +103,10 @@ def test_excluded_tables_are_not_routed() -> None:
     )
     assert router.route("t", *maxwell("orders", "insert", {"id": 1})).table == "shop.orders"
     assert router.route("t", *maxwell("tmp_1", "insert", {"id": 1})) == Routed(
-        "", reason="OTHER_TABLE"
+        "", reason="OTHER_TABLE", named=("shop", "tmp_1")
     )
     assert router.route("t", *maxwell("orders", "insert", {"id": 1}, database="other")) == Routed(
-        "", reason="OTHER_TABLE"
+        "", reason="OTHER_TABLE", named=("other", "orders")
     )
 
 
@@ -123,6 +134,48 @@ def test_records_and_summaries_of_a_task() -> None:
     assert summaries[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
 
 
+Messages = list[tuple[bytes | None, bytes | None]]
+
+
+def summary_of(format: str, messages: Messages, size: int, selection: Selection = ALL) -> Any:
+    """Return the tables of messages in batches of this size, and the summaries."""
+    parts = [batch(*messages[start : start + size]) for start in range(0, len(messages), size)]
+    *routed, last = route_pass(iter(parts), route=Route(get_format(format), selection, False, None))
+    tables = [table for part in routed for table in part.column("table").to_pylist()]
+    samples = sum(part.column("sample").true_count for part in routed)
+    return tables, samples, merged(decode_summary(packed) for packed in last["summary"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "of_format",
+    [
+        [*each]
+        for _, each in groupby(sorted(topics(), key=attrgetter("format")), attrgetter("format"))
+    ],
+    ids=lambda each: each[0].format,
+)
+def test_messages_are_routed_together_as_one_by_one(of_format: list[Topic]) -> None:
+    messages: Messages = []
+    for topic in of_format:
+        if "registry" not in topic.options and "avro" not in topic.format:
+            records = [(record.key, record.value) for record in read_recording(topic.path)]
+            messages += records[:: max(1, len(records) // examples(1_500))]
+    draw, format = Random(5), of_format[0].format
+    if not messages:
+        pytest.skip("its messages need a registry")
+    draw.shuffle(messages)
+    one = summary_of(format, messages, 1)
+    assert summary_of(format, messages, 1_000) == one
+    damaged = [
+        mutated((key, value), draw) if draw.random() < 0.02 else (key, value)
+        for key, value in messages
+    ]
+    # A damaged value of a known column is an error of the table's own pass.
+    assert len(summary_of(format, damaged, 1_000)[0]) >= len(summary_of(format, damaged, 1)[0])
+    some = Selection(include=(".*s",))
+    assert summary_of(format, messages, 1_000, some) == summary_of(format, messages, 1, some)
+
+
 def test_record_that_cannot_be_read_fails_the_task() -> None:
     route = Route(get_format("maxwell-json"), ALL, fail=True, dead_letters=None)
     with pytest.raises(DecodeError, match=r"in t\[0\]@1; it begins b'\{'"):
@@ -144,7 +197,12 @@ def test_shards_are_routed_to_their_table() -> None:
     )
     routed = router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_7"))
     assert routed == Routed(
-        "shop.orders", 1, frozenset({"id"}), shard="shop_7.orders", source_key=("id",)
+        "shop.orders",
+        1,
+        frozenset({"id"}),
+        shard="shop_7.orders",
+        source_key=("id",),
+        named=("shop_7", "orders"),
     )
     assert (
         router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_x")).table
