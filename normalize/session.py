@@ -30,6 +30,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.codegen.cache.maxEntries": "1000",
+    "spark.buffer.pageSize": "4m",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -76,6 +77,8 @@ def local_session(
       batch's size after each row that Python reads.
     - ``spark.sql.codegen.cache.maxEntries`` is 1000: with the default of 100, Spark compiles the
       MERGEs of many tables again and again.
+    - ``spark.buffer.pageSize`` is 4m: a sort and a broadcast table take at least a page each, by
+      default up to 64 MB. The MERGEs of nine Iceberg tables in a micro-batch ended a JVM of 4 GB.
     - ``spark.driver.host`` is ``localhost``: no other machine can connect.
     - Spark logs errors only, and shows no progress bar.
 

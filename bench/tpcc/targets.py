@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _CONF = {
     "spark.master": "local[2]",
     "spark.driver.memory": "4g",
+    # Otherwise a sort or a broadcast table takes 64 MB, and the MERGEs of Iceberg end the JVM.
+    "spark.buffer.pageSize": "4m",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.ui.enabled": "false",

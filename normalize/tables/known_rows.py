@@ -56,10 +56,14 @@ class KnownRows:
     @classmethod
     def of(cls, format: Format) -> KnownRows | None:
         """Return those of a format, without tables; None if its messages are read one by one."""
-        if format.traits.row_names is not names_in_row or not reads_as_declared(type(format)):
+        traits = format.traits
+        # Where records without a value are deletes, rows may have columns of the Kafka key.
+        if traits.row_names is not names_in_row or traits.reads_tombstones:
+            return None
+        if not reads_as_declared(type(format)):
             return None
         rows = RowConverter((Column('"', SqlType("STRING")),), format.handling)
-        identity = list(format.traits.table_identity)
+        identity = list(traits.table_identity)
         envelope = format.envelope(rows, identity)
         if envelope is None or not _is_read(envelope):
             return None

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_formats import get_format
+from cdc_formats import get_format, list_formats
 from cdc_formats.errors import (
     ArgumentError,
     DecodeError,
@@ -24,6 +24,7 @@ from cdc_formats.errors import (
 from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.database_target import source_id, table_name
+from normalize.tables.known_rows import KnownRows
 from normalize.tables.route import Route, Routed, Router, decode_summary, merged, route_pass
 from normalize.tables.schema import TableSchema, decide, decide_merged, extend, new_columns
 from normalize.tables.table_options import Selection, SyncError, TableOptions
@@ -132,6 +133,13 @@ def test_records_and_summaries_of_a_task() -> None:
         "shop.items": (1, 0, set()),
     }
     assert summaries[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
+
+
+@pytest.mark.parametrize("identifier", list_formats())
+def test_each_format_has_readers_of_known_rows_or_none(identifier: str) -> None:
+    options = {"key_format": "raw"} if identifier == "upsert-kafka" else {}
+    known = KnownRows.of(get_format(identifier, **options))
+    assert known is None or known.read([None, b"", b"{", b"{}", b"1"]) == {}
 
 
 Messages = list[tuple[bytes | None, bytes | None]]
