@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+import pyarrow as pa
+
 from cdc_formats.errors import ArgumentError
+from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice, names_of
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
@@ -18,12 +21,24 @@ from normalize.dataframe import (
     require_distinct,
 )
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.plans import partition_count, plan_of
 from normalize.spark.sessions import is_connect, java_error_types
 
 from .batches import only_call, running_batch
 from .history import ApplyVersions, version_fields
 from .interval import require_merged
-from .latest import check, computed, last_changes, require_arrival_order
+from .latest import (
+    check,
+    check_rows,
+    computed,
+    has_python,
+    is_arrow,
+    last_changes,
+    last_rows,
+    require_arrival_order,
+    stored,
+)
+from .packed import collected, in_utc, packed, unpacked
 from .policy import DELETED_AT, TablePolicy, soft_delete_column, with_deletion_times
 from .table_spec import (
     END_AT,
@@ -31,7 +46,7 @@ from .table_spec import (
     OnNewColumn,
     TableSpec,
 )
-from .targets import TableTarget, TargetError, repeat_conflicts
+from .targets import ArrowRows, TableTarget, TargetError, most_changes, repeat_conflicts
 from .writers.lake import lake_target
 
 if TYPE_CHECKING:
@@ -285,7 +300,13 @@ def _apply_of(
     if not options.order_by:
         require_arrival_order(df, keys)
     times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
-    return ApplyChanges(table, spec, options.order_by, next(times, None))
+    by_arrow = (
+        not options.order_by
+        and not is_connect(df)
+        and has_python(plan_of(df))
+        and is_arrow(spec.fields, keys)
+    )
+    return ApplyChanges(table, spec, options.order_by, next(times, None), by_arrow)
 
 
 @dataclass
@@ -343,21 +364,46 @@ class ApplyChanges:
     order_by: tuple[str, ...]
     deleted_time: str | None = None
     """The column with the time of soft deletes; None for the time of the micro-batch."""
+    by_arrow: bool = False
+    """Whether tasks, which have this package, can find the last change of each key."""
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply the last change of each key."""
-        key = self.spec.primary_key
         if self.spec.deleted_column is not None:
             batch = with_deletion_times(batch, self.spec.deleted_column, self.deleted_time)
+        if not self.by_arrow or not self.table.sink(batch.sparkSession).takes_arrow:
+            self._apply(batch)
+            return
+        rows = batch.select(*map(backquoted, (ROW_KIND, *self.spec.names)))
+        last = packed(rows, partial(last_rows, keys=self.spec.primary_key))
+        with stored(last) as values:
+            parts = collected(values, partition_count(batch), most_changes())
+            if parts is None:
+                self._apply(unpacked(values, rows.schema))
+            elif any(part.num_rows for part in parts):
+                self._apply_arrow(in_utc(pa.concat_tables(parts)), rows)
+
+    def _apply(self, batch: DataFrame) -> None:
+        key = self.spec.primary_key
         latest = last_changes(batch, self.spec.names, key, self.order_by)
         job = partial(check, keys=key, order_by=self.order_by)
         with computed(latest, job) as (rows, number_of_keys):
             if number_of_keys:
                 repeat_conflicts(partial(self._merge, rows.select("row.*")))
 
+    def _apply_arrow(self, table: pa.Table, rows: DataFrame) -> None:
+        spark, schema = rows.sparkSession, rows.schema
+        check_rows(table, self.spec.primary_key)
+        last = ArrowRows(table, lambda: spark.createDataFrame(table, schema))
+        repeat_conflicts(partial(self._merge_arrow, last, spark))
+
     def _merge(self, rows: DataFrame) -> None:
         sink = self.table.sink(rows.sparkSession)
         sink.merge(rows, sink.prepare(self.spec))
+
+    def _merge_arrow(self, rows: ArrowRows, spark: SparkSession) -> None:
+        sink = self.table.sink(spark)
+        sink.merge_arrow(rows, sink.prepare(self.spec))
 
 
 def _written(df: DataFrame, options: ApplyOptions) -> list[StructField]:

@@ -690,7 +690,7 @@ def collected_changes(
     decoded = collected(packed(needed, _decode(plan, options, merged=merged)), tasks, most_bytes)
     if decoded is None:
         return None
-    changes = _arrow_changes(decoded, plan, options)
+    changes = _arrow_changes(pa.concat_tables(decoded), plan, options)
     if changes.result.moved:
         return None
     # As a rule, all changes of a key are in one partition, and one task reads it.

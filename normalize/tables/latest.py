@@ -21,11 +21,15 @@ shuffled: its upper bits are the partition.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_formats.errors import ArgumentError, ChangelogError, MissingFieldError
 from cdc_formats.events import SHORT_STRINGS
@@ -39,6 +43,7 @@ from .merge import ADDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
+    from pyspark.sql.types import StructField
 
 
 # --------------------------------------------------------------------------------------------------
@@ -243,24 +248,42 @@ def check(latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> in
     ]
     summary = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
     assert summary is not None  # an aggregate without groups is one row
-    if summary["unkinded"]:
+    null_keys = [name for index, name in enumerate(keys) if summary[f"null{index}"]]
+    _require_known(
+        order_by,
+        null_keys,
+        unkinded=summary["unkinded"],
+        unplaced=summary["unplaced"],
+        ambiguous=summary["ambiguous"],
+    )
+    return int(summary["keys"])
+
+
+def _require_known(
+    order_by: Sequence[str],
+    nulls: Sequence[str],
+    *,
+    unkinded: bool,
+    unplaced: bool,
+    ambiguous: bool,
+) -> None:
+    """Raise the error of `check` for the first of these that is true."""
+    if unkinded:
         raise ArgumentError(
             f"a row has no {ROW_KIND} (a corrupt record or a control event), or one other than "
             f"{', '.join(SHORT_STRINGS)}: filter such rows out, df.where('{ROW_KIND} IS NOT NULL')"
         )
-    for index, name in enumerate(keys):
-        if summary[f"null{index}"]:
-            raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
-    if summary["unplaced"]:
+    for name in nulls:
+        raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
+    if unplaced:
         raise ChangeOrderError(
             f"a column of {list(order_by)}, which order the changes, is NULL in a row: order by "
             "columns without NULL"
         )
-    if summary["ambiguous"]:
+    if ambiguous:
         raise ChangeOrderError(
             _AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS
         )
-    return int(summary["keys"])
 
 
 _AMBIGUOUS_ORDER = (
@@ -272,6 +295,93 @@ _SEVERAL_PARTITIONS = (
     "unknown: read the topic with ChangelogNormalize (source_duplicates=True), or pass "
     "order_by=[...] with columns that increase with each change of a key"
 )
+
+
+# --------------------------------------------------------------------------------------------------
+# The last change of each key as Arrow's columns, in the order of arrival.
+
+_MOST_HELD = 65_536
+_OF_PACKAGE = ("FlatMapGroupsInPandasWithState", "MapInArrow")
+"""The nodes of the stage and of the decode pass."""
+_OF_SPARK = re.compile(r"variant|interval|geography|geometry|void|udt|time\(|collate")
+"""Types that tasks in Python do not get, or not with all of their meaning."""
+_COMPARED_BY_SPARK = ("float", "double", "struct", "array", "map")
+"""Types of which equal values may differ in Arrow, or which Arrow does not group."""
+
+
+def has_python(node: Node) -> bool:
+    """Return whether a plan has a step of this package, so that executors have it, and pyarrow."""
+    return node.name in _OF_PACKAGE or any(map(has_python, node.children))
+
+
+def is_arrow(fields: Iterable[StructField], keys: Collection[str]) -> bool:
+    """Return whether `last_rows` can have rows with these fields."""
+    kinds = {field.name: field.dataType.simpleString().lower() for field in fields}
+    return not any(map(_OF_SPARK.search, kinds.values())) and not any(
+        kinds[name].startswith(_COMPARED_BY_SPARK) for name in keys
+    )
+
+
+def last_rows(
+    batches: Iterable[pa.RecordBatch], *, keys: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the last row of each key of a task's batches; also all rows without a row kind.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        With ``row_kind``, in the order of arrival.
+    keys : sequence of str
+
+    Examples
+    --------
+    >>> batch = pa.RecordBatch.from_pydict({"row_kind": ["+I", "-U", "+U"], "id": [7, 8, 7]})
+    >>> [each.to_pydict() for each in last_rows([batch], keys=["id"])]
+    [{'row_kind': ['-U', '+U'], 'id': [8, 7]}]
+    """
+    held, rows, most = list[pa.RecordBatch](), 0, _MOST_HELD
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows > most:
+            held = _last_rows(held, keys)
+            rows = sum(each.num_rows for each in held)
+            most = max(_MOST_HELD, 2 * rows)
+    if held:
+        yield from _last_rows(held, keys)
+
+
+def _last_rows(batches: Sequence[pa.RecordBatch], keys: Sequence[str]) -> list[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches)
+    last = _last_places(table, keys)
+    unkinded = np.flatnonzero(pc.invert(_has_kind(table)).to_numpy())
+    kept = table.take(pa.array(np.union1d(last, unkinded))).combine_chunks()
+    return list(kept.to_batches())
+
+
+def _last_places(table: pa.Table, keys: Sequence[str]) -> Any:
+    """Return the index of the last row of each key."""
+    names = [f"k{index}" for index in range(len(keys))]
+    placed = pa.table(
+        [*map(table.column, keys), pa.array(np.arange(table.num_rows))], names=[*names, "at"]
+    )
+    grouped = placed.group_by(names, use_threads=False).aggregate([("at", "max")])
+    return grouped.column("at_max").to_numpy()
+
+
+def _has_kind(table: pa.Table) -> pa.ChunkedArray:
+    return pc.is_in(table.column(ROW_KIND), value_set=pa.array(SHORT_STRINGS))
+
+
+def check_rows(table: pa.Table, keys: Sequence[str]) -> None:
+    """Raise an error for the rows of `last_rows` of all tasks, as `check`."""
+    _require_known(
+        (),
+        [name for name in keys if table.column(name).null_count],
+        unkinded=not pc.all(_has_kind(table)).as_py(),
+        unplaced=False,
+        ambiguous=len(_last_places(table, keys)) < table.num_rows,
+    )
 
 
 def count(rows: DataFrame) -> int:

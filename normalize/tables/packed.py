@@ -17,6 +17,7 @@ from normalize.spark.sessions import most_collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Pass = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 """What a task computes of its batches."""
@@ -32,7 +33,7 @@ def packed(rows: DataFrame, compute: Pass) -> DataFrame:
     return rows.mapInArrow(pack, "ipc BINARY, bytes BIGINT")
 
 
-def collected(values: DataFrame, tasks: int, most_bytes: int) -> pa.Table | None:
+def collected(values: DataFrame, tasks: int, most_bytes: int) -> list[pa.Table] | None:
     """Return all rows on the driver, in no order; None if they have more bytes.
 
     Parameters
@@ -49,13 +50,30 @@ def collected(values: DataFrame, tasks: int, most_bytes: int) -> pa.Table | None
     small = values.select(F.when(F.col("bytes") <= most, F.col("ipc")))
     parts = [_read(value) for batch in arriving(small) for value in batch.column(0)]
     whole = [part for part in parts if part is not None]
-    return pa.concat_tables(whole) if len(whole) == len(parts) else None
+    return whole if len(whole) == len(parts) else None
 
 
-def unpacked(values: DataFrame, ddl: str) -> DataFrame:
+def unpacked(values: DataFrame, schema: StructType) -> DataFrame:
     """Return the rows of `packed` as Spark's, in the partitions of their tasks."""
     unpack: Any = _unpacked
-    return values.select("ipc").mapInArrow(unpack, ddl)
+    return values.select("ipc").mapInArrow(unpack, schema)
+
+
+def in_utc(table: pa.Table) -> pa.Table:
+    """Return rows whose times are in UTC, as in files: Spark's have the session's time zone."""
+    return table.cast(pa.schema([each.with_type(_in_utc(each.type)) for each in table.schema]))
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    return kind
 
 
 def _packed(batches: Iterator[pa.RecordBatch], *, compute: Pass) -> Iterator[pa.RecordBatch]:

@@ -36,6 +36,7 @@ from normalize.tables.batches import (
     version_of,
 )
 from normalize.tables.merge import ABSENT_COLUMN, MergePlan
+from normalize.tables.packed import in_utc
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import (
     ArrowRows,
@@ -283,10 +284,9 @@ def _too_large(what: str, size: int, most: int) -> str:
 
 
 def _arrow(rows: DataFrame, spec: TableSpec) -> pa.Table:
-    """Return computed rows as Arrow's columns, with times in UTC as in the files."""
+    """Return computed rows as Arrow's columns."""
     names = [ROW_KIND, *spec.names, *[ABSENT_COLUMN] * spec.partial_rows]
-    table = rows.select(*map(backquoted, names)).toArrow()
-    return table.cast(pa.schema([each.with_type(_in_utc(each.type)) for each in table.schema]))
+    return in_utc(rows.select(*map(backquoted, names)).toArrow())
 
 
 def _keys(rows: DataFrame | ArrowRows, name: str) -> pa.ChunkedArray:
@@ -298,18 +298,6 @@ def _keys(rows: DataFrame | ArrowRows, name: str) -> pa.ChunkedArray:
     bounds = [of(backquoted(name)).alias(of.__name__) for of in (F.min, F.max)]
     least, greatest = rows.agg(*bounds).toArrow().columns
     return pa.chunked_array([*least.chunks, *greatest.chunks])
-
-
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz and "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind.fields])
-    if pa.types.is_map(kind):
-        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
-    return kind
 
 
 def _other_types(table: DeltaTable, spec: TableSpec) -> str:
