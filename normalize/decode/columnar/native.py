@@ -218,12 +218,12 @@ class NativeDecoder:
         rows = [
             _array(of, count, *parts) for of, parts in zip(self.types, made["columns"], strict=True)
         ]
-        messages, unread = self._fields(records, places)
-        metadata, doubted = self.metadata.columns(
-            messages, [kafka[at] for at in places] if kafka else kafka
+        metadata, positions, doubted = self._fields(
+            records, places, [kafka[at] for at in places] if kafka else kafka
         )
-        positions, misplaced = self.metadata.positions(messages)
-        refused = sorted({*self._convert_raw(rows), *unread, *doubted, *misplaced})
+        refused = sorted(self._convert_raw(rows) | doubted)
+        silent = self._silent(records, places, doubtful)
+        doubtful = np.union1d(doubtful, silent) if len(silent) else doubtful
         arrays = [
             _array(pa.binary(), count, 0, None, made["key_offsets"], made["keys"]),
             pa.array(records.stamps[places]),
@@ -234,7 +234,7 @@ class NativeDecoder:
         ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.shape.schema)
         first = [made["first"]]
-        if refused:
+        if refused or len(silent):
             kept = np.setdiff1d(np.arange(count), refused)
             doubtful = np.union1d(doubtful, places[refused])
             batch, places, hashes = batch.take(pa.array(kept)), places[kept], hashes[kept]
@@ -246,20 +246,33 @@ class NativeDecoder:
         of_source = [(source, position) for position in positions]
         return ChangeColumns(ChangeBatch(batch, [], of_source), places, hashes), doubtful, tables
 
-    def _fields(self, records: Records, places: Ints) -> tuple[list[Any], list[int]]:
-        """Return messages without their rows, if these are needed, and which cannot be read."""
-        if self.read_fields is None:
-            return [], []
-        values = records.values
-        texts = values if len(places) == len(values) else [values[place] for place in places]
-        messages, unread = self.read_fields(texts)
-        for row in unread:
-            messages.insert(row, self.no_fields())
+    def _silent(self, records: Records, places: Ints, doubtful: Ints) -> Ints:
+        """Return the messages without a change whose metadata or position is in doubt."""
+        if self.read_fields is None or len(places) + len(doubtful) == len(records.values):
+            return np.zeros(0, np.int64)
+        silent = np.delete(np.arange(len(records.values)), np.append(places, doubtful))
+        return silent[sorted(self._fields(records, silent, [])[2])]
+
+    def _fields(
+        self, records: Records, places: Ints, kafka: Sequence[tuple[Any, ...]]
+    ) -> tuple[list[list[Any]], list[Any], set[int]]:
+        """Return the metadata's columns, the positions, and the indexes of messages in doubt.
+
+        The messages are read again without their rows, if this needs any of their fields.
+        """
+        messages, unread, values = list[Any](), list[int](), records.values
+        if self.read_fields is not None:
+            texts = values if len(places) == len(values) else [values[place] for place in places]
+            messages, unread = self.read_fields(texts)
+            for row in unread:
+                messages.insert(row, self.no_fields())
         if self.block is not None:
             block = msgspec.Raw(self.block)
             for message in messages:
                 setattr(message, self.block_fields[0], block)
-        return messages, unread
+        metadata, doubted = self.metadata.columns(messages, kafka)
+        positions, misplaced = self.metadata.positions(messages)
+        return metadata, positions, {*unread, *doubted, *misplaced}
 
     def _convert_raw(self, rows: list[pa.Array]) -> set[int]:
         """Convert the columns that are JSON texts; return the rows that a converter refuses."""

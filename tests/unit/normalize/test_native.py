@@ -232,6 +232,19 @@ def test_messages_in_doubt(value: bytes | None, expected: list[int]) -> None:
         assert in_doubt(plan, [sound, (None, value), sound]) == expected
 
 
+@needs_native
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: in_block(value)])
+def test_the_position_of_an_ignored_delete_is_read(wrap: Any) -> None:
+    plan = source_of(
+        get_format("debezium-json"), "id INT", ["id"], positions=True, ignore_deletes=True
+    )
+    row = '{"id":1,"v":null}'
+    delete = message("null", op="d", before=row)
+    without = delete.replace(b'"file"', b'"other"')
+    records = [wrap(value) for value in (without, delete, message("null"))]
+    assert in_doubt(plan, [(None, value) for value in records]) == [0]
+
+
 def in_block(value: bytes, digits: int = 2) -> bytes:
     """Return a message in a schema block, as Kafka Connect writes it."""
     scale = {"scale": str(digits)}
