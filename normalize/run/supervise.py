@@ -29,7 +29,7 @@ _log = logging.getLogger("normalize")
 _BELOW_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 _POLL = 1  # second, between looks at the query
 _PY4J = logging.getLogger("py4j")
-"""Logs the trace of each call that fails, in either direction."""
+"""Logs the trace of each call that fails, in either direction. The error of the query has it, too."""
 
 
 def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_event) -> None:
@@ -57,13 +57,13 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        # Java may end by the same signal: threads of a micro-batch then fail, also after this call.
-        _PY4J.setLevel(logging.CRITICAL)
         stop.set()
 
     if spark is None:
         job.check_topics()
     previous = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
+    level = _PY4J.level
+    _PY4J.setLevel(logging.CRITICAL)
     try:
         session = spark or session_of(job)
         signal.signal(signal.SIGINT, handle)  # a new SparkContext has one that only cancels jobs
@@ -75,6 +75,9 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        # Java may end by the same signal: threads of a micro-batch then fail, also after this call.
+        if not stop.is_set():
+            _PY4J.setLevel(level)
     if stop.is_set():
         report(Event("stopped", "the query is stopped"))
 
