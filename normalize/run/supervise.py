@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 from pyspark.errors import StreamingQueryException
@@ -28,8 +29,11 @@ from .job import Job, Restart
 _log = logging.getLogger("normalize")
 _BELOW_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 _POLL = 1  # second, between looks at the query
-_PY4J = logging.getLogger("py4j")
-"""Logs the trace of each call that fails, in either direction. The error of the query has it, too."""
+_PY4J, _ROOT = logging.getLogger("py4j"), logging.getLogger()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_event) -> None:
@@ -62,8 +66,11 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
     if spark is None:
         job.check_topics()
     previous = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
+    # Py4j logs the trace of each call that fails, by its own logger and by the root logger. The
+    # error of the query has it, too.
     level = _PY4J.level
     _PY4J.setLevel(logging.CRITICAL)
+    _ROOT.addFilter(_is_not_of_py4j)
     try:
         session = spark or session_of(job)
         signal.signal(signal.SIGINT, handle)  # a new SparkContext has one that only cancels jobs
@@ -78,6 +85,7 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
         # Java may end by the same signal: threads of a micro-batch then fail, also after this call.
         if not stop.is_set():
             _PY4J.setLevel(level)
+            _ROOT.removeFilter(_is_not_of_py4j)
     if stop.is_set():
         report(Event("stopped", "the query is stopped"))
 

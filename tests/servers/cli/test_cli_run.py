@@ -35,12 +35,10 @@ def test_sigterm_to_the_process_group_ends_the_command(kafka: LocalKafka, tmp_pa
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as job:
         deadline = time.monotonic() + 120
-        # The first micro-batch begins, and takes some seconds.
-        while not list((tmp_path / "checkpoint").glob("offsets/0")):
+        while not list((tmp_path / "checkpoint").glob("commits/0")):
             assert job.poll() is None
             assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(1.5)
+            time.sleep(0.2)
         # As systemd and `timeout` do. Java ends at once, and each call of Py4J is an error.
         os.killpg(job.pid, signal.SIGTERM)
         _, log = job.communicate(timeout=60)
