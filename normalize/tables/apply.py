@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice, names_of
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
     has_native_engine,
+    positional,
     require_changelog,
     require_distinct,
 )
@@ -374,14 +374,18 @@ class ApplyChanges:
         if not self.by_arrow or not self.table.sink(batch.sparkSession).takes_arrow:
             self._apply(batch)
             return
-        rows = batch.select(*map(backquoted, (ROW_KIND, *self.spec.names)))
-        last = packed(rows, partial(last_rows, keys=self.spec.primary_key))
+        names, numbers = self.spec.names, {name: f"c{i}" for i, name in enumerate(self.spec.names)}
+        # Spark 4.1 does not quote the names of `mapInArrow`.
+        rows = batch.select(ROW_KIND, *positional(names))
+        keys = [numbers[name] for name in self.spec.primary_key]
+        last = packed(rows, partial(last_rows, keys=keys))
         with stored(last) as values:
             parts = collected(values, partition_count(batch), most_changes())
             if parts is None:
-                self._apply(unpacked(values, rows.schema))
+                self._apply(unpacked(values, rows.schema).toDF(ROW_KIND, *names))
             elif any(part.num_rows for part in parts):
-                self._apply_arrow(in_utc(pa.concat_tables(parts)), rows)
+                table = in_utc(pa.concat_tables(parts)).rename_columns([ROW_KIND, *names])
+                self._apply_arrow(table, rows.toDF(ROW_KIND, *names))
 
     def _apply(self, batch: DataFrame) -> None:
         key = self.spec.primary_key
