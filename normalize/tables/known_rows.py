@@ -7,7 +7,8 @@ the second has a struct with the known columns alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -21,28 +22,29 @@ from cdc_formats.message_format import names_in_row
 from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of, message_shape
 from cdc_formats.values.schema import Column, SqlType
 from normalize.decode.columnar import reads_as_declared
-from normalize.decode.columnar.messages import operation_reader
+from normalize.decode.columnar.messages import names_reader, operation_reader
 
 Names = tuple[str | None, ...]
 """The names of a message's table (`Traits.table_identity`)."""
+Table = tuple[str, Names]
+"""A topic, and the names of a table in its messages."""
 _WITH_ROW = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
 class KnownRows:
-    """The tables and columns of one topic, and the readers of their messages.
+    """The tables and columns of a task's messages, and the readers of such messages.
 
     Parameters
     ----------
     envelope : Envelope
-    names : sequence of str
-        The fields with the names of the table.
+    names : callable
+        From a message to the names of its table.
     """
 
-    def __init__(self, envelope: Envelope, names: Sequence[str]) -> None:
-        self.envelope = envelope
+    def __init__(self, envelope: Envelope, names: Callable[[Any], Names]) -> None:
+        self.envelope, self._names = envelope, names
         self._fields = batch_reader(envelope.strict_fields)
         self._operation = operation_reader(envelope)
-        self._names = _names_reader(names)
         self._has_row = {
             operation: kind in _WITH_ROW
             for operation, kind in envelope.plain_kinds.items()
@@ -50,8 +52,8 @@ class KnownRows:
         }
         self._image = attrgetter(envelope.after)
         # By table, whether each column had a value.
-        self._columns = dict[Names, dict[str, bool]]()
-        self._readers = dict[Names, BatchReader | None]()
+        self._columns = dict[Table, dict[str, bool]]()
+        self._readers = dict[Table, BatchReader | None]()
 
     @classmethod
     def of(cls, format: Format) -> KnownRows | None:
@@ -67,55 +69,52 @@ class KnownRows:
         envelope = format.envelope(rows, identity)
         if envelope is None or not _is_read(envelope):
             return None
-        fields = [envelope.attributes.get(name, ("", str)) for name in identity]
         # Another type than text is converted.
-        is_text = all(convert is None for _, convert in fields)
-        return cls(envelope, [name for name, _ in fields]) if is_text else None
+        attributes = [envelope.attributes.get(name, ("", str)) for name in identity]
+        if not all(convert is None for _, convert in attributes):
+            return None
+        return cls(envelope, names_reader(format, envelope, identity) or (lambda message: ()))
 
-    def learn(self, table: Names, columns: Collection[str], with_value: Collection[str]) -> None:
+    def learn(self, table: Table, columns: Collection[str], with_value: Collection[str]) -> None:
         """Add the columns of a table's row, and which of them have a value."""
-        known = self._columns.setdefault(table, {})
-        news = {name: name in with_value for name in columns if not known.get(name)}
-        if news != {name: known.get(name) for name in news}:
-            known |= news
+        of_table = self._columns.setdefault(table, {})
+        news = {name: name in with_value for name in columns if not of_table.get(name)}
+        if news != {name: of_table.get(name) for name in news}:
+            of_table |= news
             self._readers.pop(table, None)
 
-    def exclude(self, table: Names) -> None:
+    def exclude(self, table: Table) -> None:
         """Add a table whose rows are not read."""
         self._columns.setdefault(table, {})
         self._readers[table] = None
 
-    def read(self, values: Sequence[bytes | None]) -> dict[Names, tuple[list[int], list[int]]]:
+    def read(
+        self, topic: str, values: Sequence[bytes | None]
+    ) -> dict[Table, tuple[list[int], list[int]]]:
         """Return the indexes of the messages of each known table, and their numbers of rows.
 
         A message is left out if it is of another table, another column has a value, or its reader
         has to say what it is.
         """
         messages, unread = self._fields(values)
-        skipped = set(unread)
-        indexes = (
-            [index for index in range(len(values)) if index not in skipped]
-            if skipped
-            else range(len(values))
-        )
-        plain = dict[Names, list[int]]()
-        with_row = dict[Names, list[int]]()
-        operation, names, has_row = self._operation, self._names, self._has_row
-        for index, message in zip(indexes, messages, strict=True):
+        plain, with_row = dict[Names, list[int]](), dict[Names, list[int]]()
+        operation, read_names, has_row = self._operation, self._names, self._has_row
+        of_topic = {names for each, names in self._columns if each == topic}
+        for index, message in zip(_without(range(len(values)), unread), messages, strict=True):
             kind = has_row.get(operation(message))
-            if kind is not None and (table := names(message)) in self._columns:
-                (with_row if kind else plain).setdefault(table, []).append(index)
-        known = {table: (found, [0] * len(found)) for table, found in plain.items()}
-        for table, found in with_row.items():
-            rows, counts = self._rows(table, values, found)
-            of_table = known.setdefault(table, ([], []))
+            if kind is not None and (names := read_names(message)) in of_topic:
+                (with_row if kind else plain).setdefault(names, []).append(index)
+        result = {(topic, names): (indexes, [0] * len(indexes)) for names, indexes in plain.items()}
+        for names, indexes in with_row.items():
+            rows, counts = self._rows((topic, names), values, indexes)
+            of_table = result.setdefault((topic, names), ([], []))
             of_table[0].extend(rows)
             of_table[1].extend(counts)
-        return known
+        return result
 
     def _rows(
-        self, table: Names, values: Sequence[bytes | None], indexes: list[int]
-    ) -> tuple[list[int], list[int]]:
+        self, table: Table, values: Sequence[bytes | None], indexes: Sequence[int]
+    ) -> tuple[Sequence[int], list[int]]:
         """Return which messages have only known columns, and how many rows each has."""
         if table not in self._readers:
             self._readers[table] = self._reader(self._columns[table])
@@ -123,16 +122,13 @@ class KnownRows:
         if read is None:
             return indexes, [0] * len(indexes)
         messages, unread = read([values[index] for index in indexes])
-        if unread:
-            skipped = set(unread)
-            indexes = [index for at, index in enumerate(indexes) if at not in skipped]
-        images = list(map(self._image, messages))
+        images, indexes = list(map(self._image, messages)), _without(indexes, unread)
         if self.envelope.images.many == "one":
             counts = [int(image is not None) for image in images]
         else:
             counts = [len(image or ()) for image in images]
         if 0 in counts:
-            indexes = [index for index, count in zip(indexes, counts, strict=True) if count]
+            indexes = list(compress(indexes, counts))
             counts = list(filter(None, counts))
         return indexes, counts
 
@@ -170,9 +166,9 @@ def _is_read(envelope: Envelope) -> bool:
     )
 
 
-def _names_reader(fields: Sequence[str]) -> Any:
-    """Return the function from a message to the names of its table."""
-    if not fields:
-        return lambda message: ()
-    read = attrgetter(*fields)
-    return read if len(fields) > 1 else lambda message: (read(message),)
+def _without(indexes: Sequence[int], unread: Sequence[int]) -> Sequence[int]:
+    """Return the indexes of the messages that were read."""
+    if not unread:
+        return indexes
+    skipped = set(unread)
+    return [index for position, index in enumerate(indexes) if position not in skipped]

@@ -339,16 +339,16 @@ def last_rows(
     >>> [each.to_pydict() for each in last_rows([batch], keys=["id"])]
     [{'row_kind': ['-U', '+U'], 'id': [8, 7]}]
     """
-    held, rows, most = list[pa.RecordBatch](), 0, _MOST_HELD
+    waiting, rows, most = list[pa.RecordBatch](), 0, _MOST_HELD
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         rows += batch.num_rows
         if rows > most:
-            held = _last_rows(held, keys)
-            rows = sum(each.num_rows for each in held)
+            waiting = _last_rows(waiting, keys)
+            rows = sum(each.num_rows for each in waiting)
             most = max(_MOST_HELD, 2 * rows)
-    if held:
-        yield from _last_rows(held, keys)
+    if waiting:
+        yield from _last_rows(waiting, keys)
 
 
 def _last_rows(batches: Sequence[pa.RecordBatch], keys: Sequence[str]) -> list[pa.RecordBatch]:

@@ -77,16 +77,16 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def _packed(batches: Iterator[pa.RecordBatch], *, compute: Pass) -> Iterator[pa.RecordBatch]:
-    held, size, total = list[pa.RecordBatch](), 0, 0
+    waiting, size, total = list[pa.RecordBatch](), 0, 0
     for batch in compute(batches):
-        held.append(batch)
+        waiting.append(batch)
         size += batch.nbytes
         if size >= _MOST_BYTES:
             total += size
-            yield _value(held, total)
-            held, size = [], 0
-    if held:
-        yield _value(held, total + size)
+            yield _value(waiting, total)
+            waiting, size = [], 0
+    if waiting:
+        yield _value(waiting, total + size)
 
 
 def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,7 +49,7 @@ from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
 from .database_target import source_id
-from .known_rows import KnownRows, Names
+from .known_rows import KnownRows, Names, Table
 from .table_options import Selection
 
 RECORD_DDL = (
@@ -339,19 +340,25 @@ class _Task:
         self.router = Router(route.format, route.selection)
         self.summaries = dict[str, TableSummary]()
         self.chosen = Counter[str]()
-        # By topic, its known tables and where their records belong.
-        self.known = dict[str, tuple[KnownRows | None, dict[Names, Routed]]]()
+        self.tables = dict[Table, Routed]()
+        """Where the records of tables belong that `known` has."""
+
+    @cached_property
+    def known(self) -> KnownRows | None:
+        """The tables and columns seen before; few records are not worth its compilation."""
+        return KnownRows.of(self.route.format)
 
     def routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records with the columns of `ROUTED_DDL`."""
         places = _Places([None] * batch.num_rows, [False] * batch.num_rows)
         for topic, of_topic in _by_topic(batch):
-            rest, step = of_topic, 1 if len(of_topic) >= _FEWEST else len(of_topic)
+            known = self.known if len(of_topic) >= _FEWEST else None
+            rest, step = of_topic, len(of_topic) if known is None else 1
             while len(rest):
-                self._one_by_one(batch, rest[:step], places)
+                self._one_by_one(batch, rest[:step], places, known)
                 rest, step = rest[step:], step * 8
-                if len(rest) >= _FEWEST:
-                    left = self._together(batch, topic, rest, places)
+                if known is not None and len(rest) >= _FEWEST:
+                    left = self._together(batch, topic, rest, places, known)
                     # Tables that are new or messages that are read one by one.
                     rest, step = left, step if len(left) < len(rest) else len(left)
         arrays = [pa.array(places.tables, pa.string()), pa.array(places.sample, pa.bool_())]
@@ -360,7 +367,9 @@ class _Task:
             names=[*batch.schema.names, "table", "sample", "summary"],
         )
 
-    def _one_by_one(self, batch: pa.RecordBatch, indexes: Ints, places: _Places) -> None:
+    def _one_by_one(
+        self, batch: pa.RecordBatch, indexes: Ints, places: _Places, known: KnownRows | None
+    ) -> None:
         route, letters = self.route, list[Letter]()
         arguments = _arguments(batch.take(pa.array(indexes)))
         for index, topic, key, value, headers in zip(indexes.tolist(), *arguments, strict=True):
@@ -370,8 +379,8 @@ class _Task:
                 routed = Routed("", reason=routed.condition)
                 if route.stops_table:
                     self._summary("").unread.setdefault(topic, str(letters[-1].error))
-            elif routed.named is not None:
-                self._learn(topic, routed)
+            elif known is not None and routed.named is not None:
+                self._learn(known, (topic, routed.named), routed)
             summary = self._count(routed, topic, 1)
             if routed.source_key:
                 summary.source_keys.add(routed.source_key)
@@ -386,42 +395,36 @@ class _Task:
         if route.dead_letters is not None:
             send(route.dead_letters, letters)
 
-    def _together(self, batch: pa.RecordBatch, topic: str, indexes: Ints, places: _Places) -> Ints:
+    def _together(
+        self, batch: pa.RecordBatch, topic: str, indexes: Ints, places: _Places, known: KnownRows
+    ) -> Ints:
         """Route the records of known tables without new columns; return the others."""
-        known, tables = self.known.get(topic, (None, {}))
-        if known is None:
-            return indexes
         values = batch.column("value").take(pa.array(indexes))
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
         seen = list[int]()
-        for named, (found, rows) in known.read(values.to_pylist()).items():
-            routed = tables[named]
-            if routed.table and found:
+        for table, (of_table, rows) in known.read(topic, values.to_pylist()).items():
+            routed = self.tables[table]
+            if routed.table and of_table:
                 # It says what the source's primary key is: a key that changed is in all later records.
-                last = found.index(max(found))
-                self._one_by_one(batch, indexes[[found[last]]], places)
-                seen.append(found.pop(last))
+                last = of_table.index(max(of_table))
+                self._one_by_one(batch, indexes[[of_table[last]]], places, known)
+                seen.append(of_table.pop(last))
                 rows.pop(last)
-            summary = self._count(routed, topic, len(found))
+            summary = self._count(routed, topic, len(of_table))
             if routed.table:
-                summary.size += int(sizes[found].sum())
+                summary.size += int(sizes[of_table].sum())
                 summary.rows += sum(rows)
-                sample = self._choose(routed.shard or routed.table, len(found))
-                places.add(indexes[sorted(found)].tolist(), routed.table, sample)
-            seen += found
+                sample = self._choose(routed.shard or routed.table, len(of_table))
+                places.add(indexes[sorted(of_table)].tolist(), routed.table, sample)
+            seen += of_table
         return np.delete(indexes, seen)
 
-    def _learn(self, topic: str, routed: Routed) -> None:
-        if topic not in self.known:
-            self.known[topic] = KnownRows.of(self.route.format), {}
-        known, tables = self.known[topic]
-        if known is None or routed.named is None:
-            return
-        tables[routed.named] = Routed(routed.table, reason=routed.reason, shard=routed.shard)
+    def _learn(self, known: KnownRows, table: Table, routed: Routed) -> None:
+        self.tables[table] = Routed(routed.table, reason=routed.reason, shard=routed.shard)
         if not routed.table:
-            known.exclude(routed.named)
+            known.exclude(table)
         elif routed.rows:
-            known.learn(routed.named, (*routed.names, *routed.absent), routed.names)
+            known.learn(table, (*routed.names, *routed.absent), routed.names)
 
     def _count(self, routed: Routed, topic: str, records: int) -> TableSummary:
         """Count records of a table, or of none; return its summary."""

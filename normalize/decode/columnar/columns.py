@@ -97,7 +97,7 @@ class ColumnConverter:
         )
         self.metadata = MetadataReader(plan, envelope)
         self.key_places = [list(plan.metadata).index(name) for name in plan.key_metadata]
-        self.table = names_reader(plan, envelope, plan.identity.columns)
+        self.table = names_reader(plan.format, envelope, plan.identity.columns)
 
     def convert(
         self, encoding: Encoding, rows: Rows, kafka: Sequence[tuple[Any, ...]]

@@ -17,7 +17,7 @@ from cdc_formats.decoding.envelope import Envelope, TableFilter
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Ignored, RowKind
-from cdc_formats.message_format import table_filter, table_reader
+from cdc_formats.message_format import MessageFormat, table_filter, table_reader
 from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
 from cdc_formats.values.schema import ABSENT
 from normalize.core.message_columns import MessageColumn
@@ -51,13 +51,13 @@ def operation_reader(envelope: Envelope) -> Read:
     return attrgetter(*envelope.deciding_fields) if envelope.deciding_fields else lambda message: ()
 
 
-def names_reader(plan: DecodePlan, envelope: Envelope, names: Sequence[str]) -> Read | None:
+def names_reader(format: MessageFormat, envelope: Envelope, names: Sequence[str]) -> Read | None:
     """Return the reader of columns of `Traits.table_identity`, as a tuple; None without names."""
     if not names:
         return None
     fields = [envelope.attributes[name][0] for name in names if name in envelope.attributes]
     if len(fields) < len(names):
-        return table_reader(plan.format, names)
+        return table_reader(format, names)
     read = attrgetter(*fields)
     return read if len(fields) > 1 else lambda message: (read(message),)
 
@@ -83,7 +83,7 @@ class TableMatcher:
         tables = table_filter(plan.format)
         if not tables.set:
             return None
-        read = names_reader(plan, envelope, tables.columns)
+        read = names_reader(plan.format, envelope, tables.columns)
         only_counted = Ignored.OTHER_TABLE not in plan.handled_reasons
         return None if read is None else cls(tables, read, only_counted=only_counted)
 

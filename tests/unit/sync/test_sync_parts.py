@@ -139,7 +139,7 @@ def test_records_and_summaries_of_a_task() -> None:
 def test_each_format_has_readers_of_known_rows_or_none(identifier: str) -> None:
     options = {"key_format": "raw"} if identifier == "upsert-kafka" else {}
     known = KnownRows.of(get_format(identifier, **options))
-    assert known is None or known.read([None, b"", b"{", b"{}", b"1"]) == {}
+    assert known is None or known.read("t", [None, b"", b"{", b"{}", b"1"]) == {}
 
 
 Messages = list[tuple[bytes | None, bytes | None]]
