@@ -28,7 +28,7 @@ from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.engines.key_groups import DDL, STATE_DDL, normalize_group, normalize_stream
 from normalize.kafka.reader_options import READER_DEFAULTS
-from normalize.monitoring.watch import counts_ddl, observe_counts
+from normalize.monitoring.watch import COUNTS_DDL, observe_counts
 from normalize.query import ChangelogNormalize
 from normalize.stage_options import make_stage
 from normalize.worker import prepare, worker
@@ -108,7 +108,7 @@ def queries(
     )
     decode, ddl = (
         partial(decode_pass, plan=source, collector=Blocks),
-        f"{Blocks.ddl(source.output)}, {counts_ddl(DECODE_COUNTS)}",
+        f"{Blocks.ddl(source.output)}, {COUNTS_DDL}",
     )
     decoded = records.mapInArrow(decode, ddl)
     blocks = observe_counts(decoded, DECODE_COUNTS, "decode")

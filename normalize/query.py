@@ -49,7 +49,7 @@ from normalize.engines.key_groups import normalize_bounded, normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.topics import TopicIds
-from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts, reporter
+from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, COUNTS_DDL, observe_counts, reporter
 from normalize.plan import StagePlan, make_plan
 from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
 
@@ -218,7 +218,7 @@ class Request:
                 report=reporter(spark),
                 topics=self.topics,
             )
-            changes = records.mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
+            changes = records.mapInArrow(decode, f"{ddl}, {COUNTS_DDL}")
             if self.records.streaming:
                 return observe_counts(changes, DECODE_COUNTS, f"{prefix}_decode")
             # The stage of a bounded read adds its own counts.

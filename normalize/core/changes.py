@@ -448,9 +448,11 @@ def cut(changes: ChangeBatch, groups: Ints, offsets: Ints) -> list[tuple[int, Ch
     """
     if not len(groups):
         return []
-    in_order = not np.any(offsets[1:] < offsets[:-1])
-    order = np.argsort(groups, kind="stable") if in_order else np.lexsort((offsets, groups))
-    arranged, numbers = changes.take(order), groups[order]
+    arranged, numbers = changes, groups
+    if len(groups) > 1:
+        in_order = not np.any(offsets[1:] < offsets[:-1])
+        order = np.argsort(groups, kind="stable") if in_order else np.lexsort((offsets, groups))
+        arranged, numbers = changes.take(order), groups[order]
     starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
     partials = iter(arranged.partials)
     held = next(partials, None)

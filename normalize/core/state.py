@@ -200,8 +200,8 @@ class Layout:
         stored = read(data)
         self._check(stored)
         with _undamaged():
-            columns, schema = _stored_columns(stored.columns, tuple(stored.extras))
-            rows = _rows(stored, schema)
+            columns, live, schema = _stored_columns(stored.columns, tuple(stored.extras))
+            rows = _rows(stored, live, schema)
         if stored.columns == self.ddl and rows.schema.equals(self.schema):
             return KeyGroup(rows, stored.epochs)
         return KeyGroup(
@@ -344,15 +344,17 @@ def _schema(columns: Sequence[Column], extras: Sequence[str]) -> pa.Schema:
 
 
 @lru_cache(maxsize=64)
-def _stored_columns(ddl: str, extras: tuple[str, ...]) -> tuple[tuple[Column, ...], pa.Schema]:
-    """Return the columns of a state, and the schema of its rows."""
+def _stored_columns(
+    ddl: str, extras: tuple[str, ...]
+) -> tuple[tuple[Column, ...], pa.Schema, pa.Schema]:
+    """Return the columns of a state, and the schema of its rows without and with ``deleted_at``."""
     columns = to_columns(ddl)
-    return columns, _schema(columns, (*extras, "deleted_at"))
+    return columns, _schema(columns, extras), _schema(columns, (*extras, "deleted_at"))
 
 
-def _rows(stored: _Stored, schema: pa.Schema) -> pa.RecordBatch:
+def _rows(stored: _Stored, of_live: pa.Schema, schema: pa.Schema) -> pa.RecordBatch:
     """Return all rows of a state, including remembered deletes, with ``deleted_at``."""
-    live = _batch(stored.rows, pa.schema(list(schema)[:-1]))
+    live = _batch(stored.rows, of_live)
     arrays = [*live.columns, pa.array(np.zeros(live.num_rows, np.int64))]
     if not stored.deleted:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

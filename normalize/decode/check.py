@@ -45,9 +45,10 @@ from cdc_formats.errors import (
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import backquoted
+from normalize.core.records import DECODE_COUNTS
 from normalize.kafka.client_options import librdkafka_options
 from normalize.kafka.topics import selected_topics
-from normalize.monitoring.watch import COLUMN as COUNTS, Notice, log_check
+from normalize.monitoring.watch import Notice, log_check, read_counts
 
 from .collectors import Blocks, Collector, TypedRows
 from .decode_pass import decode_pass
@@ -352,8 +353,7 @@ class _Check:
         for batch in decode_pass(
             batches, plan=self.plan, collector=self.collector, report=self.notices.extend
         ):
-            for counted in filter(None, batch.column(COUNTS).to_pylist()):
-                counts.update(counted)
+            counts.update(read_counts(batch, DECODE_COUNTS))
         log_check(self.notices)
         without_rows = {
             name: count for name, count in counts.items() if name in _WITHOUT_ROWS and count

@@ -164,7 +164,7 @@ class _Task:
         self.watch.report_notices()
         yield from self.flush()
         for last in self.collector.finish():
-            yield with_counts_column(last, DECODE_COUNTS)
+            yield with_counts_column(last)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         records = records._replace(numbers=self.counts["RECORDS"] + np.arange(len(records.values)))
@@ -366,7 +366,7 @@ class _Task:
             send(self.plan.dead_letters, self.letters)
             self.letters.clear()
         for batch in self.collector.flush():
-            yield with_counts_column(batch, DECODE_COUNTS)
+            yield with_counts_column(batch)
         if self.counts:
             yield counts_row(self.collector.schema, DECODE_COUNTS, self.counts)
         self.counts.clear()

@@ -23,17 +23,19 @@ from normalize.core.changes import Block, ChangeBatch, decode_block
 from normalize.core.guard import GUARD, SourceTable, check, decode_summary
 from normalize.core.key_group import KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, decode_side_outputs
-from normalize.core.records import ALL_COUNTS, STAGE_COUNTS
+from normalize.core.records import ALL_COUNTS, DECODE_COUNTS, STAGE_COUNTS
 from normalize.kafka.dead_letter import send
 from normalize.monitoring.watch import (
     COLUMN,
+    COUNTS_DDL,
     Notice,
     Report,
-    counts_ddl,
     counts_row,
     log,
     observe_counts,
+    read_counts,
     reporter,
+    sums,
     with_counts_column,
 )
 from normalize.worker import prepare, worker
@@ -264,10 +266,7 @@ def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: s
         each_group, DDL, STATE_DDL, "append", timeout
     )
     # Counting typed rows instead would cost for each of them.
-    counted = packed.observe(
-        metrics,
-        *(F.sum(F.col("counts")[place]).alias(name) for place, name in enumerate(STAGE_COUNTS)),
-    )
+    counted = packed.observe(metrics, *sums("counts", STAGE_COUNTS))
     return counted.select("result").mapInArrow(
         partial(typed_pass, stage=stage, output=output), output.ddl
     )
@@ -314,7 +313,7 @@ def normalize_bounded(
         so_far = of_partition.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         blocks = blocks.withColumn("stamp", F.max("stamp").over(so_far))
     folded = blocks.sortWithinPartitions("key_group", *_PLACE).mapInArrow(
-        partial(fold_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(ALL_COUNTS)}"
+        partial(fold_pass, stage=stage, output=output), f"{output.ddl}, {COUNTS_DDL}"
     )
     return observe_counts(folded, ALL_COUNTS, observation)
 
@@ -340,8 +339,7 @@ def fold_pass(
                 if block is not None:
                     yield from task.take(key_group, block, (stamp, source))
             if COLUMN in batch.schema.names:
-                for counts in batch.column(COLUMN).drop_null().to_pylist():
-                    task.counts.update(counts)
+                task.counts.update(read_counts(batch, DECODE_COUNTS))
         yield from task.fold_all()
         yield counts_row(output.arrow_schema, ALL_COUNTS, task.counts)
 
@@ -386,7 +384,7 @@ class _Task:
         block = decode_block(data)
         if block.side_outputs:
             yield with_counts_column(
-                self.output.of_side_outputs(decode_side_outputs(block.side_outputs)), ALL_COUNTS
+                self.output.of_side_outputs(decode_side_outputs(block.side_outputs))
             )
         else:
             self.blocks.append(block)
@@ -415,6 +413,6 @@ class _Task:
             send(self.stage.dead_letters, result.letters)
         for changelog in result.changelogs:
             for rows in slices(changelog):
-                yield with_counts_column(self.output.of_stored(rows), ALL_COUNTS)
+                yield with_counts_column(self.output.of_stored(rows))
         if result.side_outputs:
-            yield with_counts_column(self.output.of_side_outputs(result.side_outputs), ALL_COUNTS)
+            yield with_counts_column(self.output.of_side_outputs(result.side_outputs))

@@ -11,7 +11,6 @@ compares before anything is written.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,7 +63,7 @@ from normalize.decode.last_changes import (
 )
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, Notice, counts_ddl, observe_counts
+from normalize.monitoring.watch import COUNTS_DDL, Notice, observe_counts, read_counts
 from normalize.spark.plans import partition_count, rows_of
 
 from .database_target import source_id
@@ -594,9 +593,7 @@ class ArrowChanges(NamedTuple):
 
 def _arrow_changes(decoded: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
     """Return the changes of the decode pass."""
-    counts = Counter[str]()
-    for counted in decoded.column(COUNTS_COLUMN).drop_null().to_pylist():
-        counts.update(counted)
+    counts = read_counts(decoded, DECODE_COUNTS)
     # Rows of counts and of summaries have no key.
     changes = decoded.filter(decoded.column("key").is_valid())
     moved = len(changes) - changes.column(MOVED).null_count if MOVED in changes.column_names else 0
@@ -745,7 +742,7 @@ def changes_on_spark(
     counts, changes = Observation(), Observation()
     needed = records.select(*_columns_of_records(plan))
     decoded = (needed if merged else needed.coalesce(1)).mapInArrow(
-        decode, f"{_ddl(layout)}, {counts_ddl(DECODE_COUNTS)}"
+        decode, f"{_ddl(layout)}, {COUNTS_DDL}"
     )
     keyed = observe_counts(decoded, DECODE_COUNTS, counts)
     moves = Observation()

@@ -17,6 +17,7 @@ from cdc_formats.values.schema import columns
 from normalize.core.changes import ChangeBatch, decode_block
 from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
+from normalize.core.records import DECODE_COUNTS
 from normalize.decode.collectors import Blocks, CollectorMaker
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass, records_of
@@ -107,6 +108,8 @@ def outcome(
         columnar=columnar,
     ):
         for row in batch.to_pylist():
+            if row[COUNTS_COLUMN] is not None:
+                row[COUNTS_COLUMN] = dict(zip(DECODE_COUNTS, row[COUNTS_COLUMN], strict=True))
             if target is Blocks:
                 _add(result, plan, row)
             else:

@@ -9,6 +9,7 @@ import pytest
 
 from cdc_formats import Event, Format, columns, get_format
 from cdc_formats.errors import SchemaRegistryError, TypeConversionError
+from normalize.core.records import DECODE_COUNTS
 from normalize.decode.collectors import Blocks, CollectorMaker, TypedRows
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
@@ -37,7 +38,7 @@ def decoded(
     for batch in decode_pass(iter([batch_of(records)]), plan=source, collector=target):
         for row in batch.to_pylist():
             of_row = row.pop(COLUMN)
-            counts.update(of_row or {})
+            counts.update(dict(zip(DECODE_COUNTS, of_row or (), strict=False)))
             rows += [] if of_row else [row]
     return rows, counts
 

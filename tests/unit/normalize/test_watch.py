@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import columns, get_format
+from normalize.core.records import DECODE_COUNTS
 from normalize.decode.collectors import Blocks
 from normalize.decode.columnar import one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.monitoring.watch import COLUMN, Notice, OnDriver, log_check, sample, shown_names
+from normalize.monitoring.watch import Notice, OnDriver, log_check, read_counts, sample, shown_names
 from tests.support.both_decoders import differences, outcome, source_of, together
 
 
@@ -62,10 +64,9 @@ def run(values: list[list[bytes]], ddl: str, **options) -> tuple[list[Notice], d
     notices: list[Notice] = []
     starts = np.cumsum([0, *map(len, values)])
     batches = [batch(of, int(start)) for of, start in zip(values, starts, strict=False)]
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for out in decode_pass(iter(batches), plan=source, collector=Blocks, report=notices.extend):
-        for row in out.column(COLUMN).drop_null().to_pylist():
-            counts = {name: counts.get(name, 0) + count for name, count in row.items()}
+        counts.update(read_counts(out, DECODE_COUNTS))
     return notices, counts
 
 
