@@ -17,8 +17,7 @@ from cdc_formats.values.types import to_python
 
 from .decoder import Decoder
 from .events import Change, ChangelogMode, ControlEvent, Event, Ignored, KeyedChange, RowKind
-from .format import Encoder, Format
-from .message_format import MetadataColumn
+from .format import Encoder, Format, MetadataColumn
 from .registry import get_format, list_formats, register_format
 
 __version__ = "0.2.0"

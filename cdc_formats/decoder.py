@@ -29,7 +29,19 @@ from .errors import (
     UnknownColumnError,
     excerpt_of,
 )
-from .events import Change, Event, Headers, Ignored, KeyedChange, Position, Reader, RowKind
+from .events import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    Change,
+    Event,
+    Headers,
+    Ignored,
+    KeyedChange,
+    Position,
+    Reader,
+)
 from .message_format import (
     MessageFormat,
     json_schema_of,
@@ -41,14 +53,6 @@ from .values.equality import key_getter, row_unifier
 from .values.schema import ABSENT, Column, complete
 
 C = TypeVar("C")
-
-# Member lookup on an Enum is slow up to Python 3.11.
-_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = (
-    RowKind.INSERT,
-    RowKind.UPDATE_BEFORE,
-    RowKind.UPDATE_AFTER,
-    RowKind.DELETE,
-)
 
 
 class NameDifference(NamedTuple):
@@ -125,7 +129,7 @@ class Decoder:
         self._require_key, self._completes_moved = require_key, completes_moved
         self._table_of = table_reader(format, tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
-        self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
+        self._with_update_before = format.changelog_mode.contains(UPDATE_BEFORE)
         if format.validate:
             check = message_validator(format.identifier, json_schema_of(type(format)))
             self._read, self._read_keyed = (
@@ -301,10 +305,10 @@ class Decoder:
         self._check_key(after, event.after_path)
         if partial:
             raise self._partial(after, event.after_path)
-        if event.kind is _UPDATE_AFTER and self._with_update_before and not event.single:
+        if event.kind is UPDATE_AFTER and self._with_update_before and not event.single:
             before = self._before(event, rows, after)
             self._check_key(before, event.before_path)
-            changes.append(Change(_UPDATE_BEFORE, before, metadata))
+            changes.append(Change(UPDATE_BEFORE, before, metadata))
         changes.append(Change(event.kind, after, metadata))
 
     def _removed(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
@@ -362,7 +366,7 @@ class Decoder:
     def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event)
         if event.after is None:
-            if event.kind is _DELETE:
+            if event.kind is DELETE:
                 key = self._checked(rows.key(event.before, event.before_path), event.before_path)
                 changes.append(
                     KeyedChange(key, None, metadata, position=self._position_of(event.message))
@@ -374,7 +378,7 @@ class Decoder:
         old = self._key_before(event, rows, key)
         # Debezium writes a changed key as a delete and an insert: no stored row of the new key
         # completes a partial one.
-        if partial and not self._completes_moved and (old is not None or event.kind is _INSERT):
+        if partial and not self._completes_moved and (old is not None or event.kind is INSERT):
             raise self._moved(row, event.after_path)
         position = self._position_of
         if old is not None:

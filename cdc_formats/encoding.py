@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import ne
 from typing import Any, ClassVar
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.values.equality import equal
-from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import json_bytes
 from cdc_formats.values.numbers import FLOAT_TYPES
-from cdc_formats.values.schema import Column, SqlType, columns as to_columns
+from cdc_formats.values.schema import Column, SqlType, columns as to_columns, leaves
 from cdc_formats.values.types import writer
 
 from .errors import EncodeError, FormatOptionError
@@ -24,7 +25,7 @@ from .format import Encoder, Format
 
 
 class RowWriter:
-    """Writes the rows of one table as JSON objects: the inverse of `decoding.rows.RowConverter`.
+    """Writes the rows of one table as objects: the inverse of `decoding.rows.RowConverter`.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ class RowWriter:
         As in `types.writer`.
     excerpt : bool
         Whether an error shows the invalid value (`Format.error_excerpt`).
+    write : callable or None
+        The factory of a column's writer, if it is not `types.writer`, which is for JSON.
 
     Raises
     ------
@@ -53,21 +56,24 @@ class RowWriter:
         *,
         iso: bool = False,
         excerpt: bool = True,
+        write: Callable[[SqlType, Handling], Converter | None] | None = None,
     ) -> None:
+        of = write or partial(writer, iso=iso)
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.names = tuple(column.name for column in columns)
         self.writers = tuple(
-            writer(column.type, how, iso=iso) for column, how in zip(columns, each, strict=True)
+            of(column.type, how) for column, how in zip(columns, each, strict=True)
         )
         self.key_names = tuple(unique_key)
         self.key_indices = key_indices(columns, unique_key)
         self.excerpt = excerpt
         self._differ = tuple(
-            _differ_by_sign if _has_float(column.type) else ne for column in columns
+            _differ_by_sign if any(leaf.name in FLOAT_TYPES for leaf in leaves(column.type)) else ne
+            for column in columns
         )
 
     def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
-        """Return a row as an object, for `json_reader.json_bytes`.
+        """Return a row as an object, for `json_reader.json_bytes` or `avro.writer.avro_bytes`.
 
         Parameters
         ----------
@@ -139,10 +145,6 @@ class RowWriter:
         raise AssertionError("no column failed again")  # pragma: no cover - writers are pure
 
 
-def _has_float(sql_type: SqlType) -> bool:
-    return sql_type.name in FLOAT_TYPES or any(_has_float(field.type) for field in sql_type.fields)
-
-
 def _differ_by_sign(was: Any, now: Any) -> bool:
     # 0.0 and -0.0 are equal, but written differently.
     return repr(was) != repr(now)
@@ -152,7 +154,7 @@ Row = tuple[Any, ...]
 
 
 class ImageWriter:
-    """Writes the operation and the images of changes, in the places that an `Envelope` declares."""
+    """Writes the operation and the images of changes, in the fields that an `Envelope` declares."""
 
     def __init__(self, envelope: Envelope | None) -> None:
         assert envelope is not None
@@ -162,12 +164,14 @@ class ImageWriter:
         }
         self.item = "" if envelope.images.many == "one" else "[0]"
 
-    def write(self, rows: Any, kind: RowKind, row: Row, before: Row | None) -> tuple[str, Any, Any]:
+    def write(
+        self, rows: RowWriter, kind: RowKind, row: Row, before: Row | None
+    ) -> tuple[str, Any, Any]:
         """Return the operation, and the images before and after a change; None: there is none.
 
         Parameters
         ----------
-        rows : RowWriter or AvroRows
+        rows : RowWriter
         kind : RowKind
             A lone ``UPDATE_BEFORE`` is a delete, a lone ``UPDATE_AFTER`` an insert.
         row : tuple
@@ -299,8 +303,7 @@ def pair_updates(
 ) -> Iterator[Change]:
     """Yield each ``-U`` and directly following ``+U`` as one update, if they have the same key.
 
-    A ``-U`` is held back until the next row or the end: chain batches to one iterable. Nothing else
-    is held back, and the order is kept.
+    A ``-U`` waits for the next row or the end: chain batches to one iterable. No other row waits, and the order is kept.
 
     Parameters
     ----------
@@ -322,9 +325,9 @@ def pair_updates(
     +U (1, 'bike') (1, 'scooter')
     -D (1, 'bike') None
     """
-    held: Row | None = None
+    waiting: Row | None = None
     for kind, row in rows:
-        before, held = held, None
+        before, waiting = waiting, None
         if before is not None:
             if kind is RowKind.UPDATE_AFTER and all(
                 equal(before[index], row[index]) for index in key_indices
@@ -333,8 +336,8 @@ def pair_updates(
                 continue
             yield RowKind.UPDATE_BEFORE, before, None
         if kind is RowKind.UPDATE_BEFORE:
-            held = row
+            waiting = row
         else:
             yield kind, row, None
-    if held is not None:
-        yield RowKind.UPDATE_BEFORE, held, None
+    if waiting is not None:
+        yield RowKind.UPDATE_BEFORE, waiting, None

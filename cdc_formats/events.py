@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cdc_formats.decoding.rows import Image, RowConverter
-from cdc_formats.errors import TypeConversionError
+from cdc_formats.errors import TypeConversionError, UnknownOperationError
 from cdc_formats.values.json_reader import json_text
 
 # --------------------------------------------------------------------------------------------------
@@ -66,6 +66,8 @@ class RowKind(IntEnum):
         return cls(SHORT_STRINGS.index(text))
 
 
+# Member lookup on an Enum is slow up to Python 3.11.
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = RowKind
 SHORT_STRINGS = ("+I", "-U", "+U", "-D")
 """Short strings by the row kind's value."""
 
@@ -202,8 +204,12 @@ def malformed(expected: str, value: Any, path: str) -> TypeConversionError:
     )
 
 
-# Member lookup on an Enum is slow up to Python 3.11.
-_INSERT, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+def unknown_operation(label: str, value: Any, reason: str, path: str) -> UnknownOperationError:
+    """Return the error of an operation that the format does not know."""
+    return UnknownOperationError(
+        f"{label} {str(value)[:40]!r} {reason}", path, bare=f"{label} {reason}"
+    )
+
 
 Headers = Sequence[tuple[str, "bytes | None"]]
 """The headers of a Kafka record, in order; a name may occur twice."""
@@ -341,7 +347,7 @@ class Event(msgspec.Struct, gc=False):
     @classmethod
     def insert(cls, after: Image, message: Any = None, path: str = "$.after") -> Event:
         """A row that was inserted, or read by a snapshot."""
-        return cls(_INSERT, None, after, message, "", path)
+        return cls(INSERT, None, after, message, "", path)
 
     @classmethod
     def update(
@@ -352,9 +358,9 @@ class Event(msgspec.Struct, gc=False):
         paths: tuple[str, str] = ("$.before", "$.after"),
     ) -> Event:
         """A row that was updated; `before` is None if the producer does not write it."""
-        return cls(_UPDATE_AFTER, before, after, message, *paths)
+        return cls(UPDATE_AFTER, before, after, message, *paths)
 
     @classmethod
     def delete(cls, before: Image, message: Any = None, path: str = "$.before") -> Event:
         """A row that was deleted."""
-        return cls(_DELETE, before, None, message, path, "")
+        return cls(DELETE, before, None, message, path, "")

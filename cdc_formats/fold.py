@@ -22,7 +22,14 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from cdc_formats.errors import PartialImageError
-from cdc_formats.events import KeyedChange, RowKind
+from cdc_formats.events import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    KeyedChange,
+    RowKind,
+)
 from cdc_formats.values.equality import equal
 from cdc_formats.values.schema import complete
 
@@ -68,14 +75,14 @@ def fold(
     (((<RowKind.UPDATE_BEFORE: 1>, 'scooter'), (<RowKind.UPDATE_AFTER: 2>, 'bike')), 'bike')
     """
     if row is None:
-        return (((_DELETE, stored),) if stored is not None else ()), None
+        return (((DELETE, stored),) if stored is not None else ()), None
     if stored is None:
-        return ((_INSERT, row),), row
+        return ((INSERT, row),), row
     if options.suppress_equal and equal(stored, row):
         return (), stored
     if options.generate_update_before:
-        return ((_UPDATE_BEFORE, stored), (_UPDATE_AFTER, row)), row
-    return ((_UPDATE_AFTER, row),), row
+        return ((UPDATE_BEFORE, stored), (UPDATE_AFTER, row)), row
+    return ((UPDATE_AFTER, row),), row
 
 
 class FoldedTable:
@@ -125,11 +132,3 @@ def _completed(change: KeyedChange, base: tuple[Any, ...] | None) -> tuple[Any, 
             "start at an earlier offset"
         )
     return complete(change.row, base)
-
-
-_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = (
-    RowKind.INSERT,
-    RowKind.UPDATE_BEFORE,
-    RowKind.UPDATE_AFTER,
-    RowKind.DELETE,
-)

@@ -16,8 +16,36 @@ from typing import Any, ClassVar, TypeVar
 from .decoder import Decoder
 from .errors import FormatOptionError
 from .events import KeyValue, RowKind
-from .message_format import MessageFormat, as_boolean
+from .message_format import (
+    MessageFormat,
+    MetadataColumn,
+    RowNames,
+    Traits,
+    as_boolean,
+    choice,
+    json_schema_of,
+    message_validator,
+    names_in_row,
+    table_filter,
+    untyped_reader,
+)
 from .values.schema import Column, columns as to_columns
+
+__all__ = [
+    "Encoder",
+    "Format",
+    "MetadataColumn",
+    "RowNames",
+    "Traits",
+    "choice",
+    "json_schema_of",
+    "message_validator",
+    "names_in_row",
+    "nearest_options",
+    "option_name",
+    "table_filter",
+    "untyped_reader",
+]
 
 F = TypeVar("F", bound="Format")
 

@@ -231,7 +231,7 @@ class Traits(NamedTuple):
         The producer setting for whole rows, quoted in errors about a missing column; empty if there
         is no such setting.
     table_identity : mapping
-        The `metadata` columns that together identify the table of a message, from the outermost to
+        The `metadata` columns that identify the table of a message, from the outermost to
         the table's own name. Each has the option that selects its values by a regular expression,
         or empty text if there is none. Without entries, messages do not name their table, and the
         topic identifies it.
@@ -387,13 +387,13 @@ class MessageFormat(ABC):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of operation and rows, from which the readers of messages are made.
+        """Return where the operation and the rows are, from which the readers of messages are made.
 
         None: `read` reads them.
 
-        Many messages are decoded together. The rows are those of each message alone. A subclass
-        that reads messages differently declares them again; otherwise its messages are read alone
-        (`normalize.decode.columnar`).
+        The columnar decoder (`normalize.decode.columnar`) uses them, too, and gives the same rows.
+        A subclass that reads messages differently declares them again; otherwise the scalar decoder
+        reads its messages.
 
         Parameters
         ----------

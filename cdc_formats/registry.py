@@ -1,6 +1,6 @@
 """Formats by name: built-in ones, those of installed packages, those registered in this process.
 
-Names are looked up in three places: `register_format` (this process), the entry points of the group
+Names are looked up in this order: `register_format` (this process), the entry points of the group
 ``cdc_formats.formats`` of other installed packages, and `BUILT_IN`. Listing imports no format;
 `get_format` imports only the requested one, and only if it is installed or registered.
 """

@@ -22,9 +22,9 @@ import math
 import pickle
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.topics.inference.sample import AnyColumns
@@ -35,21 +35,31 @@ from .decoder import Decoder
 from .encoding import pair_updates
 from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError, clip
 from .events import Change, Event, Ignored, KeyedChange, KeyValue, RowKind
-from .format import Encoder, Format
-from .message_format import json_schema_of, message_validator
+from .format import Encoder, Format, json_schema_of, message_validator
 from .registry import get_format
 from .topics.encodings import InspectedRecord, SampledRecord, inspect_all
 from .topics.sampler import Evidence, sampler_class
 from .values import times
 
 Result = list[Change] | list[KeyedChange] | Ignored
+T = TypeVar("T")
 
 ERROR_CHARACTERS = 1024
 """The maximum length of a `DecodeError`'s text, for any message."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vector:
+class _Case:
+    value: bytes | None = None
+    key: bytes | None = None
+    schema: str
+    primary_key: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    keyed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(_Case):
     """A producer's records and the changelog expected from them.
 
     Parameters
@@ -70,21 +80,15 @@ class Vector:
         Whether `expected` is the result of `Decoder.upserts` instead of `Decoder.decode`.
     """
 
-    value: bytes | None = None
-    key: bytes | None = None
     records: Sequence[KeyValue] = ()
-    schema: str
     expected: Sequence[str] | None
-    primary_key: Sequence[str] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    keyed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", tuple(self.records) or ((self.key, self.value),))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reject:
+class Reject(_Case):
     """A record that must be rejected.
 
     Parameters
@@ -101,14 +105,8 @@ class Reject:
         Whether `Decoder.upserts` must reject it, instead of `Decoder.decode`.
     """
 
-    value: bytes | None = None
-    key: bytes | None = None
-    schema: str
     error: str
     path: str
-    primary_key: Sequence[str] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    keyed: bool = False
 
 
 # --------------------------------------------------------------------------------------------------
@@ -293,11 +291,11 @@ def check_vector(format: Format, vector: Vector) -> None:
     decode, decoder = _decoding(format, vector)
     lines: list[str] = []
     for number, (key, value) in enumerate(vector.records):
-        try:
-            result = decode(key, value)
-        except DecodeError as error:
-            raise AssertionError(f"{_of(format, vector, number)} is refused: {error}") from error
-        _check_result(result, decoder, _of(format, vector, number))
+        what = _of(format, vector, number)
+        result = _result_or_error(what, decode, key, value)
+        if isinstance(result, DecodeError):
+            raise AssertionError(f"{what} is refused: {result}") from result
+        _check_result(result, decoder, what)
         lines += render(result, decoder.columns)
     if vector.expected is not None:
         _check_lines(format, lines, list(vector.expected))
@@ -306,10 +304,9 @@ def check_vector(format: Format, vector: Vector) -> None:
 def check_purity(format: Format, vector: Vector) -> None:
     """Check that a record gives the same result again, after others, and with another decoder."""
     decode, decoder = _decoding(format, vector)
-    first = [_outcome(decode, key, value, decoder) for key, value in vector.records]
-    backwards = [_outcome(decode, key, value, decoder) for key, value in reversed(vector.records)]
-    again, _ = _decoding(format, vector)
-    other = [_outcome(again, key, value, decoder) for key, value in vector.records]
+    first = _outcomes(decode, vector.records, decoder)
+    backwards = _outcomes(decode, vector.records[::-1], decoder)
+    other = _outcomes(_decoding(format, vector)[0], vector.records, decoder)
     for number, outcomes in enumerate(zip(first, backwards[::-1], other, strict=True)):
         _require(
             len(set(outcomes)) == 1,
@@ -321,17 +318,17 @@ def check_purity(format: Format, vector: Vector) -> None:
 def check_buffers(format: Format, vector: Vector) -> None:
     """Check that bytes, bytearray and memoryview give the same result (Spark passes all three)."""
     decode, decoder = _decoding(format, vector)
-    for number, (key, value) in enumerate(vector.records):
-        expected = _outcome(decode, key, value, decoder)
-        for buffer in (bytearray, memoryview):
-            buffers: list[Any] = [None if part is None else buffer(part) for part in (key, value)]
-            got = _outcome(decode, buffers[0], buffers[1], decoder)
+    expected = _outcomes(decode, vector.records, decoder)
+    for buffer in (bytearray, memoryview):
+        records = [
+            [None if part is None else buffer(part) for part in record] for record in vector.records
+        ]
+        got = _outcomes(decode, records, decoder)
+        for number, (of_bytes, of_buffer) in enumerate(zip(expected, got, strict=True)):
             _require(
-                got == expected,
-                (
-                    f"{_of(format, vector, number)} gives {expected} as bytes and {got} as "
-                    f"{buffer.__name__}"
-                ),
+                of_bytes == of_buffer,
+                f"{_of(format, vector, number)} gives {of_bytes} as bytes and {of_buffer} as "
+                f"{buffer.__name__}",
             )
 
 
@@ -341,18 +338,14 @@ def check_empty(format: Format, vector: Vector) -> None:
     for number, (key, _) in enumerate(vector.records):
         for value in (None, b""):
             what = f"{_of(format, vector, number)} with the value {value!r}"
-            try:
-                result = decode(key, value)
-            except DecodeError as error:
-                _require(
-                    format.traits.reads_tombstones,
-                    f"{what} is rejected instead of Ignored.TOMBSTONE: {error}",
-                )
-                continue
-            _require(
-                format.traits.reads_tombstones or result is Ignored.TOMBSTONE,
-                f"{what} gives {result}, not Ignored.TOMBSTONE",
+            result = _result_or_error(what, decode, key, value)
+            wrong = (
+                f"is rejected instead of Ignored.TOMBSTONE: {result}"
+                if isinstance(result, DecodeError)
+                else f"gives {result}, not Ignored.TOMBSTONE"
             )
+            is_read = format.traits.reads_tombstones or result is Ignored.TOMBSTONE
+            _require(is_read, f"{what} {wrong}")
             _check_result(result, decoder, what)
 
 
@@ -360,19 +353,12 @@ def check_reject(format: Format, reject: Reject) -> None:
     """Check that a record is rejected with the expected exception class at the expected path."""
     decode, _ = _decoding(format, reject)
     what = f"{format.identifier}: {_excerpt(reject.value)} for {reject.schema!r}"
-    try:
-        result = decode(reject.key, reject.value)
-    except DecodeError as error:
-        got = f"{type(error).__name__} at {error.path!r}"
-        _require(
-            got == f"{reject.error} at {reject.path!r}",
-            f"{what} raises {got}, not {reject.error} at {reject.path!r}: {error}",
-        )
-        _check_error(error, what)
-    else:
-        raise AssertionError(
-            f"{what} gives {result}, but must raise {reject.error} at {reject.path!r}"
-        )
+    result = _result_or_error(what, decode, reject.key, reject.value)
+    expected = f"{reject.error} at {reject.path!r}"
+    if not isinstance(result, DecodeError):
+        raise AssertionError(f"{what} gives {result}, but must raise {expected}")
+    got = f"{type(result).__name__} at {result.path!r}"
+    _require(got == expected, f"{what} raises {got}, not {expected}: {result}")
 
 
 def check_encoder(format: Format, vector: Vector) -> None:
@@ -486,27 +472,26 @@ def check_json_schema(format: Format, case: Vector | Reject) -> None:
     )
     for key, value in case.records if isinstance(case, Vector) else [(case.key, case.value)]:
         what = f"{format.identifier}: the JSON Schema of {_excerpt(value)}"
-        try:
-            if value:
-                check(value)
-        except DecodeError as error:
-            _check_error(error, what)
-            _require(isinstance(case, Reject), f"{what} rejects it: {error}")
-        else:
-            unknown = (
-                isinstance(case, Reject)
-                and case.error == "UnknownOperationError"
-                and not case.options
-            )
-            _require(not unknown, f"{what} accepts it, but its operation is unknown")
+        error = _result_or_error(what, check, value) if value else None
+        _require(error is None or isinstance(case, Reject), f"{what} rejects it: {error}")
+        unknown = (
+            isinstance(case, Reject) and case.error == "UnknownOperationError" and not case.options
+        )
+        _require(
+            error is not None or not unknown, f"{what} accepts it, but its operation is unknown"
+        )
         check_record(validating, key, value)
 
 
 def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
     """Check that damaged or random bytes give only valid changes, `Ignored` or a `DecodeError`."""
+    _, decoder = _decoding(format, vector)
+    for key, value in _damaged_records(vector, mutations, seed):
+        check_record(decoder, key, value)
+
+
+def _damaged_records(vector: Vector, mutations: int, seed: int) -> Iterator[KeyValue]:
     draw = random.Random(seed)
-    format = _with_options(format, vector.options)
-    decoder = format.decoder(vector.schema, unique_key=vector.primary_key)
     for _ in range(mutations):
         key, value = draw.choice(list(vector.records))
         part = draw.randrange(4)
@@ -516,7 +501,7 @@ def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed:
             value = draw.randbytes(draw.randrange(40))
         else:
             value = damaged(value or b"", draw)
-        check_record(decoder, key, value)
+        yield key, value
 
 
 def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
@@ -526,7 +511,6 @@ def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed
 
     A format whose messages have no column names may refuse samples with an `InferenceError`.
     """
-    draw = random.Random(seed)
     format = _with_options(format, vector.options)
     _check_detected_options(format, vector)
     try:
@@ -535,13 +519,7 @@ def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed
         return
     for key, value in vector.records:
         _check_hooks(reader, key, value, valid=True)
-    for _ in range(mutations):
-        key, value = draw.choice(list(vector.records))
-        key, value = (
-            (key and damaged(key, draw), value)
-            if draw.randrange(3) == 0
-            else (key, damaged(value or b"", draw))
-        )
+    for key, value in _damaged_records(vector, mutations, seed):
         _check_hooks(reader, key, value)
 
 
@@ -572,22 +550,26 @@ def _check_hooks(
         f"{reader.format.identifier}: a sample with {_excerpt_of((key, value))}",
     )
     inspected = InspectedRecord(SampledRecord("", 0, 0, 0, key, value, ()))
-    events: Sequence[Event] | Ignored = ()
-    try:
-        columns, evidence = sampler.key_columns(key), sampler.evidence(inspected)
-        events = reader.events(key, value)
-        for event in () if isinstance(events, Ignored) else events:
+
+    def ask_of_events(events: Sequence[Event]) -> None:
+        for event in events:
             sampler.declaration(key, value or b"")
             sampler.connector(event.message)
             reader.format.traits.row_names(event)
-    except DecodeError as error:
-        _require(not (valid and events), f"{what} is refused by a hook: {error}")
-        _check_error(error, what)
+
+    read = _result_or_error(
+        what,
+        lambda: (
+            sampler.key_columns(key),
+            sampler.evidence(inspected),
+            reader.events(key, value),
+        ),
+    )
+    if isinstance(read, DecodeError):
         return
-    except Exception as error:
-        raise AssertionError(
-            f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}"
-        ) from error
+    columns, evidence, events = read
+    error = None if isinstance(events, Ignored) else _result_or_error(what, ask_of_events, events)
+    _require(not (valid and error), f"{what} is refused by a hook: {error}")
     _require(isinstance(columns, Mapping), f"{what}: key_columns gives {columns!r}, not a mapping")
     _require(
         isinstance(evidence, Evidence), f"{what}: evidence gives {evidence!r}, not an Evidence"
@@ -605,16 +587,7 @@ def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> No
     """
     what = f"{decoder.format.identifier}: {_excerpt_of((key, value))}"
     for decode in (decoder.decode, decoder.upserts) if decoder.unique_key else (decoder.decode,):
-        try:
-            result: Result = decode(key, value)
-        except DecodeError as error:
-            _check_error(error, what)
-            continue
-        except Exception as error:
-            raise AssertionError(
-                f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}"
-            ) from error
-        _check_result(result, decoder, what)
+        _check_result(_result_or_error(what, decode, key, value), decoder, what)
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
@@ -628,31 +601,18 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
     return data
 
 
-def _flip(data: bytes, draw: random.Random) -> bytes:
+def _edited(data: bytes, draw: random.Random) -> bytes:
+    """Return data with a byte flipped, removed or inserted, or without its end."""
     at = draw.randrange(len(data) + 1)
-    return (
-        data[:at]
-        + bytes([byte ^ (1 << draw.randrange(8)) for byte in data[at : at + 1]])
-        + data[at + 1 :]
+    rest = data[at:]
+    inserted = (draw.randbytes(1), b'"', b"{", b"]", b"\\", b"9", b"-", b"\xef\xbb\xbf")
+    rests = (
+        bytes([byte ^ (1 << draw.randrange(8)) for byte in rest[:1]]) + rest[1:],
+        rest[draw.choice((1, 1, 4, 20)) :],
+        draw.choice(inserted) + rest,
+        b"",
     )
-
-
-def _delete(data: bytes, draw: random.Random) -> bytes:
-    at = draw.randrange(len(data) + 1)
-    return data[:at] + data[at + draw.choice((1, 1, 4, 20)) :]
-
-
-def _insert(data: bytes, draw: random.Random) -> bytes:
-    at = draw.randrange(len(data) + 1)
-    return (
-        data[:at]
-        + draw.choice((draw.randbytes(1), b'"', b"{", b"]", b"\\", b"9", b"-", b"\xef\xbb\xbf"))
-        + data[at:]
-    )
-
-
-def _truncate(data: bytes, draw: random.Random) -> bytes:
-    return data[: draw.randrange(len(data) + 1)]
+    return data[:at] + draw.choice(rests)
 
 
 _VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
@@ -663,27 +623,23 @@ _ODD_VALUES = (
 )  # fmt: skip
 
 
-def _replace(data: bytes, draw: random.Random) -> bytes:
-    # Valid JSON reaches more of a decoder's code than invalid JSON.
-    spans = [match.span() for match in _VALUE.finditer(data)]
-    if not spans:
-        return data
-    begin, end = draw.choice(spans)
-    return data[:begin] + draw.choice(_ODD_VALUES) + data[end:]
-
-
 _MEMBER = re.compile(rb'"(?:[^"\\]|\\.)*": ?(?:' + _VALUE.pattern + rb"),")
 
 
-def _leave_out(data: bytes, draw: random.Random) -> bytes:
-    spans = [match.span() for match in _MEMBER.finditer(data)]
-    if not spans:
-        return data
-    begin, end = draw.choice(spans)
-    return data[:begin] + data[end:]
+def _replacing(
+    pattern: re.Pattern[bytes], *others: bytes
+) -> Callable[[bytes, random.Random], bytes]:
+    # Valid JSON reaches more of a decoder's code than invalid JSON.
+    def replace(data: bytes, draw: random.Random) -> bytes:
+        spans = [match.span() for match in pattern.finditer(data)] or [(0, 0)]
+        begin, end = draw.choice(spans)
+        return data[:begin] + (draw.choice(others) if end else b"") + data[end:]
+
+    return replace
 
 
-_DAMAGES = (_flip, _delete, _insert, _truncate, _leave_out, _replace, _replace, _replace)
+_leave_out, _replace = _replacing(_MEMBER, b""), _replacing(_VALUE, *_ODD_VALUES)
+_DAMAGES = (*[_edited] * 4, _leave_out, *[_replace] * 3)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -710,13 +666,18 @@ def _decoding(
     return (decoder.upserts if vector.keyed else decoder.decode), decoder
 
 
-def _outcome(
-    decode: Callable[..., Result], key: bytes | None, value: bytes | None, decoder: Decoder
-) -> str:
-    try:
-        return "\n".join(render(decode(key, value), decoder.columns))
-    except DecodeError as error:
-        return str(error)
+def _outcomes(
+    decode: Callable[..., Result], records: Sequence[Sequence[Any]], decoder: Decoder
+) -> list[str]:
+    """Return the changelog of each record as text, or its error."""
+
+    def outcome(key: Any, value: Any) -> str:
+        try:
+            return "\n".join(render(decode(key, value), decoder.columns))
+        except DecodeError as error:
+            return str(error)
+
+    return [outcome(key, value) for key, value in records]
 
 
 def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
@@ -733,7 +694,7 @@ def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
 
 
 def _check_result(result: Any, decoder: Decoder, what: str) -> None:
-    if isinstance(result, Ignored):
+    if isinstance(result, Ignored | DecodeError):
         return
     _require(type(result) is list, f"{what} gives {result!r}, which is neither a list nor Ignored")
     for change in result:
@@ -753,17 +714,14 @@ def _check_result(result: Any, decoder: Decoder, what: str) -> None:
             )
         else:
             _require(isinstance(change, Change), f"{what} gives {change!r}, which is not a Change")
-            _check_kind(change.kind, decoder, what)
+            mode = decoder.format.changelog_mode
+            _require(
+                mode.contains(change.kind),
+                f"{what} gives {change.kind.short_string}, but the format declares {mode}",
+            )
             row = list(change.row)
         if row is not None:
             _check_canonical(row, decoder, what)
-
-
-def _check_kind(kind: RowKind, decoder: Decoder, what: str) -> None:
-    mode = decoder.format.changelog_mode
-    _require(
-        mode.contains(kind), f"{what} gives {kind.short_string}, but the format declares {mode}"
-    )
 
 
 def _check_canonical(row: list[Any], decoder: Decoder, what: str) -> None:
@@ -777,6 +735,19 @@ def _check_canonical(row: list[Any], decoder: Decoder, what: str) -> None:
     except (ArithmeticError, TypeError, ValueError) as error:
         raise AssertionError(
             f"{what} gives {row}, whose values are not canonical: {error}"
+        ) from error
+
+
+def _result_or_error(what: str, call: Callable[..., T], *arguments: Any) -> T | DecodeError:
+    """Return what a call returns, or the `DecodeError` that it raises, after a check of it."""
+    try:
+        return call(*arguments)
+    except DecodeError as error:
+        _check_error(error, what)
+        return error
+    except Exception as error:
+        raise AssertionError(
+            f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}"
         ) from error
 
 

@@ -19,13 +19,7 @@ from cdc_formats.errors import (
 from cdc_formats.values.frames import GlueVersion, SchemaId
 
 from .reader import AvroSchema
-from .registry_client import (
-    BUSY,
-    MOST_TEXT,
-    REQUEST_SECONDS,
-    RegistryClient,
-    SchemaText,
-)
+from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient
 from .registry_options import RegistryOptions
 
 T = TypeVar("T")
@@ -41,16 +35,16 @@ def configuration(options: RegistryOptions) -> dict[str, Any]:
     named = {
         option.name.replace("_", "."): getattr(options, option.name)
         for option in fields(RegistryOptions)
+        if option.name not in ("properties", "retry_seconds", "bearer_auth_token")
     }
-    for name in ("properties", "retry.seconds", "bearer.auth.token"):
-        del named[name]
     if options.bearer_auth_token:
-        # Confluent Cloud requires the last two; other registries ignore them.
         named |= {
             "bearer.auth.credentials.source": "STATIC_TOKEN",
             "bearer.auth.token": options.bearer_auth_token,
+            # Confluent Cloud requires these two; other registries ignore them.
+            "bearer.auth.logical.cluster": "",
+            "bearer.auth.identity.pool.id": "",
         }
-        named |= {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": ""}
     present = {name: value for name, value in named.items() if value is not None}
     return {"timeout": REQUEST_SECONDS, "max.retries": 0, **present, **dict(options.properties)}
 
@@ -106,7 +100,6 @@ class ConfluentClient(RegistryClient[Any]):
         # The in-process registry of tests has no HTTP session.
         if session := getattr(getattr(self.confluent, "_rest_client", None), "session", None):
             session.event_hooks = {"response": [_limited]}
-        self._numbers: dict[tuple[str, str, bool], int] = {}
 
     def refuse_id(self, name: SchemaId) -> None:
         """Raise for the id of a version in AWS Glue."""
@@ -131,9 +124,9 @@ class ConfluentClient(RegistryClient[Any]):
             else self.confluent.get_schema_by_guid(str(name))
         )
 
-    def text_of(self, answer: Any) -> SchemaText:
-        """Return the schema in an answer; without a type it is Avro."""
-        return SchemaText(answer.schema_type or "AVRO", answer.schema_str)
+    def text_of(self, answer: Any) -> tuple[str, str]:
+        """Return the type and the text of the schema in an answer; without a type it is Avro."""
+        return answer.schema_type or "AVRO", answer.schema_str
 
     def references(self, answer: Any) -> Sequence[str]:
         """Return the texts of all schemas that a schema references, each after its references."""
@@ -156,28 +149,24 @@ class ConfluentClient(RegistryClient[Any]):
         """Return the id of a schema under a subject; register a missing schema."""
         from confluent_kafka.schema_registry import Schema
 
-        text = json.dumps(schema)
-        number = self._numbers.get((subject, text, register))
+        written = Schema(json.dumps(schema), "AVRO")
+        if register:
+            number = self.ask(
+                f"registering a schema under {subject}",
+                lambda: self.confluent.register_schema(subject, written),
+            )
+        else:
+            registered = self.ask(
+                f"the schema of {subject}",
+                lambda: self.confluent.lookup_schema(subject, written),
+            )
+            number = None if registered is None else registered.schema_id
         if number is None:
-            written = Schema(text, "AVRO")
-            if register:
-                answer = self.ask(
-                    f"registering a schema under {subject}",
-                    lambda: self.confluent.register_schema(subject, written),
-                )
-            else:
-                registered = self.ask(
-                    f"the schema of {subject}",
-                    lambda: self.confluent.lookup_schema(subject, written),
-                )
-                answer = None if registered is None else registered.schema_id
-            if answer is None:
-                raise SchemaRegistryError(
-                    f"the schema registry at {self.options.url} does not have the schema under "
-                    f"{subject}"
-                )
-            number = self._numbers[subject, text, register] = answer
-        return number
+            raise SchemaRegistryError(
+                f"the schema registry at {self.options.url} does not have the schema under "
+                f"{subject}"
+            )
+        return int(number)
 
     def once(self, what: str, question: Callable[[], T]) -> tuple[T | None, str]:
         """Send one request; return the answer, or the reason to repeat it."""

@@ -20,13 +20,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.values.frames import GlueVersion, SchemaId
 
-from .registry_client import (
-    BUSY,
-    MOST_TEXT,
-    REQUEST_SECONDS,
-    RegistryClient,
-    SchemaText,
-)
+from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient
 from .registry_options import GLUE, RegistryOptions
 
 T = TypeVar("T")
@@ -108,11 +102,11 @@ class GlueClient(RegistryClient[Mapping[str, Any]]):
             raise self._other(f"schema {name}")
         return answer
 
-    def text_of(self, answer: Mapping[str, Any]) -> SchemaText:
-        """Return the schema in an answer."""
+    def text_of(self, answer: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the type and the text of the schema in an answer."""
         if "SchemaDefinition" not in answer:
             raise WriterSchemaError(f"AWS Glue has no text of it: it is {answer.get('Status')}")
-        return SchemaText(answer["DataFormat"], answer["SchemaDefinition"])
+        return answer["DataFormat"], answer["SchemaDefinition"]
 
     def newest(self, subject: str) -> NoReturn:
         """Raise: AWS Glue has no subjects."""

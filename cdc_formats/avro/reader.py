@@ -53,6 +53,7 @@ from cdc_formats.values.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.values.equality import sorted_entries
 from cdc_formats.values.handling import Converter, Handling, null_or, refuse, same
 from cdc_formats.values.json_reader import json_text
+from cdc_formats.values.nested import nested_converter
 from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest
 from cdc_formats.values.schema import ABSENT, Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
@@ -101,6 +102,8 @@ _UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
     **EPOCH_UNITS,
 }
 """The unit of an epoch number, by its logicalType or connect.name."""
+_NESTED = {"array": "ARRAY", "map": "MAP", "record": "STRUCT"}
+"""The SQL type of each of Avro's nested types."""
 _MOST_EMPTY = 10_000
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 
@@ -156,14 +159,14 @@ class AvroSchema:
         """
         stream = BytesIO(data)
         try:
-            alone: Any = self._read(stream, self._raw, None)
+            record: Any = self._read(stream, self._raw, None)
         except _FAILURES as error:
             raise _malformed(error) from None
         if stream.tell() != len(data):
             raise MalformedMessageError(
                 f"{len(data) - stream.tell()} bytes are left over after the Avro of this schema"
             )
-        return alone["value"]
+        return record["value"]
 
     def resolve(self, schema: Any) -> Type:
         """Return a type in its long form, with its attributes."""
@@ -189,6 +192,16 @@ class AvroSchema:
     def fields(self, record: Type) -> dict[str, Type]:
         """Return the types of a record's fields by their names."""
         return {field["name"]: self.resolve(field["type"]) for field in record["fields"]}
+
+    def part_types(self, avro: Type) -> dict[str, Type]:
+        """Return the types in a nested type, by the names of the fields of its `SqlType`.
+
+        The keys of a map have none: they are text.
+        """
+        if avro["type"] == "record":
+            return self.fields(avro)
+        name, of = ("element", "items") if avro["type"] == "array" else ("value", "values")
+        return {name: self.resolve(avro[of])}
 
     def branches(self, union: Type) -> list[Type]:
         """Return the types of a union."""
@@ -457,61 +470,34 @@ def column_converter(
         return _union(
             schema, avro, lambda branch: column_converter(schema, branch, sql_type, handling)
         )
+    types = schema.part_types(avro) if kind in _NESTED else {}
 
-    def of(inner_avro: Any, column: Column) -> Converter:
-        return null_or(column_converter(schema, schema.resolve(inner_avro), column.type, inner))
+    def part(column: Column) -> Converter:
+        of = types.get(column.name)
+        if of is None:  # a map's keys are text, and a record can lack a field
+            return converter(column.type, inner)
+        return column_converter(schema, of, column.type, inner)
 
-    if kind == "array" and sql_type.name == "ARRAY":
-        item = of(avro["items"], sql_type.fields[0])
-        return _placeholder(sql_type, handling, lambda values: [item(value) for value in values])
-    if kind == "map" and sql_type.name == "MAP":
-        return _placeholder(
-            sql_type,
-            handling,
-            _entries(
-                converter(sql_type.fields[0].type, inner), of(avro["values"], sql_type.fields[1])
-            ),
-        )
     if kind == "array" and sql_type.name == "MAP":
-        return _listed_entries(schema.resolve(avro["items"]), schema, sql_type, of)
-    if kind == "record" and sql_type.name == "STRUCT":
-        types = schema.fields(avro)
-        fields = [
-            (field.name, of(types[field.name], field))
-            for field in sql_type.fields
-            if field.name in types
-        ]
-        return _struct([field.name for field in sql_type.fields], dict(fields))
-    if kind in ("array", "map", "record"):
+        # Connect's maps with keys that are not text: an array of records of key and value.
+        entry = types["element"]
+        types = schema.part_types(entry) if entry["type"] == "record" else {}
+        if set(types) != {"key", "value"}:
+            return _refuser(sql_type)
+        return _listed_entries(sql_type, part)
+    if _NESTED.get(kind) == sql_type.name:
+        return _placeholder(sql_type, handling, nested_converter(sql_type, part))
+    if kind in _NESTED:
         to, nested = plain(schema, avro), _nested_converter(avro, sql_type, handling)
         return lambda value: nested(to(value))
     return _placeholder(sql_type, handling, _leaf_converter(avro, sql_type, inner))
 
 
-def _entries(to_key: Converter, to_value: Converter) -> Converter:
-    return lambda values: sorted_entries(
-        [to_key(name), to_value(item)] for name, item in values.items()
-    )
-
-
-def _listed_entries(
-    entry: Type, schema: AvroSchema, sql_type: SqlType, of: Callable[[Any, Column], Converter]
-) -> Converter:
-    # Connect's maps with non-text keys: an array of records of key and value.
-    fields = schema.fields(entry) if entry["type"] == "record" else {}
-    if set(fields) != {"key", "value"}:
-        return _refuser(sql_type)
-    to_key, to_value = (
-        of(fields[name], column)
-        for name, column in zip(("key", "value"), sql_type.fields, strict=True)
-    )
+def _listed_entries(sql_type: SqlType, of: Callable[[Column], Converter]) -> Converter:
+    to_key, to_value = (null_or(of(column)) for column in sql_type.fields)
     return lambda values: sorted_entries(
         [to_key(item["key"]), to_value(item["value"])] for item in values
     )
-
-
-def _struct(names: Sequence[str], fields: Mapping[str, Converter]) -> Converter:
-    return lambda value: [fields[name](value[name]) if name in fields else None for name in names]
 
 
 def _nested_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
@@ -555,16 +541,11 @@ def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | Non
 
 def _leaf_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
     """Return the function that makes a leaf's value canonical, or None if it already is."""
-    kind = avro["type"]
-    if kind in ("int", "long"):
-        return _of_integer(avro, sql_type, handling)
-    if kind in ("float", "double"):
-        return _of_float(kind, sql_type, handling)
-    if kind in ("bytes", "fixed"):
-        return _of_bytes(avro, sql_type, handling)
-    if kind == "boolean":
-        return None if sql_type.name == "BOOLEAN" else converter(sql_type, handling)
-    return _of_text(sql_type, handling)
+    return _LEAVES.get(avro["type"], _of_text)(avro, sql_type, handling)
+
+
+def _of_boolean(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
+    return None if sql_type.name == "BOOLEAN" else converter(sql_type, handling)
 
 
 def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
@@ -598,11 +579,10 @@ def _of_stamp(to: Converter, unit: str) -> Converter:
     return convert
 
 
-def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | None:
+def _of_float(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
+    kind = avro["type"]
     if sql_type.name == "DOUBLE" or (sql_type.name, kind) == ("FLOAT", "float"):
         return None
-    if sql_type.name == "FLOAT":
-        return _single
     to, number = (
         converter(sql_type, replace(handling, decimal="text")),
         shortest if kind == "float" else same,
@@ -612,14 +592,6 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
         if sql_type.name == "DECIMAL"
         else lambda value: to(number(value))
     )
-
-
-def _single(value: float) -> float:
-    try:
-        number: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        raise refuse("FLOAT", value, "out of its range") from None
-    return number
 
 
 def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
@@ -684,9 +656,18 @@ def _of_duration(sql_type: SqlType) -> Converter:
     return convert if sql_type.name == "INTERVAL DAY TO SECOND" else _refuser(sql_type)
 
 
-def _of_text(sql_type: SqlType, handling: Handling) -> Converter | None:
+def _of_text(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
     if sql_type.name in TEXT_TYPES:
         return None
     if sql_type.name == "BINARY" and handling.binary == "bytes":
         return _refuser(sql_type, UNDECLARED_BINARY)
     return converter(sql_type, replace(handling, decimal="text", time="isostring", epoch_unit=None))
+
+
+_LEAVES: dict[str, Callable[[Type, SqlType, Handling], Converter | None]] = {
+    "boolean": _of_boolean,
+    **dict.fromkeys(("int", "long"), _of_integer),
+    **dict.fromkeys(("float", "double"), _of_float),
+    **dict.fromkeys(("bytes", "fixed"), _of_bytes),
+}
+"""By the name of a type; all others are text."""

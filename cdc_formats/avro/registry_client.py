@@ -12,7 +12,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cdc_formats.decoding.other_messages import OF_REGISTRY as PROTOBUF
 from cdc_formats.errors import SchemaRegistryError, WriterSchemaError
@@ -30,20 +30,6 @@ BUSY = (408, 425, 429, 500, 502, 503, 504)
 MOST_TEXT = 200
 """The most characters of a registry's own text in an error."""
 _FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two requests
-
-
-class SchemaText(NamedTuple):
-    """A schema as a registry has it.
-
-    Attributes
-    ----------
-    type : str
-        ``AVRO``, ``JSON`` or ``PROTOBUF``.
-    text : str
-    """
-
-    type: str
-    text: str
 
 
 class RegistryClient(ABC, Generic[Answer]):
@@ -84,8 +70,8 @@ class RegistryClient(ABC, Generic[Answer]):
         """Request the schema with an id."""
 
     @abstractmethod
-    def text_of(self, answer: Answer) -> SchemaText:
-        """Return the schema in an answer."""
+    def text_of(self, answer: Answer) -> tuple[str, str]:
+        """Return the type (``AVRO``, ``JSON``, ``PROTOBUF``) and the text of an answer's schema."""
 
     @abstractmethod
     def once(self, what: str, question: Callable[[], T]) -> tuple[T | None, str]:
@@ -147,9 +133,9 @@ class RegistryClient(ABC, Generic[Answer]):
         """
         self.refuse_id(name)
         answer = self.ask(f"schema {name}", lambda: self.get(name))
-        schema = None if answer is None else self.text_of(answer)
+        kind, text = ("", "") if answer is None else self.text_of(answer)
         try:
-            return json.loads(schema.text) if schema and schema.type == "JSON" else None
+            return json.loads(text) if kind == "JSON" else None
         except (ValueError, TypeError, RecursionError):
             return None
 
@@ -161,12 +147,12 @@ class RegistryClient(ABC, Generic[Answer]):
         WriterSchemaError
             When it is not a readable Avro schema.
         """
-        written = self.text_of(answer)
-        if written.type == "PROTOBUF":
+        kind, text = self.text_of(answer)
+        if kind == "PROTOBUF":
             raise WriterSchemaError(PROTOBUF)
-        if written.type != "AVRO":
-            raise WriterSchemaError(f"it is a {written.type} schema, not an Avro schema")
-        texts = [written.text, *self.references(answer)]
+        if kind != "AVRO":
+            raise WriterSchemaError(f"it is a {kind} schema, not an Avro schema")
+        texts = [text, *self.references(answer)]
         try:
             schema, *references = map(json.loads, texts)
         except (ValueError, TypeError, RecursionError):

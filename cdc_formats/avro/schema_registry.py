@@ -14,6 +14,7 @@ Confluent's API (`confluent_client`). A client is created on first use, once per
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -105,6 +106,18 @@ class Registry(RegistryOptions):
                 f"{option} is not set: set it to the schema registry's URL, such as "
                 "'http://localhost:8081'"
             )
+
+    def numbered(
+        self, subject: str, schema: Mapping[str, Any] | list[Any], *, register: bool
+    ) -> Callable[[], int]:
+        """Return the function to the id of a schema, which is requested by its first call.
+
+        Parameters
+        ----------
+        subject, schema, register
+            Same as `RegistryClient.number`.
+        """
+        return lru_cache(lambda: self.client.number(subject, schema, register=register))
 
     def require_writable(self) -> None:
         """Raise if nothing can be written with this registry's schemas.

@@ -14,17 +14,16 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any
 
-from cdc_formats.errors import EncodeError, SchemaError
-from cdc_formats.values.handling import ConversionError, refuse
-from cdc_formats.values.nested import NESTED_TYPES
+from cdc_formats.errors import SchemaError
+from cdc_formats.values.handling import Converter, Handling, refuse
+from cdc_formats.values.nested import NESTED_TYPES, part_writer
+from cdc_formats.values.numbers import unscaled_bytes
 from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import LOGICAL_TIMES, MICROS_PER_UNIT, unit_of_precision
-from cdc_formats.values.types import canonical_placeholder
+from cdc_formats.values.types import canonical_placeholder, without_placeholder
 
 from .reader import without_logical_types
-
-To = Callable[[Any], Any]
 
 RECORD = "org.apache.flink.avro.generated.record"
 """The name of a row's record, as in Flink."""
@@ -111,53 +110,36 @@ def _unit(sql_type: SqlType) -> str:
     return unit_of_precision(6 if sql_type.precision is None else sql_type.precision)
 
 
-class AvroRows:
-    """Writes rows with the schema of `record_schema`.
+def avro_writer(sql_type: SqlType, handling: Handling) -> Converter | None:
+    """Return the function from a canonical value (never None) to fastavro's for `record_schema`.
+
+    It is for `encoding.RowWriter`, instead of `types.writer`.
 
     Parameters
     ----------
-    columns : sequence of Column
-    excerpt : bool
-        Whether an error shows the invalid value (`Format.error_excerpt`).
-    placeholder : str or None
-        The unavailable-value placeholder; a value equal to it is an error.
+    sql_type : SqlType
+    handling : Handling
+        Only its placeholder: a value that equals it is an error.
+
+    Returns
+    -------
+    callable or None
+        None if the canonical value is also fastavro's.
     """
-
-    def __init__(
-        self, columns: Sequence[Column], *, excerpt: bool = True, placeholder: str | None = None
-    ) -> None:
-        self.names = tuple(column.name for column in columns)
-        self.writers = tuple(
-            _not_placeholder(column.type, _writer(column.type), placeholder) for column in columns
-        )
-        self.excerpt = excerpt
-
-    def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
-        """Return a row as an object for fastavro.
-
-        Raises
-        ------
-        EncodeError
-            When a value would not be read back as the same value.
-        """
-        image = {}
-        for name, write, value in zip(self.names, self.writers, row, strict=True):
-            try:
-                image[name] = value if write is None or value is None else write(value)
-            except ConversionError as error:
-                reason = str(error) if self.excerpt or not error.bare else error.bare
-                raise EncodeError(f"{reason} - at `{path}.{name}`") from None
-        return image
+    write, form = _writer(sql_type), canonical_placeholder(sql_type, handling.placeholder)
+    if form is None:
+        return write
+    return without_placeholder(sql_type, write, lambda value, _: bool(value == form))
 
 
-def _writer(sql_type: SqlType) -> To | None:
+def _writer(sql_type: SqlType) -> Converter | None:
     if sql_type.name == "DECIMAL":
-        return _unscaled_bytes
+        return unscaled_bytes
     if sql_type.name in _TIMES:
         return _time_writer(sql_type)
     if sql_type.name not in NESTED_TYPES:
         return None
-    inner = [_or_none(_writer(field.type)) for field in sql_type.fields]
+    inner = [part_writer(_writer(field.type)) for field in sql_type.fields]
     if sql_type.name == "ARRAY":
         return lambda values: [inner[0](value) for value in values]
     if sql_type.name == "MAP":
@@ -168,37 +150,7 @@ def _writer(sql_type: SqlType) -> To | None:
     }
 
 
-def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: str | None) -> To | None:
-    form = canonical_placeholder(sql_type, placeholder)
-    if form is None:
-        return write
-
-    def checked(value: Any) -> Any:
-        if value == form:
-            raise refuse(
-                sql_type,
-                value,
-                (
-                    "it equals the placeholder for unavailable values: set "
-                    "unavailable_value_placeholder to another text"
-                ),
-            )
-        return value if write is None else write(value)
-
-    return checked
-
-
-def _or_none(write: To | None) -> To:
-    return lambda value: value if write is None or value is None else write(value)
-
-
-def _unscaled_bytes(digits: str) -> bytes:
-    number = int(digits.replace(".", ""))
-    # As Java's BigInteger: the fewest bytes that include the sign.
-    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
-
-
-def _time_writer(sql_type: SqlType) -> To:
+def _time_writer(sql_type: SqlType) -> Converter:
     times, by = MICROS_PER_UNIT[_unit(sql_type)]
 
     def write(micros: int) -> int:
@@ -221,7 +173,7 @@ def _time_writer(sql_type: SqlType) -> To:
 
 
 def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
-    """Return the function from the result of `AvroRows.image` to Avro bytes.
+    """Return the function from the image of a row (`avro_writer`) to Avro bytes.
 
     Logical types are already encoded.
     """

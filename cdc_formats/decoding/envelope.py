@@ -1,9 +1,8 @@
 """What a format declares about its messages, tables and metadata, for both decoders.
 
 `scalar_reader.ScalarReader` reads one message, and is the specification.
-`normalize.decode.columnar` decodes many messages together, column by column: only those that it can
-decode exactly as `decoder.Decoder.upserts` does, with the same rows. All others are left to that
-decoder.
+`normalize.decode.columnar` decodes many messages as Arrow columns, if it gives exactly the rows of
+`decoder.Decoder.upserts`. All others are left to that decoder.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from cdc_formats.errors import (
     TypeConversionError,
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, Reader, RowKind
-from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import (
     BatchReader,
     fields_of,
@@ -120,13 +119,13 @@ class TableFilter:
                 return False
         return True
 
-    def guard(self, read: Reader, *places: Sequence[Path]) -> Reader:
+    def guard(self, read: Reader, *name_paths: Sequence[Path]) -> Reader:
         """Return `read`, but ignore other tables' JSON messages even if it raises an error.
 
         Parameters
         ----------
         read : callable
-        *places : sequence of tuple of str
+        *name_paths : sequence of tuple of str
             The paths of the names that `match_names` compares, from the root of a record's value.
             Each sequence is tried.
         """
@@ -139,15 +138,15 @@ class TableFilter:
             try:
                 return read(key, value, *headers)
             except DecodeError:
-                if value is not None and any(self._is_other(value, place) for place in places):
+                if value is not None and any(self._is_other(value, paths) for paths in name_paths):
                     return Ignored.OTHER_TABLE
                 raise
 
         return guarded
 
-    def _is_other(self, value: bytes, place: Sequence[Path]) -> bool:
+    def _is_other(self, value: bytes, paths: Sequence[Path]) -> bool:
         try:
-            return not self.match_names([_at(value, path) for path in place], "$")
+            return not self.match_names([_at(value, path) for path in paths], "$")
         except DecodeError:
             return False  # not JSON, or without the name
 
@@ -178,11 +177,11 @@ class Images:
     many : {"one", "array", "array of one"}
         Whether a field holds a row, or an array of rows.
     missing_is_null : bool
-        Whether a column that is not in a row is NULL. Otherwise `Together.lacks_nulls` decides, or
-        messages with such rows are decoded alone.
+        Whether a column that is not in a row is NULL. Otherwise `Columnar.lacks_nulls` decides, or
+        the scalar decoder reads messages with such rows.
     missing_mark : str
         The end of the names of fields in a row that say which of its columns are missing. Messages
-        that have one are decoded alone.
+        that have one are left to the scalar decoder.
     before_has : {"all columns", "changed columns", "some columns"}
         The columns of the row before an update: all of the table, or only those that changed, or
         others, which are no row.
@@ -232,24 +231,24 @@ class Codes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Together:
-    """Which messages are decoded together, column by column; the others are decoded alone.
+class Columnar:
+    """Which messages the columnar decoder reads; the scalar decoder reads the others.
 
     Parameters
     ----------
     possible : bool
     fields : type or None
-        As `Envelope.fields`: a message that does not have its types is decoded alone. None: those,
-        with types of the operation, `plain` and `Envelope.attributes` that accept only the declared
-        values, or names.
+        As `Envelope.fields`: the scalar decoder reads a message that does not have its types. None:
+        those, with types of the operation, `plain` and `Envelope.attributes` that accept only the
+        declared values, or names.
     plain : mapping
         By the names of fields that decide how a message is read, the values of such messages.
     needs_before : bool
-        Whether an update without the row before it is decoded alone.
+        Whether the scalar decoder reads an update without the row before it.
     lacks_nulls : callable or None
         Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the
         message, the row's kind, the row, and the row before an update. If it returns False or
-        raises a DecodeError, the message is decoded alone. Only for messages in JSON.
+        raises a DecodeError, the scalar decoder reads the message. Only for messages in JSON.
     message : callable or None
         From the struct and the text of a message to the value from which metadata, table and
         position are read; None: the struct.
@@ -276,11 +275,11 @@ class Framing:
         Whether a message without a schema block is accepted.
     by_block : callable or None
         From the text of a schema block, or from a frame, to the converter of its rows. None, and
-        where it returns None: the messages are decoded alone.
+        where it returns None: the scalar decoder reads the messages.
     frame : int
         The bytes in front of each message that identify its writer's schema; 0: messages are JSON.
     header : str
-        The Kafka header that replaces the frame; records that have it are decoded alone.
+        The Kafka header that replaces the frame; the scalar decoder reads records that have it.
     writer_schema : callable or None
         From a frame to the Avro schema (`avro.reader.AvroSchema`) of the messages behind it; only
         with `frame`.
@@ -338,12 +337,12 @@ class Envelope:
     kinds : mapping
         The row kind by the operation's value: a tuple if `operation` has several fields. Messages
         without rows have the reason, if their table is compared with the filter first. Messages of
-        other operations are decoded alone.
+        other operations are left to the scalar decoder.
     codes : Codes
     inspect : callable or None
         Called with the struct of a message and its kind, None if it is unknown. Returns the reason
         if the message has no rows, or raises a DecodeError. Messages of which it returns a reason
-        need values that are not in `kinds` or `Together.plain`.
+        need values that are not in `kinds` or `Columnar.plain`.
     after : str
         The field with the row after the change, ``outer.inner`` if it is within another. Empty: the
         message itself is the row.
@@ -356,7 +355,7 @@ class Envelope:
     adjust : callable or None
         Called with each `Event`, the text of its message, its index there, and whether only keys of
         rows before updates are used. It changes the event, or raises a DecodeError. Messages of
-        such events have to be decoded alone.
+        such events must be left to the scalar decoder.
     attributes : mapping
         Metadata that is a field of the message: by its name, the field (``outer.inner`` if it is
         within another), and the function from its value to the canonical one, None if it is text.
@@ -365,7 +364,7 @@ class Envelope:
         From the struct of a message to its position; None: `Traits.position`.
     framing : Framing
     keys : RowKeys
-    together : Together
+    columnar : Columnar
     """
 
     fields: type[msgspec.Struct] = msgspec.Struct
@@ -382,7 +381,7 @@ class Envelope:
     position: Callable[[Any], Position | None] | None = None
     framing: Framing = Framing()
     keys: RowKeys = RowKeys()
-    together: Together = Together()
+    columnar: Columnar = Columnar()
 
     NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}
     """The `kinds` of a format without operations."""
@@ -399,32 +398,32 @@ class Envelope:
 
     @cached_property
     def strict_fields(self) -> type[msgspec.Struct]:
-        """The struct of the fields other than the rows of messages that are decoded together."""
-        if self.together.fields is not None:
-            return self.together.fields
+        """The struct of the fields other than the rows, for the columnar decoder."""
+        if self.columnar.fields is not None:
+            return self.columnar.fields
         keys = [(key,) if len(self.operation) == 1 else key for key in self.kinds]
         types: dict[str, Any] = {
             name: _type_of(values)
             for name, values in zip(self.operation, zip(*keys, strict=True), strict=True)
         }
-        types |= {name: _type_of(values) for name, values in self.together.plain.items()}
+        types |= {name: _type_of(values) for name, values in self.columnar.plain.items()}
         types |= {name: str | None for name, convert in self.attributes.values() if convert is None}
         return narrowed(self.fields, types)
 
     @cached_property
     def deciding_fields(self) -> tuple[str, ...]:
         """The fields whose values are the keys of `plain_kinds`."""
-        return *self.operation, *self.together.plain
+        return *self.operation, *self.columnar.plain
 
     @cached_property
     def plain_kinds(self) -> Mapping[Any, RowKind | Ignored]:
-        """The row kind or reason by the values of `deciding_fields`, of messages read together."""
-        if not self.together.plain:
+        """The row kind or reason by the values of `deciding_fields`, for the columnar decoder."""
+        if not self.columnar.plain:
             return self.kinds
         return {
             (operation, *values): kind
             for operation, kind in self.kinds.items()
-            for values in product(*self.together.plain.values())
+            for values in product(*self.columnar.plain.values())
         }
 
     def path(self, name: str) -> Path:
@@ -436,7 +435,7 @@ class Envelope:
             struct = each.type
         return tuple(path)
 
-    def place(self, name: str) -> Path:
+    def image_path(self, name: str) -> Path:
         """Return the path in the message of a field with rows."""
         declared = any(field.name == name.partition(".")[0] for field in fields_of(self.fields))
         return self.path(name) if declared else (self.images.names.get(name, name),)
@@ -626,25 +625,24 @@ def epoch_ms(value: Any, path: str) -> int | None:
     """Return a number of milliseconds since 1970 as a canonical TIMESTAMP, in microseconds."""
     if type(value) is int and _LEAST_MS <= value <= _MOST_MS:
         return value * 1000
-    return None if value is None else _instant(_bigint(value, path) * 1000, path)
+    return None if value is None else _instant(_canonical(_TO_BIGINT, value, path) * 1000, path)
 
 
 def epoch_s(value: Any, path: str) -> int | None:
     """Return a number of seconds since 1970 as a canonical TIMESTAMP, in microseconds."""
-    return None if value is None else _instant(_bigint(value, path) * 1_000_000, path)
+    if value is None:
+        return None
+    return _instant(_canonical(_TO_BIGINT, value, path) * 1_000_000, path)
 
 
 def timestamp(value: Any, path: str) -> int | None:
     """Return ISO or SQL text as a canonical TIMESTAMP, in UTC if it has no zone."""
-    try:
-        return None if value is None else _TO_TIMESTAMP(value)
-    except ConversionError as error:
-        raise TypeConversionError(str(error), path, bare=error.bare) from None
+    return None if value is None else _canonical(_TO_TIMESTAMP, value, path)
 
 
 def bigint(value: Any, path: str) -> int | None:
     """Return a number as a canonical BIGINT."""
-    return None if value is None else _bigint(value, path)
+    return None if value is None else _canonical(_TO_BIGINT, value, path)
 
 
 def int_map(value: Any, path: str) -> list[Any] | None:
@@ -652,9 +650,7 @@ def int_map(value: Any, path: str) -> list[Any] | None:
     value = unraw(value)
     if not isinstance(value, dict):
         return None
-    return sorted(
-        [name, None if item is None else _bigint(item, path)] for name, item in value.items()
-    )
+    return sorted([name, bigint(item, path)] for name, item in value.items())
 
 
 def _instant(micros: int, path: str) -> int:
@@ -663,9 +659,8 @@ def _instant(micros: int, path: str) -> int:
     raise TypeConversionError("expected a time in the years 1 to 9999", path)
 
 
-def _bigint(value: Any, path: str) -> int:
+def _canonical(convert: Converter, value: Any, path: str) -> int:
     try:
-        number: int = _TO_BIGINT(value)
+        return int(convert(value))
     except ConversionError as error:
         raise TypeConversionError(str(error), path, bare=error.bare) from None
-    return number

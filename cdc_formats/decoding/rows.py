@@ -16,7 +16,7 @@ from cdc_formats.values.equality import unifier
 from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import json_reader, message_shape
 from cdc_formats.values.masks import DROP, HMAC, REDACT, Masks
-from cdc_formats.values.schema import ABSENT, Column, SqlType, complete, quote
+from cdc_formats.values.schema import ABSENT, Column, SqlType, complete, leaves, quote
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
 from cdc_formats.values.types import TYPES, converter, placeholder_forms
@@ -206,7 +206,8 @@ class RowConverter:
         self.key_indices = key_indices(columns, unique_key)
         self.shape: Any = dict[str, Any] if untyped else row_shape(self.names)
         self.key_shape = self.shape if untyped else row_shape(self.names, only=self.key_indices)
-        self.spelled = untyped or any(_has_text(column.type) for column in columns)
+        types = (leaf.name for column in columns for leaf in leaves(column.type))
+        self.spelled = untyped or any(name in (*TEXT_TYPES, "VARIANT") for name in types)
         self._placeholders = [
             (index, forms)
             for index, (column, how) in enumerate(pairs)
@@ -343,12 +344,6 @@ class RowConverter:
 
 def _is_direct(may_be: bool, column: Column, handling: Handling) -> bool:
     return may_be and handling.masks.kind(column.name) is None
-
-
-def _has_text(sql_type: SqlType) -> bool:
-    return sql_type.name in (*TEXT_TYPES, "VARIANT") or any(
-        _has_text(field.type) for field in sql_type.fields
-    )
 
 
 def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any:

@@ -12,17 +12,24 @@ from cdc_formats.errors import (
     DecodeError,
     MissingBeforeImageError,
     MissingFieldError,
-    UnknownOperationError,
 )
-from cdc_formats.events import Event, Headers, Ignored, Reader, RowKind
+from cdc_formats.events import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    Event,
+    Headers,
+    Ignored,
+    Reader,
+    RowKind,
+    unknown_operation,
+)
 from cdc_formats.values.json_reader import json_reader, message_shape
 from cdc_formats.values.schema import ABSENT
 
 from .envelope import Envelope, Path, TableFilter
 from .rows import Image, RowConverter, message_reader, row_shape
-
-# Member lookup on an Enum is slow up to Python 3.11.
-_INSERT, _UPDATE_BEFORE, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.DELETE
 
 
 class ScalarReader:
@@ -51,12 +58,12 @@ class ScalarReader:
         reads_before = keyed or envelope.images.before_has != "some columns"
         self.before = envelope.before if reads_before else ""
         self.changed_only = envelope.images.before_has == "changed columns"
-        self.single = _UPDATE_BEFORE in envelope.kinds.values()
-        self.sparse = not envelope.images.missing_is_null and envelope.together.lacks_nulls is None
+        self.single = UPDATE_BEFORE in envelope.kinds.values()
+        self.sparse = not envelope.images.missing_is_null and envelope.columnar.lacks_nulls is None
         self.message = self._message_reader()
         fields = [field for field in (envelope.after, envelope.before) if field]
         self.paths, self.rows_in = (
-            {field: envelope.place(field) for field in fields},
+            {field: envelope.image_path(field) for field in fields},
             {field: attrgetter(field) for field in fields},
         )
         self.row = None if envelope.after else rows.read
@@ -145,9 +152,7 @@ class ScalarReader:
             return MissingFieldError(f"`{self.label}` is missing or not a string", path)
         names = sorted({*map(str, self.envelope.kinds), *self.envelope.codes.without_table})
         reason = f"is none of {', '.join(names)}{self.envelope.codes.or_else}"
-        return UnknownOperationError(
-            f"{self.label} {str(operation)[:40]!r} {reason}", path, bare=f"{self.label} {reason}"
-        )
+        return unknown_operation(self.label, operation, reason, path)
 
     def _events(
         self,
@@ -159,7 +164,7 @@ class ScalarReader:
         rows: RowConverter | None,
     ) -> list[Event]:
         envelope = self.envelope
-        if kind is _DELETE or kind is _UPDATE_BEFORE:
+        if kind is DELETE or kind is UPDATE_BEFORE:
             field = envelope.deleted
             if envelope.images.deleted_in_either and self.rows_in[field](message) is None:
                 field = envelope.before
@@ -168,7 +173,7 @@ class ScalarReader:
                 Event(kind, image, None, message, path, "", rows=rows) for image, path in images
             ]
         images = self._images(message, value, envelope.after, operation, root)
-        if kind is _INSERT or self.single:
+        if kind is INSERT or self.single:
             return [
                 Event(kind, None, image, message, "", path, rows=rows, single=self.single)
                 for image, path in images
@@ -320,51 +325,46 @@ class PartialRows:
     def __init__(self, rows: RowConverter, row_image: str | None) -> None:
         self.rows, self.row_image = rows, row_image
 
-    def update(self, after: Any, old: Any, key: Collection[str], names: Names) -> bool:
-        """Whether an update lacks columns that did not change.
+    def mark(self, event: Event, key: Collection[str], names: Names, *, changed: bool) -> None:
+        """Mark an event whose missing columns are unchanged, not NULL.
 
         Parameters
         ----------
-        after : Struct or mapping
-        old : Struct, mapping or None
-            The columns that changed; None if there are none, declared or not.
+        event : Event
         key : collection of str
             The primary key's columns; empty if unknown.
         names : callable
+        changed : bool
+            Whether an update names a column that changed, declared or not.
         """
-        present = self._present(after)
+        if event.kind is INSERT:
+            return
+        present = self._present(event.before if event.kind is DELETE else event.after)
         if present is None or self.row_image is not None:
-            return present is not None
-        if old is None:
-            return True
-        if key:
-            return _within(present, key) and _within(names("data"), key)
-        # If the key is unknown, a single changed column is treated as the key.
-        return len(present) == 1 and set(names("data")) == set(names("old"))
-
-    def delete(self, before: Any, key: Collection[str], names: Names) -> bool:
-        """Whether a delete lacks columns; parameters as in `update`."""
-        present = self._present(before)
-        if present is None or self.row_image is not None:
-            return present is not None
-        return _within(present, key) and _within(names("data"), key)
-
-    def mark(self, event: Event, key: Collection[str], names: Names) -> None:
-        """Mark an event whose missing columns are unchanged, not NULL; parameters as in `update`."""
-        if event.kind is RowKind.DELETE:
-            event.sparse = self.delete(event.before, key, names)
-        elif event.kind is RowKind.UPDATE_AFTER:
-            event.sparse = self.update(event.after, event.before, key, names)
+            event.sparse = present is not None
+        elif event.kind is UPDATE_AFTER and not changed:
+            event.sparse = True
+        elif key or event.kind is DELETE:
+            event.sparse = _within(present, key) and _within(names("data"), key)
+        else:
+            # If the key is unknown, a single changed column is treated as the key.
+            event.sparse = len(present) == 1 and set(names("data")) == set(names("old"))
 
     def nulls(self, kind: Any, image: Any, old: Any, key: Collection[str]) -> bool:
         """Return whether a row's missing columns are certainly NULL, from declared columns only.
 
-        The parameters are as in `update`.
+        Parameters
+        ----------
+        kind : RowKind
+        image, old : Struct or mapping
+            The row, and the columns of it that changed; None: `old` is missing.
+        key : collection of str
+            The primary key's columns; empty if unknown.
         """
         present = self._present(image)
-        if present is None or kind is RowKind.INSERT:
+        if present is None or kind is INSERT:
             return present is None or bool(present)
-        changed = kind is RowKind.DELETE or (
+        changed = kind is DELETE or (
             old is not None and any(value is not ABSENT for value in self.rows.raw(old))
         )
         other = not _within(present, (*key, *self.rows.unique_key))

@@ -54,12 +54,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import msgspec
-
 from cdc_formats.decoding.envelope import (
+    Columnar,
     Envelope,
     Images,
-    Together,
     epoch_ms,
     int_map,
     table_event,
@@ -67,35 +65,61 @@ from cdc_formats.decoding.envelope import (
     text_list,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.scalar_reader import WHOLE_ROWS, Names, PartialRows, require_same_key
+from cdc_formats.decoding.scalar_reader import WHOLE_ROWS, PartialRows, require_same_key
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
-from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn, choice
+from cdc_formats.events import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    ControlEvent,
+    Event,
+    Headers,
+    Ignored,
+)
+from cdc_formats.format import Encoder, Format, MetadataColumn, choice
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import read_object
+from cdc_formats.values.json_reader import fields_struct, read_object
 from cdc_formats.values.schema import ABSENT, Column
 
-_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
+KINDS = {"INSERT": INSERT, "UPDATE": UPDATE_AFTER, "DELETE": DELETE}
 _DDL = dict.fromkeys(("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"), Ignored.DDL)
 _WITHOUT_ROWS = {**_DDL, "TRUNCATE": Ignored.TRUNCATE, "QUERY": Ignored.MESSAGE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanalFormat(Format):
-    """The common parts of Canal's and TiCDC's formats."""
+class MysqlFormat(Format):
+    """The common parts of formats whose messages have `database`, `table`, and `sql` of a DDL."""
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
     database_include: str | None = None
     table_include: str | None = None
-    binary_handling_mode: str = choice("latin1", "base64")
     time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.database)),
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
+    }
+    table_identity: ClassVar[Mapping[str, str]] = {
+        "database": "database_include",
+        "table": "table_include",
+    }
+
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
+        """Return the database, table and statement; for a snapshot's mark its ``type``."""
+        return table_event(value, reason, "type" if reason is Ignored.SNAPSHOT_MARK else "sql")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanalFormat(MysqlFormat):
+    """The common parts of Canal's and TiCDC's formats."""
+
+    binary_handling_mode: str = choice("latin1", "base64")
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        **MysqlFormat.metadata,
         "sql-type": MetadataColumn(
             "MAP<STRING, INT>", lambda message: int_map(message.sql_type, "$.sqlType")
         ),
@@ -106,10 +130,6 @@ class CanalFormat(Format):
         "event-timestamp": MetadataColumn(
             "TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")
         ),
-    }
-    table_identity: ClassVar[Mapping[str, str]] = {
-        "database": "database_include",
-        "table": "table_include",
     }
 
     @property
@@ -122,12 +142,6 @@ class CanalFormat(Format):
     ) -> Encoder:
         """Return the encoder of one table's rows; a message has one row."""
         return _Encoder(self, columns, unique_key)
-
-    def control_event(
-        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
-    ) -> ControlEvent:
-        """Return the event's database, table and statement."""
-        return table_event(value, reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +179,13 @@ class CanalJson(CanalFormat):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of the operation and the rows.
+        """Return where the operation and the rows are.
 
-        Rows that may lack unchanged columns are decoded alone.
+        The scalar decoder reads rows that may lack unchanged columns.
         """
         partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
-            fields=Message,
+            fields=MESSAGE,
             operation=("type",),
             kinds={**KINDS, **_WITHOUT_ROWS},
             inspect=lambda message, kind: (
@@ -189,7 +203,7 @@ class CanalJson(CanalFormat):
                 event, value, index, partial, rows.unique_key if keyed else ()
             ),
             attributes={"database": ("database", None), "table": ("table", None)},
-            together=Together(
+            columnar=Columnar(
                 plain={"is_ddl": (False, None)},
                 needs_before=True,
                 lacks_nulls=lambda message, kind, row, old: partial.nulls(
@@ -199,19 +213,12 @@ class CanalJson(CanalFormat):
         )
 
 
-class Message(msgspec.Struct, gc=False):
-    """The fields read from a message; `rows.message_reader` adds the rows."""
-
-    type: Any = None
-    is_ddl: Any = msgspec.field(default=None, name="isDdl")
-    database: Any = None
-    table: Any = None
-    data: Any = None
-    old: Any = None
-    ts: Any = None
-    es: Any = None
-    pk_names: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="pkNames")
-    sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
+MESSAGE = fields_struct(
+    "type is_ddl database table data old ts es",
+    raw="pk_names sql_type",
+    rename={"is_ddl": "isDdl", "pk_names": "pkNames", "sql_type": "sqlType"},
+)
+"""The fields read from a message; `rows.message_reader` adds the rows."""
 
 
 def _mark_partial(
@@ -221,31 +228,24 @@ def _mark_partial(
 
     It is an error if its key may have changed.
     """
-    image = event.before if event.kind is _DELETE else event.after
-    if event.kind is _INSERT or ABSENT not in partial.rows.raw(image):
+    image = event.before if event.kind is DELETE else event.after
+    if event.kind is INSERT or ABSENT not in partial.rows.raw(image):
         return
     keys = text_list(event.message.pk_names) or []
-    key, names = {*keys, *unique_key}, _names_in(value, index)
-    if event.kind is _DELETE:
-        event.sparse = partial.delete(event.before, key, names)
-        return
-    # The reader skips undeclared columns: read the message again to find them in `old`.
-    any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names(
-        "old"
-    )
-    event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
-    if event.sparse:
-        _require_key(event, partial.rows, unique_key, keys)
-
-
-def _names_in(value: bytes, index: int) -> Names:
-    """Return the function from ``data`` or ``old`` to all names in its row at an index."""
 
     def names(field: str) -> Collection[str]:
         image: Mapping[str, Any] = read_object(value)[field][index]
         return image
 
-    return names
+    # The reader skips undeclared columns: read the message again to find them in `old`.
+    changed = (
+        event.kind is DELETE
+        or any(value is not ABSENT for value in partial.rows.raw(event.before))
+        or bool(names("old"))
+    )
+    partial.mark(event, {*keys, *unique_key}, names, changed=changed)
+    if event.sparse and event.kind is UPDATE_AFTER:
+        _require_key(event, partial.rows, unique_key, keys)
 
 
 def _require_key(

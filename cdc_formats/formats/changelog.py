@@ -38,16 +38,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import RowWriter, writes_iso
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import SHORT_STRINGS, KeyValue, Position, RowKind
-from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import choice
-from cdc_formats.values.json_reader import json_bytes
+from cdc_formats.format import Encoder, Format, choice
+from cdc_formats.values.json_reader import fields_struct, json_bytes
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .debezium.position import position_of
@@ -78,7 +75,7 @@ class ChangelogJson(Format):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of the operation and the row; a missing column is NULL."""
+        """Return where the operation and the row are; a missing column is NULL."""
         return Envelope(
             fields=_Message,
             operation=("op",),
@@ -114,10 +111,7 @@ class ChangelogJson(Format):
         return _Encoder(self, to_columns(columns), unique_key)
 
 
-class _Message(msgspec.Struct, gc=False):
-    op: Any = None
-    data: Any = None
-    source: msgspec.Raw = msgspec.Raw(b"null")
+_Message = fields_struct("op data", raw="source")
 
 
 class _Encoder(Encoder):

@@ -55,9 +55,9 @@ import msgspec
 
 from cdc_formats.decoding.envelope import (
     Codes,
+    Columnar,
     Envelope,
     Images,
-    Together,
     bigint,
     member,
     named,
@@ -67,10 +67,9 @@ from cdc_formats.decoding.envelope import (
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
-from cdc_formats.format import Format
-from cdc_formats.message_format import MetadataColumn, RowNames, choice, names_in_row
+from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import json_text, read_object
+from cdc_formats.values.json_reader import fields_struct, json_text, read_object
 from cdc_formats.values.schema import ABSENT
 
 USUAL_PREFIX = "BI_"
@@ -168,13 +167,13 @@ class DmsJson(Format):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of the operation and the rows."""
+        """Return where the operation and the rows are."""
         return Envelope(
             fields=_Message,
             operation=("metadata.operation",),
             kinds=_KINDS,
             codes=Codes(are_text=False, or_else=", and record-type is not 'control'"),
-            together=Together(plain={"metadata.record_type": ("data", None)}),
+            columnar=Columnar(plain={"metadata.record_type": ("data", None)}),
             inspect=_inspect,
             after="data",
             before="before" if self.before_image_field else "",
@@ -238,19 +237,12 @@ def before_image_names(names: Collection[str]) -> list[str]:
     return prefixed if any(name[len(USUAL_PREFIX) :] in names for name in prefixed) else []
 
 
-class _Metadata(msgspec.Struct, gc=False, rename="kebab"):
-    operation: Any = None
-    record_type: Any = None
-    schema_name: Any = None
-    table_name: Any = None
-    timestamp: Any = None
-    commit_timestamp: Any = None
-    transaction_id: Any = None
-    stream_position: Any = None
-
-
-class _Message(msgspec.Struct, gc=False):
-    metadata: _Metadata | None = None
+_Metadata: Any = fields_struct(
+    "operation record_type schema_name table_name timestamp commit_timestamp transaction_id "
+    "stream_position",
+    rename="kebab",
+)
+_Message = msgspec.defstruct("Message", [("metadata", _Metadata | None, None)], gc=False)
 
 
 def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:

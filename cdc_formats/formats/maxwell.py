@@ -61,16 +61,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import msgspec
-
 from cdc_formats.decoding.envelope import (
     Codes,
+    Columnar,
     Envelope,
     Images,
-    Together,
     bigint,
     epoch_s,
-    table_event,
     text,
     text_list,
     unraw,
@@ -80,9 +77,7 @@ from cdc_formats.decoding.scalar_reader import WHOLE_ROWS, PartialRows, require_
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
-    ControlEvent,
     Event,
-    Headers,
     Ignored,
     Position,
     RowKind,
@@ -91,11 +86,12 @@ from cdc_formats.events import (
     integer,
     malformed,
 )
-from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn, choice
+from cdc_formats.format import Encoder, MetadataColumn, choice
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import read_object
+from cdc_formats.values.json_reader import fields_struct, read_object
 from cdc_formats.values.schema import Column
+
+from .canal import MysqlFormat
 
 _KINDS: dict[str, RowKind | Ignored] = {
     "insert": RowKind.INSERT,
@@ -114,7 +110,7 @@ _LAST_OF_TRANSACTION = 2**32 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxwellJson(Format):
+class MaxwellJson(MysqlFormat):
     """Maxwell's messages.
 
     Parameters
@@ -139,15 +135,10 @@ class MaxwellJson(Format):
     whole_rows = WHOLE_ROWS
     sampler = "cdc_formats.topics.samplers.messages:MaxwellSampler"
 
-    timestamp_format_standard: str = choice("SQL", "ISO-8601")
-    database_include: str | None = None
-    table_include: str | None = None
     binlog_row_image: str | None = choice(None, "FULL", "MINIMAL", "NOBLOB")
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
-        "database": MetadataColumn("STRING", lambda message: text(message.database)),
-        "table": MetadataColumn("STRING", lambda message: text(message.table)),
+        **MysqlFormat.metadata,
         "primary-key-columns": MetadataColumn(
             "ARRAY<STRING>", lambda message: text_list(message.primary_key_columns)
         ),
@@ -156,10 +147,6 @@ class MaxwellJson(Format):
         ),
         "position": MetadataColumn("STRING", lambda message: text(message.position)),
         "xid": MetadataColumn("BIGINT", lambda message: bigint(unraw(message.xid), "$.xid")),
-    }
-    table_identity: ClassVar[Mapping[str, str]] = {
-        "database": "database_include",
-        "table": "table_include",
     }
 
     @property
@@ -170,16 +157,17 @@ class MaxwellJson(Format):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of the operation and the rows; partial rows are decoded alone."""
+        """Return where the operation and the rows are; the scalar decoder reads partial rows."""
         partial = PartialRows(rows, self.binlog_row_image)
 
         def mark_partial(event: Event, value: bytes, _: int, keyed: bool) -> None:
             declared = rows.unique_key if keyed else ()
             key = _key_names(event.message, declared)
-            without_old = event.kind is RowKind.UPDATE_AFTER and event.before is None
-            if without_old and self.binlog_row_image != "FULL":
+            changed = event.before is not None
+            is_update = event.kind is RowKind.UPDATE_AFTER
+            if is_update and not changed and self.binlog_row_image != "FULL":
                 require_same_key("the update has no `old`", declared, key, "$.old")
-            partial.mark(event, key, lambda field: read_object(value)[field])
+            partial.mark(event, key, lambda field: read_object(value)[field], changed=changed)
 
         return Envelope(
             fields=_Message,
@@ -194,7 +182,7 @@ class MaxwellJson(Format):
             ),
             adjust=mark_partial,
             attributes={"database": ("database", None), "table": ("table", None)},
-            together=Together(
+            columnar=Columnar(
                 needs_before=True,
                 lacks_nulls=lambda message, kind, row, old: partial.nulls(
                     kind, row, old, _key_names(message, ())
@@ -234,26 +222,11 @@ class MaxwellJson(Format):
         number = _LAST_OF_TRANSACTION if last else integer(number, 32, "$.xoffset")
         return Position(history, file_number(file, "$.position"), offset | number, clock)
 
-    def control_event(
-        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
-    ) -> ControlEvent:
-        """Return the database, table and statement; for a bootstrap's mark its ``type``."""
-        return table_event(value, reason, "type" if reason is Ignored.SNAPSHOT_MARK else "sql")
 
-
-class _Message(msgspec.Struct, gc=False):
-    type: Any = None
-    database: Any = None
-    table: Any = None
-    data: Any = None
-    old: Any = None
-    ts: Any = None
-    primary_key_columns: Any = None
-    position: msgspec.Raw = msgspec.Raw(b"null")
-    xid: msgspec.Raw = msgspec.Raw(b"null")
-    xoffset: Any = None
-    commit: Any = None
-    server_id: Any = None
+_Message = fields_struct(
+    "type database table data old ts primary_key_columns xoffset commit server_id",
+    raw="position xid",
+)
 
 
 def _key_names(message: Any, unique_key: Sequence[str]) -> Sequence[str]:

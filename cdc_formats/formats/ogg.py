@@ -54,10 +54,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import (
+    Columnar,
     Envelope,
     Images,
     TableFilter,
-    Together,
     named,
     text,
     text_list,
@@ -79,9 +79,8 @@ from cdc_formats.events import (
     digits,
     malformed,
 )
-from cdc_formats.format import Encoder, Format
-from cdc_formats.message_format import MetadataColumn, choice, table_filter
-from cdc_formats.values.json_reader import json_reader, read_object
+from cdc_formats.format import Encoder, Format, MetadataColumn, choice, table_filter
+from cdc_formats.values.json_reader import fields_struct, json_reader, read_object
 from cdc_formats.values.schema import Column
 
 _MISSING = "_isMissing"
@@ -134,7 +133,10 @@ class OggJson(Format):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
-        """Return the places of the operation and rows; rows that lack columns are decoded alone."""
+        """Return where the operation and the rows are.
+
+        The scalar decoder reads rows that lack columns.
+        """
         return Envelope(
             fields=_Message,
             operation=("op_type",),
@@ -152,7 +154,7 @@ class OggJson(Format):
                 missing_mark=_MISSING,
             ),
             # A column can have the name of a field that says whether another is missing.
-            together=Together(
+            columnar=Columnar(
                 possible=not any(name + _MISSING in rows.names for name in rows.names)
             ),
             attributes={"table": ("table", None)},
@@ -196,15 +198,7 @@ class OggJson(Format):
         return ControlEvent(reason, database, schema, name)
 
 
-class _Message(msgspec.Struct, gc=False):
-    op_type: Any = None
-    table: Any = None
-    before: Any = None
-    after: Any = None
-    op_ts: Any = None
-    current_ts: Any = None
-    primary_keys: Any = None
-    pos: msgspec.Raw = msgspec.Raw(b"null")
+_Message = fields_struct("op_type table before after op_ts current_ts primary_keys", raw="pos")
 
 
 class _Reader(ScalarReader):

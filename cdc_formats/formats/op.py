@@ -74,7 +74,10 @@ from cdc_formats.decoding.envelope import Codes, Envelope, Images, text
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import (
+    INSERT,
     SHORT_STRINGS,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
     ChangelogMode,
     Event,
     Ignored,
@@ -84,12 +87,10 @@ from cdc_formats.events import (
     integer,
     malformed,
 )
-from cdc_formats.format import Format
-from cdc_formats.message_format import MetadataColumn, RowNames, choice, names_in_row
+from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.schema import ABSENT
 
-_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _ = RowKind
 _MEANINGS: dict[str, RowKind | Ignored] = {
     **{each: RowKind.from_short_string(each) for each in SHORT_STRINGS},
     **{each.name: each for each in Ignored if each is not Ignored.OTHER_TABLE},
@@ -233,9 +234,9 @@ class OpJson(Format):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
-        """Return the places of the operation and the rows.
+        """Return where the operation and the rows are.
 
-        Rows that lack columns are decoded alone, unless these columns are NULL.
+        The scalar decoder reads rows that lack columns, unless these columns are NULL.
         """
         struct, names = _fields(self._paths)
         after, before = names.get("row_field", ""), names.get("before_field", "")
@@ -271,9 +272,9 @@ class OpJson(Format):
         Also remove a row before an update that is not whole.
         """
         if event.after is not None:
-            event.sparse = self.missing_columns == "unchanged" and event.kind is _UPDATE_AFTER
+            event.sparse = self.missing_columns == "unchanged" and event.kind is UPDATE_AFTER
             self._require_columns(rows, event.after, event.after_path)
-        elif event.kind is _UPDATE_BEFORE:
+        elif event.kind is UPDATE_BEFORE:
             self._require_columns(rows, event.before, event.before_path)
         # A delete with only the key is enough for a keyed stage.
         elif not keyed:
@@ -326,7 +327,7 @@ class OpJson(Format):
             When it is neither an integer nor text of digits, or has more than 128 bits.
         """
         value, path = message.position, f"$.{self.position_field}"
-        if value is None and self._kinds.get(message.operation) is _INSERT:
+        if value is None and self._kinds.get(message.operation) is INSERT:
             return None
         if value is None:
             raise MissingFieldError(

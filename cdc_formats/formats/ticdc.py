@@ -52,9 +52,9 @@ import msgspec
 
 from cdc_formats.decoding.envelope import (
     Codes,
+    Columnar,
     Envelope,
     Images,
-    Together,
     bigint,
     member,
     text,
@@ -62,14 +62,21 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
-from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, RowKind, integer
-from cdc_formats.message_format import MetadataColumn
-from cdc_formats.values.json_reader import read_object
+from cdc_formats.events import (
+    DELETE,
+    ControlEvent,
+    Event,
+    Headers,
+    Ignored,
+    Position,
+    RowKind,
+    integer,
+)
+from cdc_formats.format import MetadataColumn
+from cdc_formats.values.json_reader import fields_struct, read_object
 from cdc_formats.values.schema import ABSENT
 
-from .canal import KINDS, CanalFormat, Message
-
-_DELETE = RowKind.DELETE
+from .canal import KINDS, MESSAGE, CanalFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +103,7 @@ class TicdcCanalJson(CanalFormat):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of the operation and row; a row that is not whole is decoded alone."""
+        """Return where the operation and the row are; the scalar decoder reads partial rows."""
         return Envelope(
             fields=_Message,
             operation=("type",),
@@ -114,7 +121,7 @@ class TicdcCanalJson(CanalFormat):
                 None if keyed else _require_whole(event, rows)
             ),
             attributes={"database": ("database", None), "table": ("table", None)},
-            together=Together(
+            columnar=Columnar(
                 plain={
                     "is_ddl": (False, None),
                     "tidb.only_handle_key": (False, None),
@@ -153,14 +160,14 @@ class TicdcCanalJson(CanalFormat):
         )
 
 
-class _Tidb(msgspec.Struct, gc=False, rename="camel"):
-    commit_ts: Any = None
-    only_handle_key: Any = None
-    claim_check_location: Any = None
-
-
-class _Message(Message, gc=False):
-    tidb: _Tidb = msgspec.field(default_factory=_Tidb, name="_tidb")
+_Tidb = fields_struct("commit_ts only_handle_key claim_check_location", rename="camel")
+_Message = msgspec.defstruct(
+    "Message",
+    [("tidb", _Tidb, msgspec.field(default_factory=_Tidb))],
+    bases=(MESSAGE,),
+    rename={"tidb": "_tidb"},
+    gc=False,
+)
 
 
 def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
@@ -168,10 +175,10 @@ def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
     if message.is_ddl is True:
         return Ignored.TRUNCATE if message.type == "TRUNCATE" else Ignored.DDL
     if message.tidb.claim_check_location is not None and (
-        kind is not _DELETE or message.data is None
+        kind is not DELETE or message.data is None
     ):
         raise _elsewhere(message.tidb.claim_check_location)
-    if message.tidb.only_handle_key is True and kind is not _DELETE:
+    if message.tidb.only_handle_key is True and kind is not DELETE:
         raise PartialImageError(
             "the message has only the handle key (onlyHandleKey), since the row was too large: "
             "raise TiCDC's max-message-bytes and the topic's max.message.bytes, or set its "
@@ -183,7 +190,7 @@ def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
 
 def _require_whole(event: Event, rows: RowConverter) -> None:
     """Raise for a delete that has only the key."""
-    if event.kind is not _DELETE:
+    if event.kind is not DELETE:
         return
     if event.message.tidb.claim_check_location is not None:
         raise _elsewhere(event.message.tidb.claim_check_location)

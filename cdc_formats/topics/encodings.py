@@ -140,7 +140,8 @@ def inspect_part(part: str, data: bytes | None, headers: Headers = ()) -> Encode
     try:
         return _of_json(read_json(data))
     except (MalformedMessageError, RecursionError):
-        return Encoded(TEXT, data.decode()) if _is_text(data) else Encoded(BYTES)
+        text = _text(data)
+        return Encoded(BYTES) if text is None else Encoded(TEXT, text)
 
 
 def _framed(data: bytes) -> Encoded | None:
@@ -155,7 +156,7 @@ def _framed(data: bytes) -> Encoded | None:
         if content[:1] in (b"{", b"["):
             return Encoded(json, read_json(content), name)
     # Text may begin with 0x01 or 0x03.
-    return None if data[0] and _is_text(data) else Encoded(binary, schema_id=name)
+    return None if data[0] and _text(data) is not None else Encoded(binary, schema_id=name)
 
 
 def _of_json(value: Any) -> Encoded:
@@ -168,12 +169,10 @@ def _of_json(value: Any) -> Encoded:
     return Encoded(JSON_OBJECT, value)
 
 
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _text(data: bytes) -> str | None:
+    with suppress(UnicodeDecodeError):
+        return data.decode()
+    return None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -261,6 +260,13 @@ class Evidence(NamedTuple):
     distinctive: bool = False
     remarks: tuple[str, ...] = ()
     refusal: DecodeError | None = None
+
+
+def value_at(value: Any, path: Sequence[str]) -> Any:
+    """Return the value at a path in objects; None if there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def listed_names(names: Any) -> tuple[str, ...]:

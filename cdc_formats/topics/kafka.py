@@ -70,7 +70,7 @@ def sample_topic(
     ArgumentError
         When an option of the client cannot be used. Errors never contain an option's value.
     """
-    return _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=False).records
+    return _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=False)[0]
 
 
 class TopicEnds(NamedTuple):
@@ -155,17 +155,6 @@ def _old_and_new(
     return oldest, newest
 
 
-class _Sample(NamedTuple):
-    """The records of a sample, the offsets in the partitions, and how many were read.
-
-    The last is None if not all were read in time.
-    """
-
-    records: list[SampledRecord]
-    ranges: dict[int, tuple[int, int]]
-    counts: Mapping[int, int] | None
-
-
 def _sampled(
     servers: str,
     topic: str,
@@ -174,7 +163,11 @@ def _sampled(
     timeout_seconds: float,
     *,
     progress: bool | None,
-) -> _Sample:
+) -> tuple[list[SampledRecord], dict[int, tuple[int, int]], Mapping[int, int] | None]:
+    """Return a sample's records, the offsets in the partitions, and how many were read.
+
+    The last is None if not all were read in time.
+    """
     if sample < 1:
         raise ArgumentError(f"sample is {sample}; it must be at least 1")
     deadline = time.monotonic() + timeout_seconds
@@ -204,7 +197,7 @@ def _sampled(
         )
     in_order = sorted(records.values(), key=lambda record: (record.partition, record.offset))
     # After the deadline, unread offsets may have records.
-    return _Sample(in_order, ranges, counts if time.monotonic() < deadline else None)
+    return in_order, ranges, counts if time.monotonic() < deadline else None
 
 
 def infer_topic(
@@ -364,7 +357,8 @@ def _read(
     rest: list[_Part] = []
     for each in parts:
         rest.append(each) if each.partition in first else first.setdefault(each.partition, each)
-    begins, ends = ({number: part[place] for number, part in first.items()} for place in (1, 2))
+    begins = {number: part.begin for number, part in first.items()}
+    ends = {number: part.end for number, part in first.items()}
     for records in reader.batches(topic, begins, ends):
         yield from records
         if time.monotonic() >= deadline:

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.events import Headers
-from cdc_formats.format import Format
-from cdc_formats.message_format import Traits
+from cdc_formats.format import Format, Traits
 from cdc_formats.registry import load_class
 from cdc_formats.topics.encodings import (
     Declaration,

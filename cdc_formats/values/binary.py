@@ -68,7 +68,8 @@ _WRITERS: dict[str, Converter] = {
 }
 
 
-def _writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter:
+def bytes_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter:
+    """Return the function from bytes to their text in messages."""
     return _WRITERS.get(handling.binary or "", base64_text)
 
 
@@ -76,7 +77,7 @@ TYPES = {
     "BINARY": ValueType(
         canonical=lambda _: bytes,
         converter=_converter,
-        writer=_writer,
+        writer=bytes_writer,
         to_text=lambda value: f"x'{value.hex()}'",
     )
 }

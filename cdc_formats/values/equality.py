@@ -32,6 +32,7 @@ from math import copysign
 from operator import itemgetter
 from typing import Any
 
+from .handling import same
 from .numbers import FLOAT_TYPES
 from .schema import Column, SqlType
 
@@ -68,7 +69,7 @@ def unifier(sql_type: SqlType) -> Unify | None:
     inner = [unifier(field.type) for field in sql_type.fields]
     if not any(inner):
         return None
-    each = [to or _same for to in inner]
+    each = [to or same for to in inner]
     if sql_type.name == "ARRAY":
         return lambda value: [each[0](item) for item in value] if type(value) is list else value
     if sql_type.name == "MAP":
@@ -83,7 +84,7 @@ def row_unifier(columns: Sequence[Column]) -> Callable[[Sequence[Any]], tuple[An
     each = [unifier(column.type) for column in columns]
     if not any(each):
         return None
-    unifiers = [to or _same for to in each]
+    unifiers = [to or same for to in each]
     return lambda values: tuple(_unified(values, unifiers))
 
 
@@ -99,9 +100,8 @@ def key_getter(
 def sorted_entries(entries: Iterable[list[Any]]) -> list[list[Any]]:
     """Return a map's entries in canonical order, independent of their order in the message."""
     listed = list(entries)
-    return sorted(
-        listed, key=_text_key if all(type(entry[0]) is str for entry in listed) else _any_key
-    )
+    of_text = all(type(entry[0]) is str for entry in listed)
+    return sorted(listed, key=itemgetter(0) if of_text else lambda entry: _order(entry[0]))
 
 
 def picker(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
@@ -112,10 +112,6 @@ def picker(indices: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
     return itemgetter(*indices) if indices else lambda row: ()
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _unified(values: Iterable[Any], each: Sequence[Unify]) -> list[Any]:
     return [to(value) for to, value in zip(each, values, strict=True)]
 
@@ -124,14 +120,6 @@ def _unified_float(value: Any) -> Any:
     if type(value) is not float:
         return value
     return _NAN if value != value else value + 0.0  # -0.0 + 0.0 is 0.0
-
-
-def _text_key(entry: list[Any]) -> Any:
-    return entry[0]
-
-
-def _any_key(entry: list[Any]) -> Any:
-    return _order(entry[0])
 
 
 def _order(value: Any) -> Any:

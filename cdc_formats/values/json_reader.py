@@ -65,9 +65,9 @@ def _own_text(value: Any) -> msgspec.Raw:
 _encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_own_text)
 
 
-def _decimal(text: str) -> Decimal:
+def _decimal(text: str, of: type[Decimal] = Decimal) -> Decimal:
     try:
-        return Decimal(text)
+        return of(text)
     except InvalidOperation:
         raise ValueError("the exponent of a number is out of range") from None
 
@@ -76,10 +76,7 @@ def _spelled(text: str) -> Decimal:
     # str(Decimal) writes its own exponent if the text has one, and below 0.000001.
     if "e" not in text and "E" not in text and "0.000000" not in text:
         return Decimal(text)
-    try:
-        return NumberWithText(text)
-    except InvalidOperation:
-        raise ValueError("the exponent of a number is out of range") from None
+    return _decimal(text, NumberWithText)
 
 
 def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T]:
@@ -111,7 +108,7 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
 
 
 def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
-    """Return the function from many JSON texts to values; its caller decodes the others one by one.
+    """Return the function from many JSON texts to values; its caller decodes the others.
 
     Parameters
     ----------
@@ -330,6 +327,23 @@ def _require_flat(text: str) -> None:
 def fields_of(struct: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
     """Return the fields of a struct; msgspec would evaluate all their types each time."""
     return msgspec.structs.fields(struct)
+
+
+def fields_struct(names: str, *, raw: str = "", rename: Any = None) -> type[msgspec.Struct]:
+    """Return a struct of fields of a message, which may have any values; a missing one is None.
+
+    Parameters
+    ----------
+    names : str
+        The fields, separated by blanks.
+    raw : str
+        More fields, whose values are kept as JSON text; ``null`` if the field is missing.
+    rename : mapping, str or None
+        Same as msgspec's: the names of the fields in the message.
+    """
+    fields: list[Any] = [(name, Any, None) for name in names.split()]
+    fields += [(name, msgspec.Raw, msgspec.Raw(b"null")) for name in raw.split()]
+    return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
 
 
 def message_shape(

@@ -144,7 +144,7 @@ def masks_of(option: Any, *, env: str | None, file: str | None) -> Masks:
     Parameters
     ----------
     option : mapping, sequence of (str, str), str or Masks
-        Text is a JSON object. A `Masks` with the same places of the key keeps its key: a worker may
+        Text is a JSON object. A `Masks` with the same source of the key keeps its key: a worker may
         not have the file or the environment variable.
     env, file : str or None
 
@@ -154,13 +154,17 @@ def masks_of(option: Any, *, env: str | None, file: str | None) -> Masks:
         When the options are not valid, or the key is missing, too short or unreadable.
     """
     is_read = isinstance(option, Masks)
-    if is_read and (option.key.env, option.key.file) == (env, file):
-        masks: Masks = option
-        return masks
+    if isinstance(option, Masks) and (option.key.env, option.key.file) == (env, file):
+        return option
     pairs = option.pairs if is_read else _pairs(option)
     hashed = [name for name, kind in pairs if kind == HMAC]
     if not hashed:
-        _require_unused_key(env, file, is_read)
+        # The masks of one table of a database may need no key.
+        if not is_read and (env is not None or file is not None):
+            unused = "mask_key_file" if env is None else "mask_key_env"
+            raise FormatOptionError(
+                f"{unused} has no effect, since mask has no column with 'hmac': remove it"
+            )
         return Masks(pairs)
     return Masks(pairs, _key(hashed[0], env, file))
 
@@ -194,15 +198,6 @@ def _require_one_kind(pairs: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def _require_unused_key(env: str | None, file: str | None, is_read: bool) -> None:
-    # The masks of one table of a database may need no key.
-    if not is_read and (env is not None or file is not None):
-        option = "mask_key_file" if env is None else "mask_key_env"
-        raise FormatOptionError(
-            f"{option} has no effect, since mask has no column with 'hmac': remove it"
-        )
-
-
 def _key(column: str, env: str | None, file: str | None) -> MaskKey:
     if (env is None) == (file is None):
         raise FormatOptionError(
@@ -210,13 +205,13 @@ def _key(column: str, env: str | None, file: str | None) -> MaskKey:
             f"{'one' if env is None else 'only one'} of mask_key_env, the name of an environment "
             "variable, and mask_key_file, the path of a file"
         )
-    place = f"the environment variable {env}" if file is None else f"the file {file}"
+    source = f"the environment variable {env}" if file is None else f"the file {file}"
     secret = _from_environment(env) if file is None else _from_file(file)
     # Editors and shells add a line break to the end of a file.
     secret = secret.rstrip(b"\r\n")
     if len(secret) < LEAST_KEY_BYTES:
         raise FormatOptionError(
-            f"the key of mask in {place} has less than {LEAST_KEY_BYTES} bytes: make a random one, "
+            f"the key of mask in {source} has less than {LEAST_KEY_BYTES} bytes: make a random one, "
             "for example with openssl rand -hex 32"
         )
     return MaskKey(env, file, secret)

@@ -127,12 +127,13 @@ def nested_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -
     )
 
 
-def _part_writer(write: Converter | None) -> Converter:
+def part_writer(write: Converter | None) -> Converter:
+    """Return the writer of a part, which may be None, from one that is None for `same`."""
     return same if write is None else null_or(write)
 
 
 def _array_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
-    item = _part_writer(of(sql_type.fields[0]))
+    item = part_writer(of(sql_type.fields[0]))
     return lambda value: [item(element) for element in value]
 
 
@@ -142,7 +143,7 @@ def _map_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> 
         raise SchemaError(
             f"{sql_type} cannot be written as JSON: the key of a map must be a STRING"
         )
-    item = _part_writer(of(entry))
+    item = part_writer(of(entry))
 
     def write(value: list[Any]) -> dict[str, Any]:
         written = {name: item(of) for name, of in value}
@@ -159,7 +160,7 @@ def _struct_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) 
         raise SchemaError(
             f"{sql_type} cannot be written as JSON: two of its fields have the same name"
         )
-    inner = [_part_writer(of(field)) for field in sql_type.fields]
+    inner = [part_writer(of(field)) for field in sql_type.fields]
     return lambda value: {
         name: write(item) for name, write, item in zip(names, inner, value, strict=True)
     }

@@ -30,6 +30,10 @@ FLOAT_TYPES = ("FLOAT", "DOUBLE")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
+def _boolean_text(value: bool) -> str:
+    return "true" if value else "false"
+
+
 def _boolean_converter(sql_type: SqlType, handling: Handling) -> Converter:
     def convert(value: Any) -> bool:
         if type(value) is bool:
@@ -45,11 +49,6 @@ def _boolean_converter(sql_type: SqlType, handling: Handling) -> Converter:
         raise refuse(sql_type, value)
 
     return convert
-
-
-def _boolean_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
-    # Not "1" and "0": Flink reads "1" as false.
-    return None if handling.native else lambda value: "true" if value else "false"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -81,10 +80,6 @@ def _integer_of(sql_type: SqlType, value: Any) -> int:
     if isinstance(value, Decimal) and value.adjusted() <= 40 and value == value.to_integral_value():
         return int(value)
     raise refuse(sql_type, value)
-
-
-def _integer_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
-    return None if handling.native else str
 
 
 def _integer_canonical(sql_type: SqlType) -> Any:
@@ -267,7 +262,7 @@ def _decimal_converter(sql_type: SqlType, handling: Handling) -> Converter:
     canonical = (
         _canonical_decimal(precision, scale)
         if handling.decimal in ("text", "string", "double")
-        else _never
+        else lambda text: None
     )
 
     def convert(value: Any) -> str:
@@ -294,10 +289,6 @@ def _canonical_decimal(precision: int, scale: int) -> Callable[[str], object]:
     """Return a match function for canonical text; it misses some, such as ``-0.50``."""
     whole = f"(?:0|-?[1-9][0-9]{{0,{precision - scale - 1}}})" if precision > scale else "0"
     return re.compile(whole + (rf"\.[0-9]{{{scale}}}" if scale else "")).fullmatch
-
-
-def _never(text: str) -> None:
-    return None
 
 
 def _decimal_text_reader(
@@ -405,9 +396,16 @@ def _number(value: str) -> msgspec.Raw:
 
 
 def _base64_of_unscaled(value: str) -> str:
-    unscaled = int(value.replace(".", ""))
-    size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
-    return base64_text(unscaled.to_bytes(size, "big", signed=True))
+    return base64_text(unscaled_bytes(value))
+
+
+def unscaled_bytes(value: str) -> bytes:
+    """Return a canonical decimal's digits as a big-endian number, in the fewest bytes.
+
+    They include the sign, as in Java's BigInteger.
+    """
+    number = int(value.replace(".", ""))
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
 def _decimal_canonical(sql_type: SqlType) -> Any:
@@ -421,14 +419,17 @@ def _decimal_canonical(sql_type: SqlType) -> Any:
 # the types
 
 _INTEGER = ValueType(
-    canonical=_integer_canonical, converter=_integer_converter, writer=_integer_writer
+    canonical=_integer_canonical,
+    converter=_integer_converter,
+    writer=lambda _, handling, iso: None if handling.native else str,
 )
 TYPES = {
     "BOOLEAN": ValueType(
         canonical=lambda _: bool,
         converter=_boolean_converter,
-        writer=_boolean_writer,
-        to_text=lambda value: "true" if value else "false",
+        # Not "1" and "0": Flink reads "1" as false.
+        writer=lambda _, handling, iso: None if handling.native else _boolean_text,
+        to_text=_boolean_text,
     ),
     **dict.fromkeys(INTEGER_BITS, _INTEGER),
     "FLOAT": ValueType(

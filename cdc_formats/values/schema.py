@@ -75,6 +75,14 @@ class Column:
         return f"{quote(self.name)} {self.type}{_not_null(self)}"
 
 
+def leaves(sql_type: SqlType) -> Iterator[SqlType]:
+    """Return the types of a type that have no parts: itself, or those of its parts."""
+    if not sql_type.fields:
+        yield sql_type
+    for part in sql_type.fields:
+        yield from leaves(part.type)
+
+
 def _not_null(column: Column) -> str:
     return "" if column.nullable else " NOT NULL"
 

@@ -36,10 +36,6 @@ def _converter(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-def _writer(sql_type: SqlType, handling: Handling, iso: bool) -> None:
-    return None
-
-
 def _variant_converter(sql_type: SqlType, handling: Handling) -> Converter:
     as_text = handling.json == "text"
 
@@ -56,11 +52,11 @@ def _variant_converter(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-def _variant_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
-    return None if handling.json == "text" else raw_json
-
-
-_TEXT = ValueType(canonical=lambda _: str, converter=_converter, writer=_writer)
-_VARIANT = ValueType(canonical=lambda _: str, converter=_variant_converter, writer=_variant_writer)
+_TEXT = ValueType(canonical=lambda _: str, converter=_converter, writer=lambda *_: None)
+_VARIANT = ValueType(
+    canonical=lambda _: str,
+    converter=_variant_converter,
+    writer=lambda _, handling, iso: None if handling.json == "text" else raw_json,
+)
 TEXT_TYPES = ("STRING", "CHAR", "VARCHAR")
 TYPES = {**dict.fromkeys(TEXT_TYPES, _TEXT), "VARIANT": _VARIANT}

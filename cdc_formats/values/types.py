@@ -37,7 +37,6 @@ Debezium's unavailable-value placeholder, for values not in the log (unchanged T
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import md5
@@ -58,15 +57,9 @@ from cdc_formats.values.schema import ABSENT, Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 
 
-def _encoded_placeholder(handling: Handling) -> str:
-    raw = (handling.placeholder or "").encode()
-    if handling.binary == "hex":
-        return raw.hex()
-    return (
-        base64.urlsafe_b64encode(raw).decode()
-        if handling.binary == "base64-url-safe"
-        else base64.b64encode(raw).decode()
-    )
+def _encoded_placeholder(handling: Handling) -> Any:
+    write = binary.bytes_writer(SqlType("BINARY"), handling, False)
+    return write((handling.placeholder or "").encode())
 
 
 def _text_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
@@ -196,15 +189,29 @@ def writer(sql_type: SqlType, handling: Handling, *, iso: bool = False) -> Conve
         parts = replace(handling, placeholder=None)
         write = nested_writer(sql_type, lambda column: writer(column.type, parts, iso=iso))
     placeholders = placeholder_forms(sql_type, handling)
-    return _no_placeholder(sql_type, write, placeholders) if placeholders else write
+    return (
+        without_placeholder(sql_type, write, lambda _, written: written in placeholders)
+        if placeholders
+        else write
+    )
 
 
-def _no_placeholder(
-    sql_type: SqlType, write: Converter | None, placeholders: tuple[Any, ...]
+def without_placeholder(
+    sql_type: SqlType, write: Converter | None, collides: Callable[[Any, Any], bool]
 ) -> Converter:
+    """Return a writer that refuses the values that are read as the unavailable-value placeholder.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+    write : callable or None
+    collides : callable
+        From a canonical value and the written one to whether they are read as the placeholder.
+    """
+
     def convert(value: Any) -> Any:
         written = value if write is None else write(value)
-        if written in placeholders:
+        if collides(value, written):
             raise refuse(
                 sql_type,
                 value,

@@ -155,7 +155,7 @@ class KnownRows:
 
 def _is_read(envelope: Envelope) -> bool:
     """Whether messages with this envelope are JSON objects with rows that have names."""
-    together, framing, images = envelope.together, envelope.framing, envelope.images
+    together, framing, images = envelope.columnar, envelope.framing, envelope.images
     is_json = framing.bare and not framing.frame and envelope.keys.shape is None
     return (
         is_json

@@ -57,7 +57,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -65,11 +65,11 @@ import msgspec
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, plain_value, unframed
-from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
-from cdc_formats.decoding.envelope import Envelope, Framing, TableFilter, Together
-from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.avro.writer import RECORD, avro_bytes, avro_writer, record_schema
+from cdc_formats.decoding.envelope import Columnar, Envelope, Framing, TableFilter
+from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.encoding import ImageWriter, refuse_filters
+from cdc_formats.encoding import ImageWriter, RowWriter, refuse_filters
 from cdc_formats.errors import (
     FormatOptionError,
     MalformedMessageError,
@@ -77,10 +77,10 @@ from cdc_formats.errors import (
     WriterSchemaError,
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader, RowKind
-from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn, table_filter
+from cdc_formats.format import Encoder, MetadataColumn, table_filter
 from cdc_formats.values.frames import SchemaId, id_of
 from cdc_formats.values.handling import Handling
+from cdc_formats.values.json_reader import narrowed
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
@@ -140,7 +140,7 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
 
     identifier = "debezium-avro-confluent"
     reads_headers = True
-    sampler = "cdc_formats.topics.samplers.debezium_avro:DebeziumAvroSampler"
+    sampler = "cdc_formats.topics.samplers.debezium:DebeziumAvroSampler"
 
     subject: str | None = None
     key_subject: str | None = None
@@ -185,12 +185,12 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
-        """Return the places of the operation and the rows; a missing column is NULL."""
+        """Return where the operation and the rows are; a missing column is NULL."""
         schemas, whole_source = _Schemas(self, rows), "source.properties" in metadata
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
         return envelope_of(
             rows,
-            together=Together(fields=_FieldsWithSource if whole_source else fields),
+            columnar=Columnar(fields=_FieldsWithSource if whole_source else fields),
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
             framing=Framing(
@@ -255,12 +255,8 @@ class _FieldsWithPosition(msgspec.Struct, gc=False):
     source: PositionSource = msgspec.field(default_factory=lambda: NO_SOURCE)
 
 
-class _FieldsWithSource(msgspec.Struct, gc=False):
-    """As `_Fields`, with all of ``source``."""
-
-    op: str | None = None
-    ts_ms: Any = None
-    source: Any = None
+_FieldsWithSource = narrowed(_Fields, {"ts_ms": Any, "source": Any})
+"""As `_Fields`, with all of ``source``."""
 
 
 class _Reader(ScalarReader):
@@ -307,7 +303,7 @@ class _Schemas:
         self.of = lru_cache(SCHEMAS_KEPT)(self._of)
 
     def rows_of(self, frame: bytes) -> RowConverter | None:
-        """Return the row converter of messages with a frame; None to decode them alone."""
+        """Return the row converter of messages with a frame; None for the scalar decoder."""
         name = id_of(frame)
         written = None if name is None else self.of(name)
         return None if written is None or written.partial else written.rows
@@ -323,7 +319,8 @@ class _Schemas:
         schema = self.format.registry.client.schema(name)
         try:
             source, handling = _source_name(schema), self.format.handling
-            _refuse_cells_of(source)
+            # The columnar decoder does not read the connector's name.
+            refuse_cells(next((name for name in CELL_CONNECTORS if name in source.lower()), None))
             return _Envelope(
                 schema,
                 self._rows(schema, handling),
@@ -365,19 +362,6 @@ def _source_name(schema: AvroSchema) -> str:
     return "" if source is None else str(source["name"])
 
 
-def _refuse_cells_of(source: str) -> None:
-    """Raise if a connector writes cells, by the name of its source's schema.
-
-    Raises
-    ------
-    MalformedMessageError
-    """
-    # Messages that are decoded together do not read the connector's name.
-    refuse_cells(
-        next((connector for connector in CELL_CONNECTORS if connector in source.lower()), None)
-    )
-
-
 class _Envelope(NamedTuple):
     """A writer's schema.
 
@@ -390,7 +374,7 @@ class _Envelope(NamedTuple):
         The same for messages of a connector that never writes the placeholder; None if there are
         none.
     partial : bool
-        Whether updates may have only the changed columns, so that they are decoded alone.
+        Whether updates may have only the changed columns, so that the scalar decoder reads them.
     """
 
     schema: AvroSchema
@@ -419,9 +403,6 @@ class _Encoder(Encoder):
         self.images = ImageWriter(
             format.envelope(RowConverter(columns, format.handling, unique_key))
         )
-        self.registry, self.register = format.registry, format.auto_register_schemas
-        self.subject, self.key_subject = format.subject, format.key_subject
-        self.numbers: dict[str, int] = {}
         types = {
             name: record_schema(columns, f"{RECORD}_{name}") for name in ("before", "after")
         } | {"op": "string"}
@@ -429,18 +410,16 @@ class _Encoder(Encoder):
             {"name": name, "type": ["null", avro], "default": None} for name, avro in types.items()
         ]
         # Nullable as a whole, and its op too: Flink derives and requires this schema.
-        self.schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
-        self.rows = AvroRows(
-            columns, excerpt=format.error_excerpt, placeholder=format.unavailable_value_placeholder
+        schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
+        key_names = () if format.key_subject is None else unique_key
+        self.rows = RowWriter(
+            columns, format.handling, key_names, excerpt=format.error_excerpt, write=avro_writer
         )
-        self.write = avro_bytes(self.schema)
-        self.key_indices = (
-            key_indices(columns, unique_key) if format.key_subject is not None else ()
-        )
-        key = [columns[index] for index in self.key_indices]
-        self.key_schema = record_schema(key)
-        self.key_rows = AvroRows(key, excerpt=format.error_excerpt)
-        self.write_key = avro_bytes(self.key_schema)
+        key_schema = record_schema([columns[index] for index in self.rows.key_indices])
+        self.write, self.write_key = avro_bytes(schema), avro_bytes(key_schema)
+        numbered = partial(format.registry.numbered, register=format.auto_register_schemas)
+        self.number = numbered(format.subject, schema)
+        self.key_number = numbered(format.key_subject or "", key_schema)
 
     def encode(
         self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None
@@ -456,17 +435,6 @@ class _Encoder(Encoder):
         """
         operation, before_image, after = self.images.write(self.rows, kind, row, before)
         envelope = {"before": before_image, "after": after, "op": operation}
-        return self._key(row), framed(self._number(self.subject, self.schema), self.write(envelope))
-
-    def _key(self, row: tuple[Any, ...]) -> bytes | None:
-        if not self.key_indices or self.key_subject is None:
-            return None
-        image = self.key_rows.image([row[index] for index in self.key_indices])
-        return framed(self._number(self.key_subject, self.key_schema), self.write_key(image))
-
-    def _number(self, subject: str, schema: Any) -> int:
-        if subject not in self.numbers:
-            self.numbers[subject] = self.registry.client.number(
-                subject, schema, register=self.register
-            )
-        return self.numbers[subject]
+        key_image = self.rows.key(row)
+        key = None if key_image is None else framed(self.key_number(), self.write_key(key_image))
+        return key, framed(self.number(), self.write(envelope))

@@ -20,8 +20,7 @@ from cdc_formats.decoding.envelope import Codes, Envelope, Images, member, named
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, RowKind
-from cdc_formats.format import Format
-from cdc_formats.message_format import choice
+from cdc_formats.format import Format, choice
 from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
 from cdc_formats.values.json_reader import json_text, read_object, read_part
@@ -130,7 +129,7 @@ ROW_CONNECTORS = (
     "cockroachdb",
     "TiCDC",
 )
-"""Connectors that are known to write whole rows, whose messages are decoded together."""
+"""Connectors that are known to write whole rows, whose messages the columnar decoder reads."""
 CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
 """Connectors that write cells instead of rows, in which null means unchanged."""
 _KINDS = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
@@ -226,7 +225,7 @@ def is_complete_source(source: Any) -> bool:
 
 
 def envelope_of(rows: RowConverter, **more: Any) -> Envelope:
-    """Return the places of the operation and the rows; a missing column is NULL.
+    """Return where the operation and the rows are; a missing column is NULL.
 
     Parameters
     ----------
@@ -317,7 +316,7 @@ class WrappedReader:
     ) -> Sequence[Event] | Ignored:
         """Return the events of a bare message, or of one in a block.
 
-        Its text is `value`, and its place is `root`.
+        Its text is `value`, and its path is `root`.
         """
 
 

@@ -54,17 +54,17 @@ its documentation page.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
 from cdc_formats.decoding.envelope import (
+    Columnar,
     Envelope,
     Images,
     RowKeys,
-    Together,
     epoch_ms,
     image_shape,
     text,
@@ -80,7 +80,6 @@ from cdc_formats.errors import (
     MissingFieldError,
     SchemaError,
     TypeConversionError,
-    UnknownOperationError,
 )
 from cdc_formats.events import (
     ChangelogMode,
@@ -92,14 +91,9 @@ from cdc_formats.events import (
     Position,
     Reader,
     RowKind,
+    unknown_operation,
 )
-from cdc_formats.format import Encoder
-from cdc_formats.message_format import (
-    MetadataColumn,
-    RowNames,
-    names_in_row,
-    table_filter,
-)
+from cdc_formats.format import Encoder, MetadataColumn, RowNames, names_in_row, table_filter
 from cdc_formats.values.connect_schema import struct_schema, written_handling
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import (
@@ -111,8 +105,8 @@ from cdc_formats.values.json_reader import (
 )
 from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
 
-from .envelope import SCHEMAS_KEPT, is_complete
-from .json import DebeziumJson, KafkaKey, described_rows
+from .envelope import is_complete
+from .json import DebeziumJson, KafkaKey, described_reader
 from .position import Source, position_of_fields
 
 _KINDS = {
@@ -225,9 +219,9 @@ class DebeziumFlatJson(DebeziumJson):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
-        """Return the places of the operation.
+        """Return where the operation is.
 
-        A message in a schema block, or with no row, is decoded alone.
+        The scalar decoder reads a message in a schema block, or without a row.
         """
         prefix = self.add_fields_prefix
         return Envelope(
@@ -246,7 +240,7 @@ class DebeziumFlatJson(DebeziumJson):
                 else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
                 deletes=(None, b"null"),
             ),
-            together=Together(
+            columnar=Columnar(
                 possible=self.schema_include is not True,
                 fields=_plain_shape(prefix),
                 message=lambda added, value: _Message(added, value, prefix),
@@ -414,9 +408,7 @@ class _Reader:
         self.nothing = _Message(shape(), None, self.prefix)
         self.added = json_reader(shape | None)
         self.parts = json_reader(dict[str, msgspec.Raw])
-        # Where a message has all values, the placeholder's text is ordinary data.
-        self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.described = lru_cache(2 * SCHEMAS_KEPT)(self._described_rows)
+        self.described = described_reader(rows, format.handling, of_row=True)
         self.tables = table_filter(format)
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
@@ -453,9 +445,6 @@ class _Reader:
         added = read_part(self.added, payload, "$.payload")
         return self._row(added, payload, bytes(outer.block), "$.payload")
 
-    def _described_rows(self, block: bytes, complete: bool) -> RowConverter:
-        return described_rows(self.rows, self.handling[complete], block, of_row=True)
-
     def _row(self, added: Any, value: bytes, block: bytes, path: str) -> Sequence[Event] | Ignored:
         message = _Message(added, value, self.prefix)
         if not self.tables.match(message, path):
@@ -464,12 +453,8 @@ class _Reader:
             return Ignored.TRUNCATE
         kind = _KINDS.get(added.op) if added.op is None or isinstance(added.op, str) else None
         if kind is None:
-            reason = "is none of c, d, r, t, u"
-            raise UnknownOperationError(
-                f"op {str(added.op)[:40]!r} {reason}",
-                f"{path}.{self.prefix}op",
-                bare=f"op {reason}",
-            )
+            reason, at = "is none of c, d, r, t, u", f"{path}.{self.prefix}op"
+            raise unknown_operation("op", added.op, reason, at)
         rows = self.described(block, is_complete(*connector_of(added)))
         image = read_part(rows.read, value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
@@ -518,13 +503,8 @@ def _is_deleted(deleted: Any, path: str) -> bool:
         _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
     )
     if is_deleted is None:
-        reason = "is neither 'true' nor 'false'"
-        at = f"{path}.{_DELETED_FIELD}"
-        raise UnknownOperationError(
-            f"{_DELETED_FIELD} {str(deleted)[:40]!r} {reason}",
-            at,
-            bare=f"{_DELETED_FIELD} {reason}",
-        )
+        reason, at = "is neither 'true' nor 'false'", f"{path}.{_DELETED_FIELD}"
+        raise unknown_operation(_DELETED_FIELD, deleted, reason, at)
     return is_deleted
 
 

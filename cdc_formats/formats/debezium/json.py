@@ -69,9 +69,9 @@ import msgspec
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.decoding.envelope import (
+    Columnar,
     Envelope,
     Framing,
-    Together,
     epoch_ms,
     member,
     text,
@@ -88,8 +88,7 @@ from cdc_formats.errors import (
     SchemaError,
 )
 from cdc_formats.events import Event, Ignored, KeyValue, Position, Reader, RowKind
-from cdc_formats.format import Encoder
-from cdc_formats.message_format import MetadataColumn, choice, table_filter
+from cdc_formats.format import Encoder, MetadataColumn, choice, table_filter
 from cdc_formats.values.connect_schema import (
     described,
     is_wrapped,
@@ -178,10 +177,13 @@ class KafkaKey:
             schema, value = value.get("schema"), value["payload"]
         if not isinstance(value, dict):
             name = self._only_column()
-            value = {name: self._only_value(value)}
+            # CockroachDB writes an array of the key's values, without their names.
+            is_array = isinstance(value, list) and len(value) == 1 and not self.has_arrays
+            value = {name: value[0] if is_array else value}
             if isinstance(schema, dict):
                 schema = {"fields": [{**schema, "field": name}]}
-        return value, self._rows(schema)
+        is_described = isinstance(schema, dict)
+        return value, self.described(json_bytes(schema)) if is_described else self.bare
 
     def _opens(self, wrapper: Mapping[str, Any]) -> bool:
         return self.with_schema if "schema" in wrapper else "payload" not in self.unique_key
@@ -191,17 +193,6 @@ class KafkaKey:
             reason = "expected a JSON object with the primary key's columns"
             raise MalformedMessageError(reason, "$")
         return self.unique_key[0]
-
-    def _only_value(self, value: Any) -> Any:
-        """Return the value of the only column."""
-        # CockroachDB writes an array of the key's values, without their names.
-        alone = isinstance(value, list) and len(value) == 1 and not self.has_arrays
-        return value[0] if alone else value
-
-    def _rows(self, schema: Any) -> RowConverter:
-        if not isinstance(schema, dict):
-            return self.bare
-        return self.described(json_bytes(schema))
 
 
 _NO_BLOCK = (b"", b"null")
@@ -229,6 +220,19 @@ def described_rows(
         envelope = {"fields": [{**schema, "field": "after"}]} if of_row else schema
         how = described(envelope, rows.columns, handling)
     return RowConverter(rows.columns, how, rows.unique_key, untyped=rows.untyped)
+
+
+def described_reader(
+    rows: RowConverter, handling: Handling, *, of_row: bool = False
+) -> Callable[[bytes, bool], RowConverter]:
+    """Return `described_rows`, compiled once for each block, and whether messages are complete.
+
+    The placeholder's text is ordinary data in a message that has all values.
+    """
+    handlings = (handling, replace(handling, placeholder=None))
+    return lru_cache(SCHEMAS_KEPT)(
+        lambda block, complete: described_rows(rows, handlings[complete], block, of_row=of_row)
+    )
 
 
 _SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
@@ -375,13 +379,13 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
-        """Return the places of the operation and the rows; a missing column is NULL."""
+        """Return where the operation and the rows are; a missing column is NULL."""
         whole_source = "source.properties" in metadata
         with_source = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
             rows,
             fields=_Message,
-            together=Together(fields=_PlainWithWholeSource if whole_source else with_source),
+            columnar=Columnar(fields=_PlainWithWholeSource if whole_source else with_source),
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
             framing=Framing(
@@ -402,8 +406,7 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
 
 
 def _properties(message: Any) -> list[Any] | None:
-    # Messages that are decoded together are checked here, because their whole `source` is read only
-    # here.
+    # The columnar decoder leaves its checks of the whole `source` to this function.
     connector = member(message.source, "connector")
     refuse_cells(connector)
     if connector == SPANNER and isinstance(message, _PlainWithWholeSource):
@@ -439,7 +442,7 @@ class SourceFields(msgspec.Struct, gc=False):
 
 
 class _RowSource(SourceFields, gc=False):
-    """`SourceFields` of a connector that writes rows; messages of others are decoded alone."""
+    """`SourceFields` of a connector that writes rows; others have the scalar decoder."""
 
     connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
 
@@ -451,7 +454,7 @@ class _PlainWithSource(_Envelope, gc=False):
 
 
 class _PlainWithWholeSource(_Message, gc=False):
-    """A message that is decoded together with others, with all of ``source``."""
+    """A message for the columnar decoder, with all of ``source``."""
 
     op: str | None = None
 
@@ -508,9 +511,7 @@ class _Reader(WrappedReader, ScalarReader):
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
         ScalarReader.__init__(self, format.envelope(rows), rows, table_filter(format), keyed=keyed)
         self.schema_include = format.schema_include
-        # Where a message has all values, the placeholder's text is ordinary data.
-        self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.described = lru_cache(SCHEMAS_KEPT)(self._described)
+        self.described = described_reader(rows, format.handling)
         with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
         self.key = KafkaKey(rows, format.handling, with_schema=with_schema) if reads_key else None
 
@@ -538,15 +539,12 @@ class _Reader(WrappedReader, ScalarReader):
     def _is_complete(self, message: Any) -> bool:
         """Whether the placeholder's text in a message is ordinary data."""
         images = [message.after] if self.keyed else [message.after, message.before]
-        placed = any(image is not None and self.rows.has_placeholder(image) for image in images)
-        return placed and is_complete_source(message.source)
+        unknown = any(image is not None and self.rows.has_placeholder(image) for image in images)
+        return unknown and is_complete_source(message.source)
 
     def _rows(self, schema: bytes, complete: bool) -> RowConverter | None:
         """Return the converter of the rows of messages with a schema block; None: as declared."""
         return None if schema in _NO_BLOCK and not complete else self.described(schema, complete)
-
-    def _described(self, schema: bytes, complete: bool) -> RowConverter:
-        return described_rows(self.rows, self.handling[complete], schema)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -63,10 +63,17 @@ from cdc_formats.errors import (
     MissingFieldError,
     PartialImageError,
     SchemaError,
-    UnknownOperationError,
 )
-from cdc_formats.events import Event, Ignored, Reader, RowKind
-from cdc_formats.message_format import (
+from cdc_formats.events import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    Event,
+    Ignored,
+    Reader,
+    unknown_operation,
+)
+from cdc_formats.format import (
     MetadataColumn,
     RowNames,
     choice,
@@ -113,7 +120,7 @@ from .envelope import DebeziumEnvelope, WrappedReader, without_op
 # Source: MongoDB's specification of Extended JSON; org.bson.json.JsonWriterSettings.
 
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
-_MILLISECONDS = converter(SqlType("TIMESTAMP"), Handling(epoch_unit="ms"))
+_MILLISECONDS: Callable[[Any], int] = converter(SqlType("TIMESTAMP"), Handling(epoch_unit="ms"))
 _HEX_BYTE = re.compile("[0-9a-fA-F]{1,2}")
 _UUID_SUBTYPES = (3, 4)
 
@@ -165,27 +172,24 @@ def _instant(value: dict[str, Any]) -> int | None:
             date = _only(date, "$numberLong")
         if type(date) is str and date.lstrip("-").isdigit():
             date = int(date)
-        instant: int = _MILLISECONDS(date)
-        return instant
+        return _MILLISECONDS(date)
     stamp = _only(value, "$timestamp")
     if type(stamp) is dict and type(stamp.get("t")) is int:
-        instant = _MILLISECONDS(stamp["t"] * 1000)
-        return instant
+        return _MILLISECONDS(stamp["t"] * 1000)
     return None
 
 
 def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:
     to = converter(sql_type, handling)
 
-    def convert(value: Any) -> int:
+    def convert(value: Any) -> Any:
         if type(value) is dict:
             instant = _instant(value)
             if instant is not None:
                 return instant
         elif type(value) is not str:
             raise refuse(sql_type, value, "a plain number is not a time in MongoDB: declare BIGINT")
-        stamp: int = to(value)
-        return stamp
+        return to(value)
 
     return convert
 
@@ -193,11 +197,10 @@ def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:
 def _date(sql_type: SqlType, handling: Handling) -> Converter:
     to = converter(sql_type, handling)
 
-    def convert(value: Any) -> int:
+    def convert(value: Any) -> Any:
         instant = _instant(value) if type(value) is dict else None
         if instant is None:
-            day: int = to(value)
-            return day
+            return to(value)
         days, rest = divmod(instant, DAY_MICROS)
         if rest:
             raise refuse(sql_type, value, "it has a time of day: declare TIMESTAMP")
@@ -242,11 +245,10 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
 def _string(sql_type: SqlType, handling: Handling) -> Converter:
     to = converter(sql_type, handling)
 
-    def convert(value: Any) -> str:
+    def convert(value: Any) -> Any:
         if type(value) is str:
             return value
-        text: str = _text_of(sql_type, value) if type(value) is dict else to(value)
-        return text
+        return _text_of(sql_type, value) if type(value) is dict else to(value)
 
     return convert
 
@@ -278,7 +280,6 @@ _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
 }
 
 
-_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _UPDATED = "updateDescription.updatedFields"
 _REMEDY = (
     "is null: set the connector's capture.mode to change_streams_update_full_with_pre_image (and "
@@ -378,7 +379,7 @@ class _Reader(WrappedReader):
             rows.columns,
             format.handling,
             rows.unique_key,
-            convert=_converter,
+            convert=lambda column, handling: document_converter(column.type, handling),
             untyped=rows.untyped,
         )
         self.message = json_reader(_Message)
@@ -397,15 +398,12 @@ class _Reader(WrappedReader):
             after = self._image(message.after, f"{root}.after")
             if after is None:
                 raise MissingFieldError(f"`after` is null, and op is {op!r}", f"{root}.after")
-            return [Event(_INSERT, None, after, message, "", f"{root}.after", rows=self.rows)]
+            return [Event(INSERT, None, after, message, "", f"{root}.after", rows=self.rows)]
         if op == "u":
             return [self._update(key, message, root)]
         if op == "d":
             return [self._delete(key, message, root)]
-        reason = "is none of c, d, r, u"
-        raise UnknownOperationError(
-            f"op {str(op)[:40]!r} {reason}", f"{root}.op", bare=f"op {reason}"
-        )
+        raise unknown_operation("op", op, "is none of c, d, r, u", f"{root}.op")
 
     def _update(self, key: bytes | None, message: _Message, root: str) -> Event:
         before_path, after_path = f"{root}.before", f"{root}.after"
@@ -413,7 +411,7 @@ class _Reader(WrappedReader):
         if message.after is not None:
             before = None if self.keyed else self._before(message, before_path)
             return Event(
-                _UPDATE,
+                UPDATE_AFTER,
                 before,
                 self._image(message.after, after_path),
                 message,
@@ -433,7 +431,7 @@ class _Reader(WrappedReader):
         }
         whole = before is not None
         return Event(
-            _UPDATE,
+            UPDATE_AFTER,
             before,
             after,
             message,
@@ -451,7 +449,7 @@ class _Reader(WrappedReader):
     def _delete(self, key: bytes | None, message: _Message, root: str) -> Event:
         if message.before is not None or not self.keyed:
             return Event(
-                _DELETE,
+                DELETE,
                 self._before(message, f"{root}.before"),
                 None,
                 message,
@@ -459,7 +457,7 @@ class _Reader(WrappedReader):
                 "",
                 rows=self.rows,
             )
-        return Event(_DELETE, {"_id": self._id(key)}, None, message, "$", "", rows=self.rows)
+        return Event(DELETE, {"_id": self._id(key)}, None, message, "$", "", rows=self.rows)
 
     def _before(self, message: _Message, path: str) -> Any:
         image = self._image(message.before, path)
@@ -525,7 +523,3 @@ class _Reader(WrappedReader):
         if value is None:
             raise MissingFieldError("`id` is null", "$.id")
         return value
-
-
-def _converter(column: Column, handling: Handling) -> Any:
-    return document_converter(column.type, handling)

@@ -142,8 +142,8 @@ def position_of(source: Any) -> Position:
     except MalformedMessageError as error:
         raise TypeConversionError(error.reason, "$.source" + error.path[1:]) from None
     except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at ")
-        raise TypeConversionError(reason, "$.source" + place.strip("`")[1:]) from None
+        reason, _, path = str(error).partition(" - at ")
+        raise TypeConversionError(reason, "$.source" + path.strip("`")[1:]) from None
     if fields is None:
         raise MissingFieldError(
             "`source` is missing or null: the message has no position in the log", "$.source"
@@ -184,20 +184,20 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
 
 
 def _unnamed_connector(source: Source) -> str | None:
-    there = (
+    named = (
         name
         for name, field in _CONNECTOR_FIELDS.items()
         if getattr(source, field) not in (None, msgspec.UNSET)
     )
     # Only PostgreSQL's snapshots have a null in place of their position.
-    return next(there, "postgresql" if source.lsn is None else None)
+    return next(named, "postgresql" if source.lsn is None else None)
 
 
 def _no_position(path: str, fields: Sequence[str], remedy: str) -> MissingFieldError:
     names = " or ".join(f"`{path.removeprefix('$.')}{field}`" for field in fields)
-    place = f"{path}{fields[0]}" if len(fields) == 1 else "$"
+    at = f"{path}{fields[0]}" if len(fields) == 1 else "$"
     reason = f"the message has no position in the source's log ({names} is missing)"
-    return MissingFieldError(f"{reason}: {remedy}", place)
+    return MissingFieldError(f"{reason}: {remedy}", at)
 
 
 def mysql(source: Source, path: str) -> Position | None:
@@ -243,12 +243,10 @@ def sqlserver(source: Source, path: str) -> Position | None:
     if source.change_lsn is not None:
         change_file, change_block, slot = _lsn(source.change_lsn, f"{path}change_lsn")
         # A log block has 60 KiB, and a record more than 8 bytes.
-        before, place = (
-            within(file - change_file, 16, f"{path}change_lsn"),
-            within(slot, 13, f"{path}change_lsn"),
-        )
+        before = within(file - change_file, 16, f"{path}change_lsn")
+        slot = within(slot, 13, f"{path}change_lsn")
         serial = within(source.event_serial_no or 0, 3, f"{path}event_serial_no")
-        low = (0xFFFF - before) << 48 | change_block << 16 | place << 3 | serial
+        low = (0xFFFF - before) << 48 | change_block << 16 | slot << 3 | serial
     return Position(_history(source.name, source.db), file << 32 | block, low, source.ts_ms)
 
 

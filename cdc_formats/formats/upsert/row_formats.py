@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeVar
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import Registry, framed, unframed
-from cdc_formats.avro.writer import AvroRows, avro_bytes, record_schema
+from cdc_formats.avro.writer import avro_bytes, avro_writer, record_schema
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import (
@@ -39,8 +39,7 @@ from cdc_formats.errors import (
     SchemaError,
 )
 from cdc_formats.events import Headers
-from cdc_formats.format import Format
-from cdc_formats.message_format import choice
+from cdc_formats.format import Format, choice
 from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.frames import SchemaId
 from cdc_formats.values.handling import ConversionError, Handling
@@ -138,10 +137,10 @@ class UpsertOptions(Format):
                 "upsert-kafka: mask and key_fields_prefix cannot be combined, since a column has "
                 "another name in the key: remove one of them"
             )
-        by_place = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
-        if by_place and DROP in dict(self.handling.masks.pairs).values():
+        by_index = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
+        if by_index and DROP in dict(self.handling.masks.pairs).values():
             raise FormatOptionError(
-                f"upsert-kafka: mask has 'drop', and {min(by_place)} has its columns by their "
+                f"upsert-kafka: mask has 'drop', and {min(by_index)} has its columns by their "
                 "place: use 'redact'"
             )
 
@@ -230,7 +229,7 @@ class RowFormat(ABC):
         """
 
     def values(self, data: bytes) -> Sequence[Any]:
-        """Return the unconverted column values; only csv and raw, which have them at fixed places.
+        """Return the unconverted column values; only csv and raw, which have them at fixed indices.
 
         Raises
         ------
@@ -561,7 +560,10 @@ class Avro(RowFormat):
     def check(self) -> None:
         """Raise for columns without an Avro type, and for missing packages."""
         self.schema = record_schema(self.columns)
-        self.avro_rows = AvroRows(self.columns, excerpt=self.options.error_excerpt)
+        options = self.options
+        self.writer = RowWriter(
+            self.columns, options.handling, excerpt=options.error_excerpt, write=avro_writer
+        )
         self.to_bytes = avro_bytes(self.schema)
         self.of_schema: Callable[[bytes], Row] | None = None
 
@@ -575,15 +577,15 @@ class Avro(RowFormat):
         """Return the function from Avro to the columns."""
         record = schema.record_of(schema.top)
         # A key is often not a record: Connect's converter writes a plain string or number.
-        alone = record is None and len(self.columns) == 1
-        if record is None and not alone:
+        is_plain = record is None and len(self.columns) == 1
+        if record is None and not is_plain:
             raise MissingFieldError("the writer's schema is not a record", "$")
         fields = schema.fields(record) if record is not None else {self.names[0]: schema.top}
         rows = row_converter(schema, fields, self.columns, self.options.handling)
 
         def read(data: bytes) -> Row:
             value = schema.read(data)
-            image = {self.names[0]: value} if alone else value
+            image = {self.names[0]: value} if is_plain else value
             if image is None:
                 raise MissingFieldError("the record is null", "$")
             try:
@@ -595,7 +597,7 @@ class Avro(RowFormat):
 
     def write(self, row: Row) -> bytes:
         """Write a record."""
-        return self.to_bytes(self.avro_rows.image(row))
+        return self.to_bytes(self.writer.image(row))
 
 
 class AvroConfluent(Avro):
@@ -609,7 +611,6 @@ class AvroConfluent(Avro):
         self.registry: Registry = options.registry
         self.registry.require_url("avro_confluent_url")
         self.readers: dict[SchemaId, Callable[[bytes], Row]] = {}
-        self.number: int | None = None
 
     def check_written(self) -> None:
         """Raise if no subject is set."""
@@ -619,8 +620,10 @@ class AvroConfluent(Avro):
             raise FormatOptionError(
                 f"upsert-kafka cannot be written without {option}, for example 'orders-{self.part}'"
             )
-        self.subject: str = subject
         self.registry.require_writable()
+        self.number = self.registry.numbered(
+            subject, self.schema, register=self.options.avro_confluent_auto_register_schemas
+        )
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record with the schema of its id."""
@@ -632,10 +635,7 @@ class AvroConfluent(Avro):
 
     def write(self, row: Row) -> bytes:
         """Write a record; the first one registers the schema."""
-        if self.number is None:
-            register = self.options.avro_confluent_auto_register_schemas
-            self.number = self.registry.client.number(self.subject, self.schema, register=register)
-        return framed(self.number, super().write(row))
+        return framed(self.number(), super().write(row))
 
 
 ROW_FORMATS: Mapping[str, type[RowFormat]] = dict(

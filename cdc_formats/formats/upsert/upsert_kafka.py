@@ -67,7 +67,18 @@ from cdc_formats.decoding.envelope import Envelope, Framing, Images, RowKeys, im
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, SchemaError
-from cdc_formats.events import ChangelogMode, Event, Headers, Ignored, KeyValue, Reader, RowKind
+from cdc_formats.events import (
+    DELETE,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    ChangelogMode,
+    Event,
+    Headers,
+    Ignored,
+    KeyValue,
+    Reader,
+    RowKind,
+)
 from cdc_formats.format import Encoder
 from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.equality import picker
@@ -76,12 +87,6 @@ from cdc_formats.values.json_reader import read_object
 from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
 
 from .row_formats import ROW_FORMATS, Row, RowFormat, UpsertOptions
-
-_UPDATE, _DELETE = (
-    RowKind.UPDATE_AFTER,
-    RowKind.DELETE,
-)  # member lookup on an Enum is slow up to Python 3.11
-
 
 _NAMED = ("json", "avro-confluent")
 """The formats whose columns have names."""
@@ -125,9 +130,7 @@ class UpsertKafka(UpsertOptions):
 
     identifier = "upsert-kafka"
     sampler = "cdc_formats.topics.samplers.messages:UpsertKafkaSampler"
-    changelog_mode = ChangelogMode(
-        frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True
-    )
+    changelog_mode = ChangelogMode(frozenset({UPDATE_AFTER, DELETE}), key_only_deletes=True)
     reads_key = True
     reads_tombstones = True
     positions = "a record has a key and its newest row, but no position in a log"
@@ -165,7 +168,7 @@ class UpsertKafka(UpsertOptions):
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
-        """Return the places of key and row, None in Avro.
+        """Return where the key and the row are, None in Avro.
 
         A missing column is NULL. A missing key column is taken from the key.
         """
@@ -279,15 +282,13 @@ class _CanonicalRows(RowConverter):
     """A table's rows whose images are already canonical: whole tuples in the columns' order."""
 
     def row(self, image: Any, path: str) -> Row:
-        row: Row = image
-        return row
+        return tuple(image)
 
     def key(self, image: Any, path: str) -> Row:
         return tuple([image[index] for index in self.key_indices])
 
     def raw(self, image: Any) -> Row:
-        row: Row = image
-        return row
+        return tuple(image)
 
 
 def _is_json_null(value: bytes) -> bool:
@@ -307,7 +308,7 @@ class _Reader:
         if value is None or (self.json_null and _is_json_null(value)):
             return [
                 Event(
-                    _DELETE,
+                    DELETE,
                     self._with_key(key_values, [None] * self.width),
                     None,
                     None,
@@ -321,7 +322,9 @@ class _Reader:
         for index, part in zip(self.parts.value_indices, values, strict=True):
             row[index] = None if part is ABSENT else part
         return [
-            Event(_UPDATE, None, self._with_key(key_values, row), None, "", "$", rows=self.rows)
+            Event(
+                UPDATE_AFTER, None, self._with_key(key_values, row), None, "", "$", rows=self.rows
+            )
         ]
 
     def _key(self, key: bytes | None, headers: Headers) -> Row:
@@ -361,7 +364,7 @@ class _Encoder(Encoder):
         SchemaRegistryError
             When a schema cannot be registered.
         """
-        if kind is RowKind.UPDATE_BEFORE:
+        if kind is UPDATE_BEFORE:
             return None
         key = self.parts.key.write(self.key_of(row))
-        return key, None if kind is RowKind.DELETE else self.parts.value.write(self.value_of(row))
+        return key, None if kind is DELETE else self.parts.value.write(self.value_of(row))

@@ -288,16 +288,13 @@ def case_note(names: Sequence[str]) -> str:
     )
 
 
-def _unmasked(format: Format) -> Format:
-    return replace(format, mask=(), mask_key_env=None, mask_key_file=None)
-
-
 def _tried(format: Format, inferred: InferredSchema, readings: Iterable[Reading]) -> Iterator[str]:
     """Decode the sample with the inferred schema and return a note on failures."""
     detected = {name: inferred.format_options[name] for name in inferred.option_reasons}
     try:
         # The sample may have no row with a masked column.
-        decoder = replace(_unmasked(format), **detected).decoder(
+        unmasked = replace(format, mask=(), mask_key_env=None, mask_key_file=None)
+        decoder = replace(unmasked, **detected).decoder(
             inferred.columns, unique_key=inferred.primary_key
         )
     except (SchemaError, FormatOptionError) as error:

@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 
 from cdc_formats.errors import clip
 from cdc_formats.topics.encodings import Question
-from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import NumberWithText
 from cdc_formats.values.mysql import UNSIGNED_BIGINT
 from cdc_formats.values.schema import Column, SqlType
@@ -68,30 +68,30 @@ _EXAMPLE = 40
 _MOST_DEPTH = 20
 
 
-def _reads(sql_type: str) -> Callable[[str], bool]:
-    convert = converter(SqlType(sql_type), Handling())
+def _accepts(convert: Callable[[str], object]) -> Callable[[str], bool]:
+    """Return the function that says whether text can be converted."""
 
-    def reads(text: str) -> bool:
+    def accepts(text: str) -> bool:
         try:
             convert(text)
-        except ConversionError:
+        except ValueError:  # a ConversionError, or no base64
             return False
         return True
 
-    return reads
+    return accepts
 
 
-def _base64(text: str) -> bool:
-    try:
-        return len(text) % 4 == 0 and base64.b64decode(text, validate=True) is not None
-    except ValueError:
-        return False
+def _base64(text: str) -> bytes:
+    # Python 3.10 also accepts too many `=`.
+    if len(text) % 4:
+        raise ValueError
+    return base64.b64decode(text, validate=True)
 
 
-_TIMES = {name: _reads(name) for name in GUESSED_FROM_TEXT}
+_TIMES = {name: _accepts(converter(SqlType(name), Handling())) for name in GUESSED_FROM_TEXT}
 _SHAPES: dict[str, Callable[[str], object]] = {
     **_TIMES,
-    "base64": _base64,
+    "base64": _accepts(_base64),
     "digits": re.compile(r"-?[0-9]+(?:\.[0-9]+)?").fullmatch,
 }
 DIGITS = Question("every value is digits: if it is a number, declare it")
@@ -113,16 +113,15 @@ class ColumnValues:
         How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``,
         ``string``, ``array``, ``object``, ``null``; for MongoDB documents also ``double``,
         ``bytes`` and ``timestamp``.
-    shortest, longest : int or None
-        The lengths of text.
+    lengths : tuple of int or None
+        The shortest and the longest length of text; None without text.
     examples : list of str
         The first distinct values, shortened.
     """
 
     def __init__(self, placeholder: str | None = None, *, depth: int = 0) -> None:
         self.kinds: Counter[str] = Counter()
-        self.shortest: int | None = None
-        self.longest: int | None = None
+        self.lengths: tuple[int, int] | None = None
         self.examples: list[str] = []
         self._placeholder, self._depth = placeholder, depth
         self._none = [] if placeholder is None else unavailable_forms(placeholder)
@@ -135,13 +134,6 @@ class ColumnValues:
         self._special = 0
         self._elements: ColumnValues | None = None
         self._fields: dict[str, ColumnValues] = {}
-
-    @property
-    def lengths(self) -> tuple[int, int] | None:
-        """The shortest and the longest length of text; None without text."""
-        if self.shortest is None or self.longest is None:
-            return None
-        return self.shortest, self.longest
 
     def add(self, value: Any, examples: int = 0) -> None:
         """Add a value that a JSON reader returned."""
@@ -187,9 +179,8 @@ class ColumnValues:
         self._whole = max(self._whole, value.adjusted() + 1 if value else 1, 1)
 
     def _add_text(self, text: str) -> None:
-        length = len(text)
-        self.shortest = length if self.shortest is None else min(self.shortest, length)
-        self.longest = length if self.longest is None else max(self.longest, length)
+        lengths = (*(self.lengths or ()), len(text))
+        self.lengths = min(lengths), max(lengths)
         self._special += text in _SPECIAL_FLOATS
         self._shapes = {name for name in self._shapes if _SHAPES[name](text)}
         if "digits" in self._shapes:

@@ -14,8 +14,7 @@ from cdc_formats.decoder import decode_one
 from cdc_formats.decoding.other_messages import named
 from cdc_formats.errors import ArgumentError, DecodeError, InferenceError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
-from cdc_formats.format import Format
-from cdc_formats.message_format import untyped_reader
+from cdc_formats.format import Format, untyped_reader
 from cdc_formats.registry import get_format
 from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 from cdc_formats.topics.sampler import (
@@ -26,7 +25,7 @@ from cdc_formats.topics.sampler import (
     sampler_of,
 )
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, SqlType, leaves
 from cdc_formats.values.types import wider
 
 from .observed import DIGITS, ColumnValues
@@ -447,7 +446,7 @@ class TopicSample(SampleCounts):
 
     def _guess_notes(self, seen: ColumnValues, sql_type: SqlType) -> Iterator[str | Question]:
         yield from (note for note in seen.notes() if note not in self.sampler.not_asked)
-        types = set(_leaves(sql_type))
+        types = set(leaves(sql_type))
         if any(each.name == "DECIMAL" and each.scale for each in types):
             yield _DECIMAL_NOTE
         elif not self.sampler.exact_numbers and SqlType("DOUBLE") in types:
@@ -483,10 +482,3 @@ def _has_cells(row: Mapping[str, Any]) -> bool:
     return bool(cells) and all(
         isinstance(cell, dict) and {"value", "set"} <= set(cell) <= _CELL for cell in cells
     )
-
-
-def _leaves(sql_type: SqlType) -> Iterator[SqlType]:
-    if not sql_type.fields:
-        yield sql_type
-    for part in sql_type.fields:
-        yield from _leaves(part.type)

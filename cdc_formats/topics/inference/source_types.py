@@ -403,9 +403,13 @@ def canal_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
             else (SqlType("DECIMAL"), _NO_PRECISION)
         )
     if kind in ("datetime", "timestamp"):
-        return _mysql_timestamp(
-            int(size) if size.isdigit() else 0, instant=kind == "timestamp", zoned=zoned
+        unzoned = (
+            "an instant in the zone of the producer's session: set time_zone to read it as "
+            "TIMESTAMP"
         )
+        is_instant, digits = kind == "timestamp", int(size) if size.isdigit() else 0
+        name = "TIMESTAMP" if is_instant and zoned else "TIMESTAMP_NTZ"
+        return SqlType(name, digits), unzoned if is_instant and not zoned else ""
     note = (
         "the label's number (SET: one bit per label): only the table definition has the labels"
         if kind in _LABELLED
@@ -414,18 +418,6 @@ def canal_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
     unsigned = "unsigned" in rest or "zerofill" in rest
     bits = int(size) if size.isdigit() else None
     return mysql_type(kind, bits, unsigned=unsigned) or _MYSQL_OTHER.get(kind), note
-
-
-def _mysql_timestamp(digits: int, *, instant: bool, zoned: bool) -> tuple[SqlType, str]:
-    note = (
-        ""
-        if zoned or not instant
-        else (
-            "an instant in the zone of the producer's session: set time_zone to read it as "
-            "TIMESTAMP"
-        )
-    )
-    return SqlType("TIMESTAMP" if instant and zoned else "TIMESTAMP_NTZ", digits), note
 
 
 _JDBC = {

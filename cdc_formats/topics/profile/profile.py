@@ -1,6 +1,6 @@
 """Profiles the records of a sample: `profile_records`.
 
-The ``from_kafka_changelog`` call for a table; unknown facts become comments, never guesses.
+The ``from_kafka_changelog`` call for a table; what is unknown becomes a comment, never a guess.
 
 Encodings set by the producer's configuration: schema blocks, decimals, times, nulls, images.
 """
@@ -8,7 +8,7 @@ Encodings set by the producer's configuration: schema blocks, decimals, times, n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -137,7 +137,7 @@ def _content(
     reader = AnyColumns(format)
     by_record = {id(each.inspected): each for each in detected}
     readings = [by_record.get(id(each)) or reader.read(each) for each in records]
-    profiles, places = tables(readings, reader), positions(readings, format)
+    profiles, in_log = tables(readings, reader), positions(readings, format)
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
     errors = [
         CorruptRecord(
@@ -146,11 +146,11 @@ def _content(
         for each in readings
         if each.error
     ]
-    notes = tuple(topic_notes(ignored, len(errors), places))
+    notes = tuple(topic_notes(ignored, len(errors), in_log))
     return {
         "tables": profiles,
         "handling": handling(readings, profiles, format),
-        "positions": places,
+        "positions": in_log,
         "ignored": dict(ignored),
         "control_events": tuple(_statements(readings, format)),
         "corrupt": len(errors),
@@ -206,7 +206,7 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The ``from_kafka_changelog`` call for a table; unknown facts become comments, never guesse
+# The ``from_kafka_changelog`` call for a table; what is unknown becomes a comment
 
 _SERVERS = "localhost:9092"
 _SECRET = "..."
@@ -380,16 +380,16 @@ def handling(
     """Return the encodings set by the producer's configuration, as pairs of name and evidence."""
     schemas = [each.schema for each in profiles if each.schema]
     evidence = [each for schema in schemas for each in schema.evidence]
-    made: list[tuple[str, Callable[[], str]]] = [
-        ("schema blocks", lambda: _blocks(readings)),
-        ("decimals", lambda: _typed(evidence, schemas, ("DECIMAL",))),
-        ("times", lambda: _typed(evidence, schemas, tuple(times.TYPES))),
-        ("not in the messages", lambda: _not_in_messages(evidence)),
-        ("nulls", lambda: _nulls(evidence)),
-        ("unavailable values", lambda: _placeholders(readings, sampler_of(format))),
-        ("before-images", lambda: _images(profiles)),
-    ]
-    return tuple((name, text) for name, describe in made if (text := describe()))
+    made = (
+        ("schema blocks", _blocks(readings)),
+        ("decimals", _typed(evidence, schemas, ("DECIMAL",))),
+        ("times", _typed(evidence, schemas, tuple(times.TYPES))),
+        ("not in the messages", _not_in_messages(evidence)),
+        ("nulls", _nulls(evidence)),
+        ("unavailable values", _placeholders(readings, sampler_of(format))),
+        ("before-images", _images(profiles)),
+    )
+    return tuple((name, text) for name, text in made if text)
 
 
 def _blocks(readings: Sequence[Reading]) -> str:

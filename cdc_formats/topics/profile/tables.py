@@ -17,7 +17,7 @@ import msgspec
 from cdc_formats.errors import ChangelogError
 from cdc_formats.events import SHORT_STRINGS, ChangelogMode, Event, Ignored, RowKind
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import InspectedRecord
+from cdc_formats.topics.encodings import InspectedRecord, value_at
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.infer import case_note, infer_readings
 from cdc_formats.topics.inference.sample import AnyColumns, Reading
@@ -189,12 +189,12 @@ def _table(
 
 def set_options(format: Format) -> dict[str, Any]:
     """Return the options of a format that differ from their defaults; ``...`` replaces a secret."""
-    options = {}
-    for option in fields(format):
-        value = getattr(format, option.name)
-        if value != option.default and not (option.default is MISSING and not value):
-            options[option.name] = value if option.repr else "..."
-    return options
+    values = [(option, getattr(format, option.name)) for option in fields(format)]
+    return {
+        option.name: value if option.repr else "..."
+        for option, value in values
+        if value != option.default and (value or option.default is not MISSING)
+    }
 
 
 def _schema(
@@ -239,17 +239,8 @@ def _rows(event: Event, mode: ChangelogMode) -> list[RowKind]:
 
 
 def _operations(readings: Sequence[Reading], path: Sequence[str]) -> dict[str, int]:
-    counts = Counter(
-        operation for each in readings if path and (operation := _operation(each.inspected, path))
-    )
-    return dict(counts.most_common())
-
-
-def _operation(inspected: InspectedRecord, path: Sequence[str]) -> str:
-    value: Any = inspected.value.fields
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else ""
+    values = [value_at(each.inspected.value.fields, path) for each in readings if path]
+    return dict(Counter(each for each in values if isinstance(each, str) and each).most_common())
 
 
 def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:

@@ -52,7 +52,7 @@ class Section:
     Parameters
     ----------
     title : str
-    facts : tuple of (str, str)
+    entries : tuple of (str, str)
         Pairs of name and text.
     grid : Grid or None
     warnings : tuple of str
@@ -61,7 +61,7 @@ class Section:
     """
 
     title: str
-    facts: tuple[tuple[str, str], ...] = ()
+    entries: tuple[tuple[str, str], ...] = ()
     grid: Grid | None = None
     warnings: tuple[str, ...] = ()
     code: str = ""
@@ -90,7 +90,7 @@ def clipped(section: Section) -> Section:
     grid = section.grid
     return replace(
         section,
-        facts=tuple((_clip(name), _clip(text)) for name, text in section.facts),
+        entries=tuple((_clip(name), _clip(text)) for name, text in section.entries),
         grid=grid and replace(grid, rows=tuple(tuple(map(_clip, row)) for row in grid.rows)),
         warnings=tuple(map(_clip, section.warnings)),
     )
@@ -143,9 +143,9 @@ def plain_text(report: Report) -> str:
 
 def _plain(section: Section) -> list[str]:
     lines = ["", printable(section.title)]
-    width = max((len(printable(name)) for name, _ in section.facts), default=0)
+    width = max((len(printable(name)) for name, _ in section.entries), default=0)
     width = min(width, _WIDTH // 3)
-    for name, text in section.facts:
+    for name, text in section.entries:
         lines += _hanging(f"  {printable(name):{width}}  ", printable(text))
     lines += _plain_grid(section.grid) if section.grid else []
     for warning in section.warnings:
@@ -203,46 +203,37 @@ def renderable(report: Report) -> Group:
     ImportError
         When rich is not installed.
     """
-    from rich.console import Group
-    from rich.text import Text
+    from rich import console, text
 
-    title = Text.assemble(
+    title = text.Text.assemble(
         (printable(report.title), "bold"),
         "  ",
         (printable(report.headline), "green" if report.good else "red"),
     )
-    return Group(title, *(part for section in report.sections for part in _drawn(section)))
+    return console.Group(title, *(part for section in report.sections for part in _drawn(section)))
 
 
 def _drawn(section: Section) -> list[RenderableType]:
-    from rich.padding import Padding
-    from rich.syntax import Syntax
-    from rich.table import Table
-    from rich.text import Text
+    from rich import padding, syntax, table, text
 
-    parts: list[RenderableType] = [Text(f"\n{printable(section.title)}", style="bold cyan")]
-    if section.facts:
-        facts = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        facts.add_column(style="dim", no_wrap=True, max_width=40)
-        facts.add_column(overflow="fold")
-        for name, text in section.facts:
-            facts.add_row(Text(printable(name)), Text(printable(text)))
-        parts.append(facts)
+    parts: list[RenderableType] = [text.Text(f"\n{printable(section.title)}", style="bold cyan")]
+    if section.entries:
+        entries = table.Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        entries.add_column(style="dim", no_wrap=True, max_width=40)
+        entries.add_column(overflow="fold")
+        for entry in section.entries:
+            entries.add_row(*(text.Text(printable(part)) for part in entry))
+        parts.append(entries)
     if section.grid:
         parts.append(_FittingGrid(section.grid))
     parts += [
-        Padding(Text(f"! {printable(warning)}", style="yellow"), (0, 2))
+        padding.Padding(text.Text(f"! {printable(warning)}", style="yellow"), (0, 2))
         for warning in section.warnings
     ]
     if section.code:
         code = "\n".join(printable(line) for line in section.code.split("\n"))
-        parts.append(
-            Padding(
-                Syntax("", "python", theme="ansi_dark", word_wrap=True).highlight(code),
-                (0, 2),
-                expand=False,
-            )
-        )
+        drawn = syntax.Syntax("", "python", theme="ansi_dark", word_wrap=True).highlight(code)
+        parts.append(padding.Padding(drawn, (0, 2), expand=False))
     return parts
 
 
@@ -262,27 +253,24 @@ class _FittingGrid:
 
 
 def _listed(grid: Grid) -> Iterator[RenderableType]:
-    from rich.padding import Padding
-    from rich.text import Text
+    from rich import padding, text
 
     for first, *rest in grid.rows:
-        yield Text(f"  {printable(first)}", style="cyan")
+        yield text.Text(f"  {printable(first)}", style="cyan")
         for name, cell in zip(grid.header[1:], rest, strict=True):
             if cell not in ("", "-"):
-                line = Text.assemble((f"{name}  ", "dim"), printable(cell))
-                yield Padding(line, (0, 0, 0, 4))
+                line = text.Text.assemble((f"{name}  ", "dim"), printable(cell))
+                yield padding.Padding(line, (0, 0, 0, 4))
 
 
 def _drawn_grid(grid: Grid) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    from rich import box, table, text
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=True, padding=(0, 1))
+    drawn = table.Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=True, padding=(0, 1))
     for index, name in enumerate(grid.header):
         number = name in grid.numbers
-        table.add_column(
-            Text(name),
+        drawn.add_column(
+            text.Text(name),
             justify="right" if number else "left",
             overflow="fold",
             no_wrap=number or index == 0,
@@ -290,8 +278,8 @@ def _drawn_grid(grid: Grid) -> Table:
             style=_KIND_STYLES.get(name),
         )
     for row in grid.rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table
+        drawn.add_row(*(text.Text(printable(cell)) for cell in row))
+    return drawn
 
 
 # --------------------------------------------------------------------------------------------------
@@ -335,7 +323,4 @@ def tracked(items: Iterable[T], total: int, title: str, *, progress: bool | None
     with Progress(
         *columns, console=console, transient=True, disable=not (progress or shown)
     ) as bar:
-        task = bar.add_task(title, total=total)
-        for item in items:
-            yield item
-            bar.advance(task)
+        yield from bar.track(items, total, description=title)

@@ -1,4 +1,4 @@
-"""The profile of a topic: its facts, and the report that shows them."""
+"""The profile of a topic: what it has, and the report that shows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .tables import TableProfile
 from .terminal import Grid, Report, Section, clipped, html_text, plain_text, renderable, shortened
 
 # --------------------------------------------------------------------------------------------------
-# Counts facts about a sample's records: sizes, times, partitions, headers, keys, positions.
+# Statistics of a sample's records: sizes, times, partitions, headers, keys, positions.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -171,7 +171,7 @@ def headers(records: Sequence[SampledRecord]) -> dict[str, int]:
 
 
 def keys(records: Sequence[InspectedRecord]) -> Keys:
-    """Return facts about the Kafka keys."""
+    """Return statistics of the Kafka keys."""
     partitions_of: dict[bytes, set[int]] = defaultdict(set)
     for each in records:
         if each.record.key is not None:
@@ -186,14 +186,8 @@ def keys(records: Sequence[InspectedRecord]) -> Keys:
 
 def repeated(records: Sequence[SampledRecord]) -> int:
     """Return the number of records that repeat an earlier key and value, without tombstones."""
-    seen: set[Hashable] = set()
-    count = 0
-    for each in records:
-        if each.value is not None:
-            same = (each.key, each.value)
-            count += same in seen
-            seen.add(same)
-    return count
+    pairs = [(each.key, each.value) for each in records if each.value is not None]
+    return len(pairs) - len(set(pairs))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -201,7 +195,7 @@ def repeated(records: Sequence[SampledRecord]) -> int:
 
 
 def positions(readings: Sequence[Reading], format: Format) -> Positions:
-    """Return facts about the log positions of a sample's events.
+    """Return statistics of the log positions of a sample's events.
 
     Parameters
     ----------
@@ -242,35 +236,35 @@ class _Tally:
         else:
             self._add(reading, position, (position.high, position.low))
 
-    def _add(self, reading: Reading, position: Position, place: tuple[int, int]) -> None:
+    def _add(self, reading: Reading, position: Position, at: tuple[int, int]) -> None:
         self.histories[position.history] += 1
         record = reading.record
         stream = (record.partition, position.history)
         # Without a Kafka key the value identifies the row: a redelivery has the same bytes.
         key = (reading.table, record.key or record.value), position.history
         clock = self.clock.get(stream)
-        self.backwards += stream in self.last and place < self.last[stream]
-        seen = key in self.of_key and place <= self.of_key[key]
+        self.backwards += stream in self.last and at < self.last[stream]
+        seen = key in self.of_key and at <= self.of_key[key]
         self.redelivered += seen and (
             clock is None or position.clock_ms is None or position.clock_ms <= clock
         )
-        self.last[stream] = place
-        self.of_key[key] = max(place, self.of_key.get(key, place))
+        self.last[stream] = at
+        self.of_key[key] = max(at, self.of_key.get(key, at))
         if position.clock_ms is not None:
             self.clock[stream] = max(position.clock_ms, clock or position.clock_ms)
 
     def result(self) -> Positions:
-        placed = self.histories.total()
+        with_position = self.histories.total()
         reason = next(iter(self.reasons), "")
         if self.unplaced and not reason:
             reason = (
                 "the messages do not include a log position"
-                if not placed
+                if not with_position
                 else "some events have only a clock"
             )
         return Positions(
             reason,
-            placed,
+            with_position,
             self.unplaced,
             dict(self.histories.most_common()),
             self.backwards,
@@ -432,7 +426,7 @@ class TopicProfile:
         sections = [
             clipped(each)
             for make in made
-            if (each := make(self)) and (each.facts or each.grid or each.warnings or each.code)
+            if (each := make(self)) and (each.entries or each.grid or each.warnings or each.code)
         ]
         return Report(self.topic, _headline(self), self.format is not None, tuple(sections))
 
@@ -511,10 +505,10 @@ def _tables(profile: TopicProfile) -> Section:
 
 def _columns(profile: TopicProfile) -> Section:
     if len(profile.tables) != 1:
-        facts = tuple(
+        entries = tuple(
             (each.name or "-", each.ddl or each.reason) for each in profile.tables[:_MOST_ROWS]
         )
-        return Section("Columns", facts)
+        return Section("Columns", entries)
     (table,) = profile.tables
     rows = tuple(
         (
@@ -533,31 +527,35 @@ def _columns(profile: TopicProfile) -> Section:
 
 def _keys(profile: TopicProfile) -> Section:
     keys = profile.keys
-    facts = (
-        [("keys", _counts(keys.encodings)), ("values", _counts(profile.values))]
-        if profile.records
-        else []
+    in_partitions = (
+        f", {keys.moved:,} of them in more than one partition"
+        if keys.moved
+        else ", each in one partition"
     )
-    if keys.distinct:
-        moved = (
-            f", {keys.moved:,} of them in more than one partition"
-            if keys.moved
-            else ", each in one partition"
-        )
-        facts.append(("distinct keys", f"{keys.distinct:,}{moved if keys.partitions > 1 else ''}"))
-    for name, sizes in (("key bytes", profile.key_sizes), ("value bytes", profile.value_sizes)):
-        if sizes:
-            facts.append((name, f"{sizes.least:,} to {sizes.most:,}, median {sizes.median:,}"))
-    if profile.headers:
-        facts.append(
-            (
-                "headers",
-                ", ".join(f"{name} ({number:,})" for name, number in profile.headers.items()),
-            )
-        )
-    if profile.times:
-        facts.append(("timestamps", f"{profile.times[0]} to {profile.times[1]}"))
-    return Section("Records", tuple(facts))
+    sizes = (("key bytes", profile.key_sizes), ("value bytes", profile.value_sizes))
+    return _section(
+        "Records",
+        ("keys", _counts(keys.encodings)),
+        ("values", _counts(profile.values)),
+        (
+            "distinct keys",
+            keys.distinct and f"{keys.distinct:,}{in_partitions if keys.partitions > 1 else ''}",
+        ),
+        *(
+            (name, of and f"{of.least:,} to {of.most:,}, median {of.median:,}")
+            for name, of in sizes
+        ),
+        (
+            "headers",
+            ", ".join(f"{name} ({number:,})" for name, number in profile.headers.items()),
+        ),
+        ("timestamps", " to ".join(profile.times or ())),
+    )
+
+
+def _section(title: str, *entries: tuple[str, object], **more: Any) -> Section:
+    """Return a section with the entries that have a text."""
+    return Section(title, tuple((name, str(text)) for name, text in entries if text), **more)
 
 
 def _handling(profile: TopicProfile) -> Section:
@@ -565,20 +563,20 @@ def _handling(profile: TopicProfile) -> Section:
 
 
 def _order(profile: TopicProfile) -> Section:
-    facts = _placed(profile.positions) if profile.positions else []
-    if profile.repeated:
-        facts.append(
-            (
-                "repeated",
-                f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one",
-            )
-        )
-    return Section("Order", tuple(facts))
+    repeated = f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one"
+    return _section(
+        "Order",
+        *(_position_entries(profile.positions) if profile.positions else ()),
+        ("repeated", profile.repeated and repeated),
+    )
 
 
-def _placed(positions: Positions) -> list[tuple[str, str]]:
+def _position_entries(positions: Positions) -> list[tuple[str, str]]:
     if not positions.placed:
-        return [("positions", f"none: {positions.reason}")] if positions.unplaced else []
+        return [("positions", f"none: {positions.reason}" if positions.unplaced else "")]
+    histories = [
+        f"{name or '(unnamed)'} ({number:,})" for name, number in positions.histories.items()
+    ]
     total = positions.placed + positions.unplaced
     return [
         (
@@ -586,15 +584,7 @@ def _placed(positions: Positions) -> list[tuple[str, str]]:
             f"{positions.placed:,} of {total:,} events"
             + (f": {positions.reason}" if positions.reason else ""),
         ),
-        (
-            "histories",
-            shortened(
-                [
-                    f"{name or '(unnamed)'} ({number:,})"
-                    for name, number in positions.histories.items()
-                ]
-            ),
-        ),
+        ("histories", shortened(histories)),
         (
             "in order",
             f"no: {_count(positions.backwards, 'step')} back"
@@ -609,66 +599,52 @@ def _placed(positions: Positions) -> list[tuple[str, str]]:
 
 
 def _without_rows(profile: TopicProfile) -> Section:
-    facts = [("tombstones", f"{profile.tombstones:,}")] if profile.tombstones else []
-    if reasons := {
+    reasons = {
         name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value
-    }:
-        facts.append(("control events", _counts(reasons)))
-    facts += [("statement", text) for text in profile.control_events]
-    heading = (
-        [f"{_count(profile.corrupt, 'record')} cannot be read, the first:"]
-        if profile.corrupt
-        else []
-    )
-    return Section(
+    }
+    heading = f"{_count(profile.corrupt, 'record')} cannot be read, the first:"
+    errors = [each.error for each in profile.errors]
+    return _section(
         "Records without rows",
-        tuple(facts),
-        warnings=(*heading, *(each.error for each in profile.errors)),
+        ("tombstones", profile.tombstones and f"{profile.tombstones:,}"),
+        ("control events", _counts(reasons)),
+        *(("statement", text) for text in profile.control_events),
+        warnings=(heading, *errors) if profile.corrupt else (),
     )
 
 
 def _partitions(profile: TopicProfile) -> Section:
     header = ("partition", "first offset", "end offset", "sampled", "offsets without a record")
-    parts = profile.partitions[:_MOST_ROWS]
     rows = tuple(
         (
-            str(p.number),
-            f"{p.begin:,}",
-            f"{p.end:,}",
-            f"{p.records:,}",
-            f"{p.missing:,}" if p.missing else "-",
+            str(each.number),
+            f"{each.begin:,}",
+            f"{each.end:,}",
+            f"{each.records:,}",
+            f"{each.missing:,}" if each.missing else "-",
         )
-        for p in parts
+        for each in profile.partitions[:_MOST_ROWS]
     )
-    hints = []
-    if any(each.missing for each in profile.partitions):
-        hints.append(("holes", "the topic is compacted, or was written in transactions"))
-    if any(each.begin > 0 and each.records for each in profile.partitions):
-        hints.append(
-            (
-                "beginning",
-                (
-                    "the first offsets are gone (retention): rows that changed before are not in "
-                    "the topic"
-                ),
-            )
-        )
-    return Section(
-        "Partitions", tuple(hints), Grid(header, rows, frozenset(header)) if rows else None
+    with_holes = any(each.missing for each in profile.partitions)
+    without_begin = any(each.begin > 0 and each.records for each in profile.partitions)
+    return _section(
+        "Partitions",
+        ("holes", with_holes and "the topic is compacted, or was written in transactions"),
+        (
+            "beginning",
+            without_begin
+            and "the first offsets are gone (retention): rows that changed before are not in the "
+            "topic",
+        ),
+        grid=Grid(header, rows, frozenset(header)) if rows else None,
     )
 
 
 def _call(profile: TopicProfile) -> Section:
-    if not profile.calls:
-        return Section("Read it")
-    code = profile.call()
-    shown = (
-        code
-        if len(code) <= _MOST_CODE
-        else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) shows all of it"
+    code = profile.call() if profile.calls else ""
+    if len(code) > _MOST_CODE:
+        code = f"{code[:_MOST_CODE]}\n# ... cut: print(profile.call()) shows all of it"
+    others = shortened([*profile.calls][1:])
+    return _section(
+        "Read it", ("other tables", others and f"print(profile.call(name)) for {others}"), code=code
     )
-    names = [name for name in profile.calls][1:]
-    facts = (
-        (("other tables", f"print(profile.call(name)) for {shortened(names)}"),) if names else ()
-    )
-    return Section("Read it", facts, code=shown)

@@ -1,7 +1,7 @@
-"""Debezium's samples: columns and connector options from schema blocks, and notes on guesses.
+"""Debezium's samples: columns and connector options from schemas, and notes on guesses.
 
-Also of rows without the envelope, of MongoDB's documents (Extended JSON as plain values), and the
-columns of schemas in a registry.
+A schema is in a message's block or in a registry. Also samples of rows without the envelope, and of
+MongoDB's documents (Extended JSON as plain values).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from cdc_formats.avro.schema_registry import Registry, unframed
+from cdc_formats.avro.schema_registry import Registry, key_record, unframed
 from cdc_formats.decoding.envelope import member, text
 from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
+from cdc_formats.formats.debezium.avro import DebeziumAvro
 from cdc_formats.formats.debezium.envelope import is_complete, is_complete_source
 from cdc_formats.formats.debezium.flat import DebeziumFlatJson, connector_of, either
 from cdc_formats.formats.debezium.json import DebeziumJson
@@ -71,7 +72,7 @@ def record_columns(
     WriterSchemaError
         When the schema does not describe a table.
     """
-    return _columns(registry, unframed(part, data, headers)[0])
+    return _columns(registry, unframed(part, data, headers)[0], "AVRO")
 
 
 def json_columns(
@@ -93,28 +94,22 @@ def json_columns(
         When the schema does not describe a table.
     """
     try:
-        name = unframed("value", value, headers)[0]
+        name = unframed("value", bytes(value), headers)[0]
     except MalformedMessageError:
         return ()
-    return _of_json_schema(registry, name, connector)
+    return _columns(registry, name, "JSON", connector)
 
 
 @lru_cache(maxsize=1000)
-def _of_json_schema(
-    registry: Registry, name: SchemaId, connector: str
+def _columns(
+    registry: Registry, name: SchemaId, kind: str, connector: str = ""
 ) -> tuple[DeclaredColumn, ...]:
-    schema = registry.client.json_schema(name)
+    """Return the columns of a schema in a registry; none of one that is not of the kind."""
     try:
+        if kind == "AVRO":
+            return tuple(avro_columns(registry.client.schema(name)))
+        schema = registry.client.json_schema(name)
         return () if schema is None else tuple(json_schema_columns(schema, connector))
-    except SchemaError as error:
-        raise WriterSchemaError(f"schema {name}: {error.args[0]}") from None
-
-
-@lru_cache(maxsize=1000)
-def _columns(registry: Registry, name: SchemaId) -> tuple[DeclaredColumn, ...]:
-    schema = registry.client.schema(name)
-    try:
-        return tuple(avro_columns(schema))
     except SchemaError as error:
         raise WriterSchemaError(f"schema {name}: {error.args[0]}") from None
 
@@ -202,9 +197,8 @@ class DebeziumSampler(EnvelopeSampler):
 
         It does so if the options name a registry that has the schema.
         """
-        if self.registry is None:
-            return Declaration(primary_key=primary_key)
-        columns = json_columns(self.registry, bytes(value), headers, connector)
+        registry = self.registry
+        columns = () if registry is None else json_columns(registry, value, headers, connector)
         return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
 
     def _connector_in(self, payload: Any) -> Any:
@@ -277,6 +271,9 @@ def unsigned_option(sample: SampleCounts) -> dict[str, tuple[Any, str]]:
     )
 
 
+_EPOCHS = {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}
+
+
 def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]:
     """Return the options that a sample's schema blocks show, with their values and reasons."""
     source_types = {each.source_type for declared in sample.declared.values() for each in declared}
@@ -287,19 +284,16 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
         yield "schema_include", (True, f"all {sample.messages} messages have a schema block")
     if _any_starts(source_types, CONNECT + "Decimal"):
         yield "decimal_handling_mode", ("precise", f"{schema} has Connect's Decimal")
-    if _any_starts(source_types, CONNECT + "Time"):
-        yield "time_precision_mode", ("connect", f"{schema} has Connect's Time or Timestamp")
-    elif _any_starts(names, "Iso"):
-        yield "time_precision_mode", ("isostring", f"{schema} has Debezium's Iso types")
-    elif _any_starts(names, "Structured"):
-        yield "time_precision_mode", ("structured", f"{schema} has Debezium's structured types")
-    elif DEBEZIUM_TIME + "Time" in source_types:
-        yield "time_precision_mode", ("adaptive", f"{schema} has io.debezium.time.Time")
-    elif not blocks and names & {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}:
-        yield (
-            "time_precision_mode",
-            ("adaptive_time_microseconds", f"{schema} has io.debezium.time's epochs"),
-        )
+    epochs = not blocks and bool(names & _EPOCHS)
+    modes = (
+        (_any_starts(source_types, CONNECT + "Time"), "connect", "Connect's Time or Timestamp"),
+        (_any_starts(names, "Iso"), "isostring", "Debezium's Iso types"),
+        (_any_starts(names, "Structured"), "structured", "Debezium's structured types"),
+        (DEBEZIUM_TIME + "Time" in source_types, "adaptive", "io.debezium.time.Time"),
+        (epochs, "adaptive_time_microseconds", "io.debezium.time's epochs"),
+    )
+    for mode, types in [(mode, types) for is_shown, mode, types in modes if is_shown][:1]:
+        yield "time_precision_mode", (mode, f"{schema} has {types}")
 
 
 def _any_starts(names: Iterable[str], prefix: str) -> bool:
@@ -334,10 +328,45 @@ def guess_notes(
     named: dict[str | Question, Question] = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
     for note in notes:
         yield named.get(note, note)
-        if note == BASE64 and unsigned and (values.longest or 0) <= _UNSIGNED_BASE64_LENGTH:
+        if note == BASE64 and unsigned and max(values.lengths or (0,)) <= _UNSIGNED_BASE64_LENGTH:
             yield _UNSIGNED_BASE64_NOTE
     if column.type.name == "BIGINT":
         yield _EPOCH_NOTE
+
+
+class DebeziumAvroSampler(EnvelopeSampler):
+    """The hooks of ``debezium-avro-confluent``."""
+
+    format: DebeziumAvro
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of the value's schema, and the primary key of the Kafka key."""
+        return Declaration(
+            REGISTRY_SCHEMA,
+            record_columns(self.format.registry, "value", value, headers),
+            tuple(self.key_columns(key, headers)),
+        )
+
+    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
+        """Return the fields of the Kafka key's record."""
+        return key_record(self.format.registry, key, headers)
+
+    def column_notes(
+        self,
+        column: Column,
+        values: ColumnValues,
+        notes: Sequence[str | Question],
+        *,
+        guessed: bool,
+        connectors: Collection[str],
+    ) -> Iterable[str | Question]:
+        """Return the notes, and the connector's option for an unsigned BIGINT."""
+        yield from notes
+        yield from unsigned_notes(column, values) if may_be_unsigned(connectors) else ()
+
+    def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
+        """Return the connector's option for an unsigned BIGINT."""
+        return unsigned_option(sample)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from cdc_formats.topics.encodings import (
     JSON_VALUE,
     NULL,
     listed_names,
+    value_at,
 )
 from cdc_formats.topics.inference.observed import DIGITS
 from cdc_formats.topics.inference.source_types import canal_type, jdbc_type
@@ -315,7 +316,7 @@ class OpSampler(Sampler):
         """
         if sentence := other_message(record.record.value):
             return Evidence(refusal=DecodeError(sentence))
-        has_operation = _at(record.value.fields, self.operation_path) is not None
+        has_operation = value_at(record.value.fields, self.operation_path) is not None
         described = (
             f"values have an operation in {self.format.op_field}: {', '.join(self.format.codes)}"
         )
@@ -325,12 +326,6 @@ class OpSampler(Sampler):
             if has_operation
             else (),
         )
-
-
-def _at(value: Any, path: _Path) -> Any:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
 
 
 def _spelled(name: str) -> str:
@@ -364,7 +359,7 @@ def _codes_at(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str
 
     The result is empty unless nearly all values have a code whose meaning is known.
     """
-    operations = [operation for value in values if (operation := _at(value, path)) is not None]
+    operations = [operation for value in values if (operation := value_at(value, path)) is not None]
     counts = Counter(
         str(each).lower() if isinstance(each, bool) else str(each)
         for each in operations
@@ -405,7 +400,7 @@ def _object(
 
     At least the given number of values have the object.
     """
-    around = [member for value in values if isinstance(member := _at(value, outer), dict)]
+    around = [member for value in values if isinstance(member := value_at(value, outer), dict)]
     present = {name for name in chain.from_iterable(around) if _spelled(name) in names}
     for name in sorted(present, key=lambda name: (names.index(_spelled(name)), name)):
         objects = [member[name] for member in around if member.get(name) is not None]
@@ -423,7 +418,7 @@ def _row_options(
         return options
     if before := _object(row[:-1], values, _BEFORES, 1):
         return options | {"before_field": ".".join(before)}
-    images = [image for value in values if isinstance(image := _at(value, row), dict)]
+    images = [image for value in values if isinstance(image := value_at(value, row), dict)]
     prefix = next(
         (each for each in _PREFIXES if any(_has_prefix(image, each) for image in images)), ""
     )
@@ -435,7 +430,7 @@ def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[s
     names = {
         name
         for value in values
-        for name in _at(value, path[:-1]) or ()
+        for name in value_at(value, path[:-1]) or ()
         if _spelled(name) in _POSITIONS
     }
     return {"position_field": ".".join((*path[:-1], *names))} if len(names) == 1 else {}
@@ -472,7 +467,7 @@ class UpsertKafkaSampler(Sampler):
         """Return registry schemas' columns of value and key, and the Kafka key's primary key."""
         format, primary_key = self.format, tuple(self.key_columns(key, headers))
         if format.value_format == "json" and getattr(format, _URL):
-            declared = json_columns(format.registry, bytes(value), headers)
+            declared = json_columns(format.registry, value, headers)
             return Declaration(REGISTRY_SCHEMA if declared else "", declared, primary_key)
         if format.value_format != "avro-confluent":
             return Declaration(primary_key=primary_key)

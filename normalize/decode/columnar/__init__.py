@@ -145,7 +145,7 @@ class ColumnarDecoder:
         envelope = format.envelope(rows, plan.format_metadata, positions=plan.positions)
         if (
             envelope is None
-            or not envelope.together.possible
+            or not envelope.columnar.possible
             or not envelope.can_hold(rows)
             or (envelope.framing.frame and find_spec("polars") is None)
         ):

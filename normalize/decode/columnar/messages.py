@@ -180,7 +180,7 @@ def _reader_of_lacking(
 
     Such rows are rare: looking for them among all rows would slow those that are whole.
     """
-    if envelope.images.missing_is_null or envelope.together.lacks_nulls is None:
+    if envelope.images.missing_is_null or envelope.columnar.lacks_nulls is None:
         return None
     return batch_reader(
         envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole), spelled=rows.spelled
@@ -410,8 +410,8 @@ class MessageReader:
             self.envelope.plain_kinds.get(self.operation(message)) is not None
             for message in messages
         ]
-        if self.envelope.together.message is not None:
-            messages = [self.envelope.together.message(message, None) for message in messages]
+        if self.envelope.columnar.message is not None:
+            messages = [self.envelope.columnar.message(message, None) for message in messages]
         matches = matcher.matches(list(compress(messages, operations)))
         return {
             place
@@ -435,11 +435,11 @@ class MessageReader:
         images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
         if envelope.images.many == "one":
             images, befores = [images], [befores]
-        assert envelope.together.lacks_nulls is not None
+        assert envelope.columnar.lacks_nulls is not None
         updated = befores or () if kind is RowKind.UPDATE_AFTER else ()
         for image, before in zip_longest(images or [None], updated):
             try:
-                if image is None or not envelope.together.lacks_nulls(message, kind, image, before):
+                if image is None or not envelope.columnar.lacks_nulls(message, kind, image, before):
                     return False
             except _REFUSALS:
                 return False

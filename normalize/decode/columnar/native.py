@@ -116,7 +116,7 @@ class NativeDecoder:
             keys=list(rows.key_indices),
             deleted_is_before=envelope.deleted == envelope.before,
             missing_is_null=envelope.images.missing_is_null,
-            needs_before=envelope.together.needs_before,
+            needs_before=envelope.columnar.needs_before,
             ignores_deletes=plan.ignore_deletes,
         )
         self.shape = plan.shape
@@ -336,7 +336,7 @@ def _array(
 
 def _is_known(plan: DecodePlan, envelope: Envelope) -> bool:
     """Whether it can decode the plan, and messages with this envelope."""
-    images, together, framing = envelope.images, envelope.together, envelope.framing
+    images, together, framing = envelope.images, envelope.columnar, envelope.framing
     unknown = (
         plan.key_metadata,
         framing.frame or envelope.keys.shape is not None,
@@ -352,13 +352,13 @@ def _special(plan: DecodePlan, envelope: Envelope) -> tuple[dict[_Path, Any], di
     """Return what is read of fields by their paths, and the numbers of those with the table."""
     many, kinds = envelope.images.many != "one", envelope.kinds.items()
     operations = [(text, kind.short_string) for text, kind in kinds if isinstance(kind, RowKind)]
-    plain = envelope.together.plain.items()
+    plain = envelope.columnar.plain.items()
     special: dict[_Path, Any] = {
         **{envelope.path(name): ("one of", list(values)) for name, values in plain},
         **{(name,): ("null", None) for name in envelope.framing.block},
         envelope.path(envelope.operation[0]): ("operation", operations),
-        **({envelope.place(envelope.before): ("before", many)} if envelope.before else {}),
-        envelope.place(envelope.after): ("after", many),
+        **({envelope.image_path(envelope.before): ("before", many)} if envelope.before else {}),
+        envelope.image_path(envelope.after): ("after", many),
     }
     paths = [envelope.path(envelope.attributes[name][0]) for name in plan.identity.columns]
     return special, {path: number for number, path in enumerate(paths)}

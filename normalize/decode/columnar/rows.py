@@ -114,7 +114,7 @@ class RowSelector:
         self.after, self.before = (
             attrgetter(field) if field else None for field in (envelope.after, envelope.before)
         )
-        self.needs_before = envelope.together.needs_before or needs.pairs
+        self.needs_before = envelope.columnar.needs_before or needs.pairs
         read_keys = envelope.keys.reader or partial(batch_reader, spelled=rows.spelled)
         self.read_key: BatchReader | None = (
             None if envelope.keys.shape is None else read_keys(envelope.keys.shape)
@@ -150,10 +150,10 @@ class RowSelector:
         befores = (
             [None] * len(messages) if self.before is None else list(map(self.before, messages))
         )
-        if self.envelope.together.message is not None:
+        if self.envelope.columnar.message is not None:
             texts = records.values
             messages = [
-                self.envelope.together.message(message, texts[place])
+                self.envelope.columnar.message(message, texts[place])
                 for message, place in zip(messages, part.places, strict=True)
             ]
         return Rows(part.places, messages, kinds, images, befores)
@@ -260,8 +260,8 @@ class RowSelector:
         )
         rows, deleted = rows.without(refused), [place for place in deletes if place not in refused]
         nothing = self.envelope.strict_fields()
-        if self.envelope.together.message is not None:
-            nothing = self.envelope.together.message(nothing, None)
+        if self.envelope.columnar.message is not None:
+            nothing = self.envelope.columnar.message(nothing, None)
         images, count = [keys[place] for place in deleted], len(deleted)
         added = Rows(deleted, [nothing] * count, [_DELETE] * count, images, [None] * count)
         rows = (

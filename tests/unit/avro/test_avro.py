@@ -15,7 +15,8 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import columns
 from cdc_formats.avro.reader import AvroSchema, row_converter, without_logical_types
-from cdc_formats.avro.writer import AvroRows, avro_bytes, record_schema
+from cdc_formats.avro.writer import avro_bytes, avro_writer, record_schema
+from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import EncodeError, SchemaError, TypeConversionError
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import TYPE_NAMES
@@ -412,7 +413,9 @@ def test_written_values_are_read_back_unchanged(row: tuple[Any, ...]) -> None:
     }
     declared = columns(", ".join(f"c{number} {name}" for number, name in enumerate(VALUES)))
     schema = record_schema(declared)
-    avro = avro_bytes(without_logical_types(schema))(AvroRows(declared).image(row))
+    avro = avro_bytes(without_logical_types(schema))(
+        RowWriter(declared, Handling(), write=avro_writer).image(row)
+    )
     parsed = AvroSchema(schema)
     assert (
         row_converter(parsed, parsed.fields(parsed.top), declared, Handling()).row(
@@ -426,7 +429,9 @@ def test_other_readers_read_written_values_by_their_logical_types() -> None:
     declared = columns("a DECIMAL(10,3), b DATE, c TIME(3), d TIMESTAMP(3), e TIMESTAMP_NTZ(6)")
     schema = record_schema(declared)
     avro = avro_bytes(without_logical_types(schema))(
-        AvroRows(declared).image(("-2.500", 18321, 1_500_000, 1_500_000, 1))
+        RowWriter(declared, Handling(), write=avro_writer).image(
+            ("-2.500", 18321, 1_500_000, 1_500_000, 1)
+        )
     )
     assert fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None) == {
         "a": Decimal("-2.500"),
@@ -449,11 +454,12 @@ def test_a_value_that_would_be_read_back_differently_is_refused(
     sql_type: str, value: Any, reason: str
 ) -> None:
     with pytest.raises(EncodeError, match=reason):
-        AvroRows(columns(f"x {sql_type}")).image((value,))
+        RowWriter(columns(f"x {sql_type}"), Handling(), write=avro_writer).image((value,))
 
 
 def test_the_placeholder_is_never_written() -> None:
-    rows = AvroRows(columns("x STRING, y BINARY"), placeholder="gone", excerpt=False)
+    how = Handling(placeholder="gone")
+    rows = RowWriter(columns("x STRING, y BINARY"), how, excerpt=False, write=avro_writer)
     with pytest.raises(
         EncodeError, match=r"set unavailable_value_placeholder to another text - at `\$.after.x`"
     ):
