@@ -44,6 +44,7 @@ from .events import (
 )
 from .message_format import (
     MessageFormat,
+    RowNames,
     json_schema_of,
     message_validator,
     table_reader,
@@ -136,9 +137,7 @@ class Decoder:
                 _validated(self._read, check),
                 _validated(self._read_keyed, check),
             )
-        self._require_known = (
-            _known_columns(format, columns) if format.unknown_columns == "fail" else None
-        )
+        self._read_known = self._names_reader() if format.unknown_columns == "fail" else None
 
     def _metadata_column(self, name: str) -> Column:
         metadata = self.format.metadata
@@ -188,8 +187,8 @@ class Decoder:
                 return events
             if self._table_of is not None:
                 self._collect_tables(self._table_of, events)
-            if self._require_known is not None:
-                self._require_known(key, value, headers)
+            if self._read_known is not None:
+                self._require_known(self._events(self._read_known, key, value, headers))
             changes: list[C] = []
             for event in events:
                 add(event, changes)
@@ -244,10 +243,34 @@ class Decoder:
         if row is None:
             return None
         absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
-        unknown = [
-            name for name in row.names if name not in self._declared and name not in row.added
-        ]
-        return NameDifference(tuple(absent), tuple(unknown))
+        return NameDifference(tuple(absent), self._unknown(row))
+
+    def _unknown(self, row: RowNames) -> tuple[str, ...]:
+        known = {*self._declared, *row.added}
+        return tuple([name for name in row.names if name not in known])
+
+    def _names_reader(self) -> Reader:
+        try:
+            return self._read_names
+        except InferenceError:
+            raise FormatOptionError(
+                f"{self.format.identifier}: its messages have no column names here, which "
+                "unknown_columns='fail' needs"
+            ) from None
+
+    def _require_known(self, events: Sequence[Event] | Ignored) -> None:
+        """Raise if a row has a value in an undeclared column."""
+        for event in () if isinstance(events, Ignored) else events:
+            row = None if event.after is None else self._traits.row_names(event)
+            unknown = () if row is None else self._unknown(row)
+            name = next((name for name in unknown if event.after.get(name) is not None), None)
+            if name is not None:
+                raise UnknownColumnError(
+                    f"column `{name}` has a value and is not declared: add it to the schema and "
+                    "start the query again (a checkpoint of engine='native' first needs "
+                    "carry_over). unknown_columns='ignore' loses its values",
+                    f"{event.after_path}.{name}",
+                )
 
     @cached_property
     def _read_names(self) -> Reader:
@@ -445,44 +468,6 @@ def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
         return events
 
     return validated
-
-
-def _known_columns(
-    format: MessageFormat, columns: Sequence[Column]
-) -> Callable[[bytes | None, bytes | None, Headers], None]:
-    """Return a function that raises an error for a record with a value in an undeclared column."""
-    declared, row_names = {column.name for column in columns}, format.traits.row_names
-    try:
-        read = _with_headers(format, untyped_reader(format))
-    except InferenceError:
-        raise FormatOptionError(
-            f"{format.identifier}: its messages have no column names here, which "
-            "unknown_columns='fail' needs"
-        ) from None
-
-    def require_known(key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        events = read(key, value, headers)
-        for event in () if isinstance(events, Ignored) else events:
-            row = None if event.after is None else row_names(event)
-            if row is None:
-                continue
-            name = next(
-                (
-                    name
-                    for name in row.names
-                    if name not in (*declared, *row.added) and event.after.get(name) is not None
-                ),
-                None,
-            )
-            if name is not None:
-                raise UnknownColumnError(
-                    f"column `{name}` has a value and is not declared: add it to the schema and "
-                    "start the query again (a checkpoint of engine='native' first needs "
-                    "carry_over). unknown_columns='ignore' loses its values",
-                    f"{event.after_path}.{name}",
-                )
-
-    return require_known
 
 
 def _is_empty(value: Any) -> bool:
