@@ -21,6 +21,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from io import StringIO
 from typing import Any, Literal, TypeVar
 
@@ -41,7 +42,6 @@ from cdc_formats.errors import (
 from cdc_formats.events import Headers
 from cdc_formats.format import Format, choice
 from cdc_formats.values.connect_schema import is_wrapped
-from cdc_formats.values.frames import SchemaId
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.json_reader import BatchReader, json_bytes, read_object
 from cdc_formats.values.masks import DROP
@@ -565,13 +565,15 @@ class Avro(RowFormat):
             self.columns, options.handling, excerpt=options.error_excerpt, write=avro_writer
         )
         self.to_bytes = avro_bytes(self.schema)
-        self.of_schema: Callable[[bytes], Row] | None = None
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record."""
-        if self.of_schema is None:
-            self.of_schema = self.reader(AvroSchema(self.schema))
-        return self.of_schema(bytes(data))
+        return self.own_reader(bytes(data))
+
+    @cached_property
+    def own_reader(self) -> Callable[[bytes], Row]:
+        """The reader of records with the schema derived from the columns."""
+        return self.reader(AvroSchema(self.schema))
 
     def reader(self, schema: AvroSchema) -> Callable[[bytes], Row]:
         """Return the function from Avro to the columns."""
@@ -610,7 +612,7 @@ class AvroConfluent(Avro):
         options = self.options
         self.registry: Registry = options.registry
         self.registry.require_url("avro_confluent_url")
-        self.readers: dict[SchemaId, Callable[[bytes], Row]] = {}
+        self.reader_of = cache(lambda name: self.reader(self.registry.client.schema(name)))
 
     def check_written(self) -> None:
         """Raise if no subject is set."""
@@ -628,10 +630,7 @@ class AvroConfluent(Avro):
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record with the schema of its id."""
         name, content = unframed(self.part, bytes(data), headers)
-        read = self.readers.get(name)
-        if read is None:
-            read = self.readers[name] = self.reader(self.registry.client.schema(name))
-        return read(content)
+        return self.reader_of(name)(content)
 
     def write(self, row: Row) -> bytes:
         """Write a record; the first one registers the schema."""
