@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from normalize.tables.merge import merge_plan
+from normalize.tables.targets import memory_left
 from normalize.tables.writers import delta_rs
 
 PLAN = merge_plan(["id", "name"], ["id"])
@@ -125,3 +126,11 @@ def test_a_violated_constraint_is_named_without_values(tmp_path: Path) -> None:
             delta_rs.open_table(path, {}), PLAN, changes(("+I", 77, None), ("-D", 1, None)), None
         )
     assert str(refused.value) == "NOT NULL constraint violated for column: name"
+
+
+def test_pages_of_files_that_the_kernel_can_drop_are_available_memory():
+    of_version_2 = "anon 900\nfile 600\ninactive_file 500\n"
+    of_version_1 = "cache 600\ninactive_file 100\ntotal_inactive_file 500\n"
+    for statistics in (of_version_2, of_version_1):
+        assert memory_left(2000, 1600, statistics) == 900
+    assert memory_left(2000, 2100, "anon 2100\n") == 0
