@@ -12,7 +12,6 @@ Records without rows are counted by reason (`monitoring.counts`).
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
@@ -35,6 +34,7 @@ from cdc_formats.events import (
     RowKind,
 )
 from cdc_formats.values.schema import quote
+from normalize.core.changes import ChangeColumns
 from normalize.core.guard import PartitionSummary, SourceTable
 from normalize.core.order import is_ordered
 from normalize.core.output import (
@@ -57,7 +57,7 @@ from normalize.monitoring.watch import Notice, Report, Watch, counts_row, log, w
 from normalize.worker import worker
 
 from .collectors import Collector, CollectorMaker, update_before_changer
-from .columnar import ColumnarDecoder, ColumnarMaker
+from .columnar import ColumnarDecoder, ColumnarMaker, Refused
 from .compiled import Compiled, compiled
 from .plan import DecodePlan
 
@@ -187,29 +187,31 @@ class _Task:
         """
         decoded = columnar.decode(records, kafka)
         self.check_tables(records)
-        with_rows = np.zeros(len(records.values), bool)
-        for part in decoded.parts:
-            self.collector.take_columns(records, part)
-            if self.plan.positions:
-                positions = [position for _, position in part.changes.positions]
-                self.count_positions(records, zip(part.places.tolist(), positions, strict=True))
-            with_rows[part.places] = True
+        with_rows, refused = np.zeros(len(records.values), bool), 0
+        for step in decoded.steps:
+            if isinstance(step, ChangeColumns):
+                self.take_columns(records, step)
+                with_rows[step.places] = True
+            elif isinstance(step, Refused):
+                of_refused = [kafka[index] for index in step.indexes] if kafka else kafka
+                changes = self.decode_messages(records.only(step.indexes), of_refused)
+                with_rows[step.indexes] = list(map(bool, changes))
+                refused += len(step.indexes)
+            else:
+                self.add_table(records, step.first, step.names)
         self.counts.update(decoded.ignored)
-        # In the order of the records: the first one that stops the query does so, as one by one.
-        refused, done = decoded.refused, 0
-        for place, names in [*decoded.tables, (len(records.values), None)]:
-            start, done = done, bisect_left(refused, place)
-            if alone := refused[start:done]:
-                of_alone = [kafka[at] for at in alone] if kafka else kafka
-                changes = self.decode_messages(records.only(alone), of_alone)
-                with_rows[alone] = list(map(bool, changes))
-            if names is not None:
-                self.add_table(records, place, names)
         # Reading messages twice is in vain if the next ones are of the same kind.
-        in_vain = 2 * len(decoded.refused) > len(records.values)
+        in_vain = 2 * refused > len(records.values)
         self.skipped = min(2 * self.skipped + 1, _MOST_SKIPPED) if in_vain else 0
         self.skip = self.skipped
         return with_rows
+
+    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
+        """Collect changes, and count those without a position."""
+        self.collector.take_columns(records, changes)
+        if self.plan.positions:
+            positions = [position for _, position in changes.changes.positions]
+            self.count_positions(records, zip(changes.places.tolist(), positions, strict=True))
 
     def decode_messages(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Decode records one by one, and return the changes of each.

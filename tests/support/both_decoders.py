@@ -19,7 +19,7 @@ from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
 from normalize.core.records import DECODE_COUNTS
 from normalize.decode.collectors import Blocks, CollectorMaker
-from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
+from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, Refused, one_by_one
 from normalize.decode.decode_pass import decode_pass, records_of
 from normalize.decode.plan import DecodePlan
 from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN
@@ -185,7 +185,8 @@ def odd_places(
     assert decoder is not None
     ((part, kafka),) = records_of(batch_of(records), plan)
     part = part._replace(numbers=np.arange(len(part.values)))
-    return decoder.decode(part, kafka).refused
+    steps = decoder.decode(part, kafka).steps
+    return [index for step in steps if isinstance(step, Refused) for index in step.indexes]
 
 
 def odd_share(

@@ -10,10 +10,11 @@ whole where it has to be.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,34 +39,61 @@ FEWEST_IN_AVRO = 64
 """Fewer messages of a schema in Avro are read faster one by one."""
 
 
+class Refused(NamedTuple):
+    """Records that are to be decoded one by one, by their indexes in order."""
+
+    indexes: list[int]
+
+
+class NewTable(NamedTuple):
+    """A table that no message was of before (`decoder.Decoder.tables`), and its first record."""
+
+    first: int
+    names: tuple[Any, ...]
+
+
 class Decoded(NamedTuple):
     """The result for records of one Kafka partition.
 
     Attributes
     ----------
-    parts : list of ChangeColumns
-        Their changes are not in the order of the records; those of a record are adjacent, and in
-        their order.
+    steps : list of ChangeColumns, Refused or NewTable
+        The changes of a step are not in the order of the records; those of a record are adjacent,
+        and in their order. After them, refused records and new tables are in the order of the
+        records: the first one that stops the query does so, as one by one.
     ignored : Counter
         The number of records that are only counted, by their `Ignored` value: null values, and
         tables that the format's filter excludes.
-    refused : list of int
-        The indexes of the records that are to be decoded one by one, in order.
-    tables : list of (int, tuple)
-        The tables that were not found before (`decoder.Decoder.tables`), each with the index of its
-        first record, in order.
     """
 
-    parts: list[ChangeColumns]
+    steps: list[ChangeColumns | Refused | NewTable]
+    ignored: Counter[str]
+
+
+class _Parts(NamedTuple):
+    """The result before it is ordered: `refused` and `tables` are so by themselves."""
+
+    changes: list[ChangeColumns]
     ignored: Counter[str]
     refused: list[int]
-    tables: list[tuple[int, tuple[Any, ...]]]
+    tables: list[NewTable]
 
-    def at(self, places: Ints) -> Decoded:
+    def at(self, places: Ints) -> _Parts:
         """Return the result for records that have these indexes among others."""
-        parts = [part._replace(places=places[part.places]) for part in self.parts]
-        tables = [(int(places[place]), table) for place, table in self.tables]
-        return Decoded(parts, self.ignored, places[self.refused].tolist(), tables)
+        changes = [part._replace(places=places[part.places]) for part in self.changes]
+        tables = [NewTable(int(places[first]), names) for first, names in self.tables]
+        return _Parts(changes, self.ignored, places[self.refused].tolist(), tables)
+
+    def ordered(self) -> Decoded:
+        """Return the result as steps."""
+        steps, start = list[ChangeColumns | Refused | NewTable](self.changes), 0
+        for table in self.tables:
+            end = bisect_left(self.refused, table.first)
+            steps += [Refused(self.refused[start:end])] * (end > start)
+            steps.append(table)
+            start = end
+        steps += [Refused(self.refused[start:])] * (start < len(self.refused))
+        return Decoded(steps, self.ignored)
 
 
 class ColumnarDecoder:
@@ -179,25 +207,25 @@ class ColumnarDecoder:
             if self.native is None
             else self._natively(self.native, records, kafka)
         )
-        self.tables.update(table for _, table in decoded.tables)
-        return decoded
+        self.tables.update(table.names for table in decoded.tables)
+        return decoded.ordered()
 
     def _natively(
         self, native: NativeDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]
-    ) -> Decoded:
+    ) -> _Parts:
         """Decode records by the native decoder, and those that it leaves in doubt without it."""
         natives, rest, tables = native.decode(records, kafka)
         parts = [part for part in natives if len(part.places)]
-        decoded = Decoded(parts, Counter(), rest.tolist(), [])
+        decoded = _Parts(parts, Counter(), rest.tolist(), [])
         if len(rest) >= self.fewest:
             of_rest = [kafka[place] for place in rest] if kafka else kafka
             python = self._decode(records.only(rest.tolist()), of_rest).at(rest)
-            decoded = python._replace(parts=[*python.parts, *decoded.parts])
+            decoded = python._replace(changes=[*python.changes, *decoded.changes])
         for place, table in decoded.tables:
             tables[table] = min(place, tables.get(table, place))
         return decoded._replace(tables=self._new(tables))
 
-    def _decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
+    def _decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> _Parts:
         messages, ignored, refused = self.messages.read(records)
         parts, new_tables = list[ChangeColumns](), dict[tuple[Any, ...], int]()
         for part in messages:
@@ -210,12 +238,14 @@ class ColumnarDecoder:
                 new_tables[table] = min(place, new_tables.get(table, place))
             ignored += ignored_rows
             refused |= refused_rows | unconverted
-        return Decoded(parts, ignored, sorted(refused), self._new(new_tables))
+        return _Parts(parts, ignored, sorted(refused), self._new(new_tables))
 
-    def _new(self, tables: Mapping[tuple[Any, ...], int]) -> list[tuple[int, tuple[Any, ...]]]:
-        """Return the tables that were not found before, in the order of their first records."""
-        new = ((place, table) for table, place in tables.items() if table not in self.tables)
-        return sorted(new, key=itemgetter(0))
+    def _new(self, tables: Mapping[tuple[Any, ...], int]) -> list[NewTable]:
+        """Return the tables that are new, in the order of their first records."""
+        new = (
+            NewTable(first, names) for names, first in tables.items() if names not in self.tables
+        )
+        return sorted(new, key=attrgetter("first"))
 
     def _new_tables(
         self, tables: Sequence[tuple[Any, ...]], places: Sequence[int], refused: set[int]
