@@ -15,7 +15,11 @@ from itertools import repeat
 from typing import Any
 
 import pymysql
+from pymysql.constants import COMMAND
+from pymysql.protocol import MysqlPacket
+from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.constants import FIELD_TYPE
+from pymysqlreplication.constants.BINLOG import TABLE_MAP_EVENT
 from pymysqlreplication.event import (
     ExecuteLoadQueryEvent,
     GtidEvent,
@@ -26,6 +30,7 @@ from pymysqlreplication.event import (
     XAPrepareEvent,
     XidEvent,
 )
+from pymysqlreplication.exceptions import StatusVariableMismatch
 from pymysqlreplication.gtid import Gtid, GtidSet
 from pymysqlreplication.row_event import (
     DeleteRowsEvent,
@@ -35,11 +40,19 @@ from pymysqlreplication.row_event import (
     UpdateRowsEvent,
     WriteRowsEvent,
 )
+from pymysqlreplication.table import Table as WireTable
 
-from .columns import SourceColumn
 from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
 from .options import CaptureOptions
-from .server import LogPosition, Server, connection_settings, server_errors
+from .server import (
+    LogPosition,
+    MySqlConnection,
+    Server,
+    connection_settings,
+    identity_of,
+    require_one_server,
+    server_errors,
+)
 from .statements import (
     Effect,
     LogEntry,
@@ -51,7 +64,6 @@ from .statements import (
     TransactionEnd,
     decode,
 )
-from .stream import Stream, statement_bytes
 from .table import Row, RowImageReader, Table, TableId
 
 # --------------------------------------------------------------------------------------------------
@@ -161,7 +173,7 @@ class MariaDbGtids:
 
     def includes(self, other: MariaDbGtids) -> bool:
         """Return whether the set contains all of another set, by domain, server and number."""
-        return all(number <= self._last.get(place, 0) for place, number in other._last.items())
+        return all(number <= self._last.get(key, 0) for key, number in other._last.items())
 
     def covers(self, other: MariaDbGtids) -> bool:
         """Return whether the set contains all of another set, compared by domain and number."""
@@ -190,6 +202,134 @@ def _unreadable(text: str, what: str) -> BinlogError:
 
 Gtids = MySqlGtids | MariaDbGtids
 
+
+# --------------------------------------------------------------------------------------------------
+# mysql-replication's stream of the log, restricted to one server and made faster.
+#
+# The library spends most of its time per event, not per row. A TABLE_MAP event precedes the rows of
+# every statement. With ``freeze_schema`` the library uses only the first one of a table, so this
+# stream skips repeated ones. The library also builds a dictionary of the table's attributes at every
+# event; `_Table` avoids that.
+
+_read_variable = QueryEvent._read_status_vars_value_for_key
+_EVENT = 0
+"""The first byte of a packet that contains an event."""
+
+
+def _read_or_skip(event: QueryEvent, key: int) -> None:
+    """Read a session variable of a statement; if it is unknown, skip it and the rest.
+
+    Newer MariaDB versions have variables that the library does not know.
+    """
+    end = vars(event).setdefault(
+        "status_vars_end", event.packet.read_bytes - 1 + event.status_vars_length
+    )
+    try:
+        _read_variable(event, key)
+    except StatusVariableMismatch:
+        event.packet.advance(end - event.packet.read_bytes)
+
+
+QueryEvent._read_status_vars_value_for_key = _read_or_skip
+
+_EVENT_HEADER = 20
+"""The number of bytes in a packet before the event's body."""
+_STATEMENT_HEADERS = {QueryEvent: 13, ExecuteLoadQueryEvent: 26}
+
+
+def statement_bytes(event: QueryEvent | ExecuteLoadQueryEvent) -> tuple[bytes, bytes]:
+    """Return the default database and the statement of an event, as bytes.
+
+    The library decodes every statement as UTF-8.
+    """
+    start = _EVENT_HEADER + _STATEMENT_HEADERS[type(event)] + event.status_vars_length
+    body = bytes(event.packet.get_all_data()[start : _EVENT_HEADER + event.event_size])
+    return body[: event.schema_length], body[event.schema_length + 1 :]
+
+
+class _LogConnection(MySqlConnection):
+    """A connection that skips repeated TABLE_MAP events, also of tables the library filters out."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._sends_log = False
+        self.tables: set[bytes] = set()
+        super().__init__(**settings)
+
+    def _write_bytes(self, data: bytes) -> None:
+        self._sends_log = data[4] == COMMAND.COM_BINLOG_DUMP
+        self.tables.clear()
+        super()._write_bytes(data)
+
+    def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        while True:
+            packet = super()._read_packet(packet_type)
+            if not (self._sends_log and self._is_had(packet.get_all_data())):
+                return packet
+
+    def _is_had(self, data: bytes) -> bool:
+        if data[0] != _EVENT or data[5] != TABLE_MAP_EVENT:
+            return False
+        count, table = len(self.tables), data[20:26]
+        self.tables.add(table)
+        return len(self.tables) == count
+
+
+class _Table(WireTable):  # type: ignore[misc]
+    """The library's table, whose `data` does not build a new dictionary."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.__dict__
+
+
+class Stream(BinLogStreamReader):  # type: ignore[misc]
+    """The library's stream, limited to two connections.
+
+    The first connection reads the log and must reach the expected server. After a lost connection,
+    the library would connect a third time and continue with outdated table maps. This class raises
+    an error instead, so that the caller starts a new stream.
+
+    Parameters
+    ----------
+    identity : str
+        The expected `Server.identity`.
+    **settings
+        The library's settings.
+    """
+
+    def __init__(self, identity: str, **settings: Any) -> None:
+        self._identity = identity
+        self._connections: list[_LogConnection] = []
+        self.table_map: dict[int, WireTable] = {}
+        super().__init__(pymysql_wrapper=self._connect, **settings)
+
+    def table_of(self, table_id: int) -> WireTable:
+        """Return a table's columns as the log describes them."""
+        table = self.table_map[table_id]
+        if not isinstance(table, _Table):
+            table = self.table_map[table_id] = _Table(**vars(table))
+        return table
+
+    def forget_tables(self) -> None:
+        """Discard all table maps, and read the next ones."""
+        self.table_map = {}
+        for connection in self._connections:
+            connection.tables.clear()
+
+    def _connect(self, **settings: Any) -> _LogConnection:
+        if len(self._connections) == 2:
+            raise pymysql.err.OperationalError(0, "the connection ended while the log was read")
+        if "db" in settings:  # PyMySQL's former name of the parameter
+            settings["database"] = settings.pop("db")
+        connection = _LogConnection(**settings)
+        self._connections.append(connection)
+        if len(self._connections) == 1:
+            require_one_server(self._identity, identity_of(connection))
+        return connection
+
+
+# --------------------------------------------------------------------------------------------------
+# The entries of the log.
 
 # The library warns on every connection if binlog_row_metadata is not FULL. This reader does not
 # need FULL.
@@ -339,8 +479,8 @@ class LogReader:
             while (event := stream.fetchone()) is not None:
                 # The end of a rotation is a position in the previous file, but the library already
                 # has the next file's name.
-                place = 0 if isinstance(event, RotateEvent) else event.packet.log_pos
-                if place and LogPosition(stream.log_file, place).order > last:
+                pos = 0 if isinstance(event, RotateEvent) else event.packet.log_pos
+                if pos and LogPosition(stream.log_file, pos).order > last:
                     return
                 yield event
                 if LogPosition(stream.log_file, stream.log_pos).order >= last:
@@ -459,7 +599,7 @@ class LogReader:
         self, stream: Stream, event: RowsEvent, position: LogPosition, table: Table
     ) -> RowImageReader:
         """Return an event's row reader; raise an error if its columns differ from the table's."""
-        wire_table = stream.known_table(event.table_id)
+        wire_table = stream.table_of(event.table_id)
         described, images = self._shapes.get(event.table_id, (None, None))
         if described is wire_table and images is not None:
             return images
@@ -473,7 +613,10 @@ class LogReader:
                 "it was altered since. Start from a later position with a new checkpoint"
             )
         for wire, column in zip(wire_table.columns, columns, strict=True):
-            _describe(wire, column)
+            wire.name = column.name
+            wire.unsigned = column.unsigned
+            wire.enum_values = ["", *column.labels]
+            wire.set_values = column.labels
         images = RowImageReader(columns, wire_table.columns)
         self._shapes[event.table_id] = wire_table, images
         return images
@@ -488,13 +631,6 @@ def _pairs(event: RowsEvent, images: Iterator[Row]) -> Iterator[tuple[Row | None
         if isinstance(event, DeleteRowsEvent)
         else zip(repeat(None), images)
     )
-
-
-def _describe(wire: Any, column: SourceColumn) -> None:
-    wire.name = column.name
-    wire.unsigned = column.unsigned
-    wire.enum_values = ["", *column.labels]
-    wire.set_values = column.labels
 
 
 @contextmanager

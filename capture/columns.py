@@ -141,16 +141,17 @@ def _text_type(column: SourceColumn) -> SqlType:
     return SqlType("STRING")
 
 
-def select_expression(column: SourceColumn, quoted: str) -> str:
+def select_expression(column: SourceColumn) -> str:
     """Return the SQL that selects a column, with all FLOAT digits and without ZEROFILL's zeros."""
+    name = backquoted(column.name)
     if column.data_type == "float":
-        return f"CAST({quoted} AS DOUBLE)"
-    return f"{quoted} + 0" if "zerofill" in column.column_type else quoted
+        return f"CAST({name} AS DOUBLE)"
+    return f"{name} + 0" if "zerofill" in column.column_type else name
 
 
-def as_text(column: SourceColumn, quoted: str) -> str:
+def as_text(column: SourceColumn) -> str:
     """Return the SQL expression that selects a column as text or bytes, for any driver."""
-    expression = select_expression(column, quoted)
+    expression = select_expression(column)
     return expression if column.text_type == pa.binary() else f"CAST({expression} AS CHAR)"
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from cdc_formats.errors import StateVersionError
 
-from .server import LogPlace, LogPosition
+from .server import LogPosition, ServerPosition
 from .table import Key, KeyRange, TableId
 
 VERSION = 4
@@ -110,8 +110,8 @@ class Offset:
         )
 
     @property
-    def place(self) -> LogPlace:
-        return LogPlace(self.server, self.position, self.gtids)
+    def in_log(self) -> ServerPosition:
+        return ServerPosition(self.server, self.position, self.gtids)
 
     def past(self, upto: Key | None) -> Offset:
         """Return the offset after a chunk of the current table; the last chunk has `upto` None."""

@@ -9,16 +9,6 @@ from typing import Any
 
 from cdc_formats.errors import ArgumentError
 
-STARTUP_MODES = (
-    "initial",
-    "snapshot",
-    "earliest-offset",
-    "latest-offset",
-    "timestamp",
-    "specific-offset",
-)
-ZERO_DATES = ("null", "fail")
-
 
 def _integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     def read(text: str) -> int:
@@ -113,7 +103,18 @@ class CaptureOptions:
     ssl_ca: str | None = _option("ssl.ca")
     ssl_cert: str | None = _option("ssl.cert")
     ssl_key: str | None = _option("ssl.key")
-    startup_mode: str = _option("scan.startup.mode", _one_of(*STARTUP_MODES), "initial")
+    startup_mode: str = _option(
+        "scan.startup.mode",
+        _one_of(
+            "initial",
+            "snapshot",
+            "earliest-offset",
+            "latest-offset",
+            "timestamp",
+            "specific-offset",
+        ),
+        "initial",
+    )
     startup_file: str | None = _option("scan.startup.specific-offset.file")
     startup_pos: int | None = _option("scan.startup.specific-offset.pos", _integer(4, 2**32 - 1))
     startup_gtids: str | None = _option("scan.startup.specific-offset.gtid-set")
@@ -131,7 +132,7 @@ class CaptureOptions:
     max_bytes: int = _option("scan.binlog.max-bytes-per-batch", _integer(1), 256 * 2**20)
     heartbeat: float = _option("heartbeat.interval", _seconds, 30.0)
     newly_added: bool = _option("scan.newly-added-table.enabled", _boolean, False)
-    zero_dates: str = _option("zero-dates", _one_of(*ZERO_DATES), "fail")
+    zero_dates: str = _option("zero-dates", _one_of("null", "fail"), "fail")
 
 
 def read_options(texts: Mapping[str, str]) -> CaptureOptions:
@@ -170,8 +171,8 @@ def read_options(texts: Mapping[str, str]) -> CaptureOptions:
 
 def _checked(options: CaptureOptions) -> CaptureOptions:
     mode = options.startup_mode
-    placed = options.startup_file is not None and options.startup_pos is not None
-    if mode == "specific-offset" and placed == (options.startup_gtids is not None):
+    has_position = options.startup_file is not None and options.startup_pos is not None
+    if mode == "specific-offset" and has_position == (options.startup_gtids is not None):
         raise ArgumentError(
             "scan.startup.mode 'specific-offset' requires either scan.startup.specific-offset.file "
             "and scan.startup.specific-offset.pos, or scan.startup.specific-offset.gtid-set"

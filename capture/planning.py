@@ -1,17 +1,26 @@
-"""Finds the start and the end of a micro-batch: the driver scans the log without its rows."""
+"""Finds the start and the end of a micro-batch: the driver scans the log without its rows.
+
+After a failover, it finds them in the log of another server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from .binlog import LogReader
-from .errors import BinlogPurgedError, SchemaChangedError, ServerNotReadyError
-from .failover import begin_after, end_at, gtids_at, lacking
+from .binlog import UNREADABLE, Gtids, LogReader, MariaDbGtids, MySqlGtids
+from .errors import (
+    BinlogError,
+    BinlogPurgedError,
+    SchemaChangedError,
+    ServerChangedError,
+    ServerNotReadyError,
+)
 from .offset import Offset
 from .options import CaptureOptions
-from .server import FIRST_EVENT, LogPlace, LogPosition, Server
+from .server import AGAIN_AFTER, FIRST_EVENT, LogPosition, Server, ServerPosition
 from .statements import Effect, Statement, TableCreation, TransactionEnd
 from .table import Row, Table, TableId, read_table
 from .tables import matching
@@ -190,13 +199,13 @@ class RunEnd(NamedTuple):
 
     Attributes
     ----------
-    place : LogPlace
+    position : ServerPosition
         A settled position.
     new : list of Table
         The tables that may be added: they existed at the position, with these columns.
     """
 
-    place: LogPlace
+    position: ServerPosition
     new: list[Table]
 
 
@@ -210,18 +219,17 @@ def fix_target(server: Server, options: CaptureOptions, server_id: int) -> RunEn
     )
     position = server.settled()
     return RunEnd(
-        LogPlace(server.identity, position, gtids_at(server, position, server_id)), tables
+        ServerPosition(server.identity, position, gtids_at(server, position, server_id)), tables
     )
 
 
 def target_in(server: Server, target: RunEnd, server_id: int) -> RunEnd:
     """Return a target with its position in the server's log: another server may have taken over."""
-    if target.place.server == server.identity:
+    if target.position.server == server.identity:
         return target
+    position = end_at(server, target.position, server_id)
     return target._replace(
-        place=target.place._replace(
-            server=server.identity, position=end_at(server, target.place, server_id)
-        )
+        position=target.position._replace(server=server.identity, position=position)
     )
 
 
@@ -240,7 +248,7 @@ def limits_of(options: CaptureOptions, target: RunEnd | None, *, unlimited: bool
         if unlimited
         else Limits(options.chunks_per_batch, options.max_bytes)
     )
-    return limits if target is None else limits._replace(target=target.place.position)
+    return limits if target is None else limits._replace(target=target.position.position)
 
 
 @dataclass
@@ -405,17 +413,17 @@ def unknown(table: TableId, position: LogPosition) -> SchemaChangedError:
 # The start position of a capture: ``scan.startup.mode``.
 
 
-def start_place(server: Server, options: CaptureOptions, server_id: int) -> LogPlace:
-    """Return the place where the stream starts to read the log."""
+def start_position(server: Server, options: CaptureOptions, server_id: int) -> ServerPosition:
+    """Return where the stream starts to read the log."""
     if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
         gtids = options.startup_gtids
         if (
             not server.is_mariadb
         ):  # MySQL returns the set in canonical form, and raises an error for an invalid set
             gtids = str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
-        return LogPlace(server.identity, begin_after(server, gtids, server_id), gtids)
-    position = _start_position(server, options, server_id)
-    return LogPlace(server.identity, position, gtids_at(server, position, server_id))
+        return ServerPosition(server.identity, begin_after(server, gtids, server_id), gtids)
+    position = _start_in_log(server, options, server_id)
+    return ServerPosition(server.identity, position, gtids_at(server, position, server_id))
 
 
 def require_unaltered(
@@ -443,7 +451,7 @@ def require_unaltered(
         )
 
 
-def _start_position(server: Server, options: CaptureOptions, server_id: int) -> LogPosition:
+def _start_in_log(server: Server, options: CaptureOptions, server_id: int) -> LogPosition:
     if options.startup_mode == "specific-offset":
         return LogPosition(str(options.startup_file), int(options.startup_pos or FIRST_EVENT))
     if options.startup_mode == "earliest-offset":
@@ -460,9 +468,187 @@ def _earliest(server: Server) -> LogPosition:
 def _at(server: Server, millis: int, server_id: int) -> LogPosition:
     """Return the end of the last transaction before a time."""
     end = _earliest(server)
-    for entry in LogReader(server, [], server_id, rows=False).read(end, server.settled()):
-        if isinstance(entry, TransactionEnd):
-            if entry.seconds * 1000 >= millis:
-                break
-            end = entry.position
+    for entry in transactions(server, end, server.settled(), server_id):
+        if entry.seconds * 1000 >= millis:
+            break
+        end = entry.position
     return end
+
+
+# --------------------------------------------------------------------------------------------------
+# The position in another server's log where a capture continues after a failover.
+#
+# The new server has the same transactions under the same GTIDs, but in other files. Their order can
+# differ (MySQL's ``replica_preserve_commit_order = OFF``, MariaDB's domains), and local transactions
+# can lie in between. The capture reads from the first transaction that it has not read, and skips
+# those that it has read. A replica with GTID auto-positioning does the same.
+
+
+def gtids_of(server: Server, text: str) -> Gtids:
+    """Parse GTIDs in the format of a server."""
+    return MariaDbGtids(text) if server.is_mariadb else MySqlGtids(text)
+
+
+def gtids_at(server: Server, position: LogPosition, server_id: int) -> str | None:
+    """Return the transactions before a position of the log; None if their GTIDs cannot be read.
+
+    MariaDB has a function for it. For MySQL, these are all transactions of the server except those
+    after the position.
+    """
+    if server.is_mariadb:
+        return _gtids_before(server, position)
+    try:
+        executed = MySqlGtids(server.executed())
+    except BinlogError:
+        return None
+    entries = transactions(server, position, server.written(), server_id)
+    later = [entry.gtid for entry in entries if entry.gtid is not None]
+    return None if UNREADABLE in later else str(executed.minus(later))
+
+
+def gtids_after(server: Server, before: str | None, gtids: Iterable[str]) -> str | None:
+    """Return transactions `before` and the later `gtids`; None if their GTIDs cannot be read."""
+    later = list(gtids)
+    if before is None or UNREADABLE in later:
+        return None
+    return str(gtids_of(server, before).plus(later)) if later else before
+
+
+def lacking(server: Server, gtids: str | None) -> Callable[[str], bool]:
+    """Return a function that returns whether a transaction is missing from `gtids`."""
+    if gtids is None:
+        return lambda _: True
+    seen = gtids_of(server, gtids)
+    return lambda gtid: gtid not in seen
+
+
+def begin_at(server: Server, after: ServerPosition, server_id: int) -> LogPosition:
+    """Return where the transactions after a position begin in the server's log.
+
+    Raises
+    ------
+    ServerChangedError
+        If this is another server, and the GTIDs are unknown or it lacks transactions before the
+        position.
+    BinlogPurgedError
+        If this is another server, and it purged the log of transactions that the capture has not
+        read.
+    """
+    return (
+        after.position
+        if after.server == server.identity
+        else begin_after(server, _required_gtids(server, after), server_id)
+    )
+
+
+def end_at(server: Server, upto: ServerPosition, server_id: int) -> LogPosition:
+    """Return where the transactions up to a position end in the server's log.
+
+    Raise `begin_at`'s errors.
+    """
+    if upto.server == server.identity:
+        return upto.position
+    before = _required_gtids(server, upto)
+    gtids, begin = gtids_of(server, before), begin_after(server, before, server_id)
+    ends = (
+        entry.position
+        for entry in transactions(server, begin, server.written(), server_id)
+        if entry.gtid is not None and entry.gtid in gtids
+    )
+    return max(ends, key=lambda each: each.order, default=begin)
+
+
+def begin_after(server: Server, gtids: str, server_id: int) -> LogPosition:
+    """Return the start of the first transaction not in `gtids`; raise the errors of `begin_at`."""
+    seen = gtids_of(server, gtids)
+    _require_all(server, seen)
+    begin = _file_before(server, seen)
+    for entry in transactions(server, begin, server.written(), server_id):
+        if entry.gtid is not None and entry.gtid not in seen:
+            break
+        begin = entry.position
+    return begin
+
+
+def _required_gtids(server: Server, at: ServerPosition) -> str:
+    if at.gtids is None:
+        raise ServerChangedError(
+            f"{server.options.hostname}:{server.options.port} is not the server whose log was read "
+            f"before ({at.server}), and the checkpoint has no GTIDs that can be read: connect "
+            "to that server, or start with a new checkpoint"
+        )
+    return at.gtids
+
+
+def transactions(
+    server: Server, start: LogPosition, end: LogPosition, server_id: int
+) -> Iterator[TransactionEnd]:
+    """Yield the ends of the transactions between two positions of the log."""
+    entries = LogReader(server, [], server_id, rows=False).read(start, end)
+    return (entry for entry in entries if isinstance(entry, TransactionEnd))
+
+
+def _require_all(server: Server, gtids: Gtids) -> None:
+    """Wait for all transactions; raise an error on timeout or if the log lacks replicated ones."""
+    if not _logs_all(server):
+        raise ServerChangedError(
+            f"the log of {server.options.hostname}:{server.options.port} lacks replicated "
+            "transactions: start replicas with "
+            f"{'--log-slave-updates' if server.is_mariadb else '--log-replica-updates'}, and start "
+            "with a new checkpoint"
+        )
+    deadline = time.monotonic() + server.options.connect_timeout
+    while not _has(server, gtids):
+        if time.monotonic() > deadline:
+            raise ServerChangedError(
+                f"{server.options.hostname}:{server.options.port} ({server.identity}) has the "
+                f"transactions {server.executed()}, but not all of {gtids}, which come before the "
+                "start position: restart the query when the server has them. If they are lost, "
+                "start with a new checkpoint"
+            )
+        time.sleep(AGAIN_AFTER)
+
+
+def _logs_all(server: Server) -> bool:
+    """Return whether the server's own log contains replicated transactions."""
+    if server.is_mariadb:
+        return MariaDbGtids(server.executed()).includes(
+            MariaDbGtids(str(server.value("SELECT @@GLOBAL.gtid_slave_pos")))
+        )
+    settings = server.rows(
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_replica_updates', 'log_slave_updates')"
+    )
+    return all(value == "ON" for _, value in settings)
+
+
+def _has(server: Server, gtids: Gtids) -> bool:
+    """Return whether transactions are in the server's log and visible to queries."""
+    if isinstance(gtids, MySqlGtids):
+        return MySqlGtids(server.executed()).includes(gtids)
+    seen = MariaDbGtids(_gtids_before(server, server.settled()))
+    return MariaDbGtids(server.executed()).includes(gtids) and seen.covers(gtids)
+
+
+def _file_before(server: Server, gtids: Gtids) -> LogPosition:
+    """Return the start of the last file that has only these transactions before it."""
+    for file, *_ in reversed(server.rows("SHOW BINARY LOGS")):
+        if _covers(gtids, server, LogPosition(file, FIRST_EVENT)):
+            return LogPosition(file, FIRST_EVENT)
+    raise BinlogPurgedError(
+        f"the log of {server.options.hostname}:{server.options.port} begins after transactions "
+        f"that are not in {gtids}, the set to continue from. Their changes are lost: start with a "
+        "new checkpoint, and keep the log longer (SET GLOBAL binlog_expire_logs_seconds = 604800)"
+    )
+
+
+def _covers(gtids: Gtids, server: Server, head: LogPosition) -> bool:
+    if isinstance(gtids, MariaDbGtids):
+        return gtids.covers(MariaDbGtids(_gtids_before(server, head)))
+    events = server.rows("SHOW BINLOG EVENTS IN %s LIMIT 3", (head.file,))
+    by_kind = {kind: info for _, _, kind, _, _, info, *_ in events}
+    return gtids.covers(MySqlGtids(by_kind.get("Previous_gtids", "")))
+
+
+def _gtids_before(server: Server, position: LogPosition) -> str:
+    """Return the transactions before a position of a MariaDB log."""
+    return str(server.value("SELECT BINLOG_GTID_POS(%s, %s)", position) or "")

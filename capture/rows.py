@@ -30,9 +30,9 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.events import RowKind
 from cdc_formats.values.schema import backquoted
 
+from .chunk import texts_of
 from .columns import arrow_type, to_arrow
 from .options import CaptureOptions
-from .select import texts_of
 from .server import LogPosition, Server
 from .statements import RowChange
 from .table import KeyRange, Table, TableId, in_range
@@ -51,7 +51,7 @@ _FIELDS = {
     "gtid": pa.string(),
     "snapshot": pa.bool_(),
 }
-_PLACE = pa.struct(list(_FIELDS.items()))
+_POSITION_TYPE = pa.struct(list(_FIELDS.items()))
 _AT_ONCE = 5_000
 _INSERT, _BEFORE, _AFTER, _DELETE = (kind.short_string for kind in RowKind)
 
@@ -89,7 +89,7 @@ class BatchWriter:
             ("database", pa.string()),
             ("table", pa.string()),
             ("op_ts", pa.timestamp("us", tz="UTC")),
-            ("position", _PLACE),
+            ("position", _POSITION_TYPE),
         ]
         self.schema = pa.schema([(ROW_KIND, pa.string()), *fields, *about])
 
@@ -113,11 +113,12 @@ class BatchWriter:
 
     def snapshot(self, texts: pa.Table, as_of: LogPosition) -> Iterator[pa.RecordBatch]:
         """Return batches of a chunk's rows, given as columns of text."""
-        place = pa.scalar((as_of.file, as_of.pos, 0, self.server.id, None, True), _PLACE)
+        position = pa.scalar((as_of.file, as_of.pos, 0, self.server.id, None, True), _POSITION_TYPE)
         for start in range(0, len(texts), _AT_ONCE):
             part = texts.slice(start, _AT_ONCE)
             kinds, seconds, positions = (
-                pa.repeat(value, len(part)) for value in (_INSERT, pa.scalar(0, pa.int64()), place)
+                pa.repeat(value, len(part))
+                for value in (_INSERT, pa.scalar(0, pa.int64()), position)
             )
             yield self.batch(kinds, part, seconds, positions)
 
@@ -133,7 +134,7 @@ class BatchWriter:
         kinds, rows, sources = zip(*out, strict=True) if out else ((), (), ())
         seconds = pa.array([change.seconds for change in sources], pa.int64())
         return self.batch(
-            pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources)
+            pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _positions(sources)
         )
 
     def _judged(
@@ -163,7 +164,7 @@ class BatchWriter:
         )
 
 
-def _places(changes: Sequence[RowChange]) -> pa.Array:
+def _positions(changes: Sequence[RowChange]) -> pa.Array:
     columns = [
         [change.position.file for change in changes],
         [change.position.pos for change in changes],
@@ -175,7 +176,7 @@ def _places(changes: Sequence[RowChange]) -> pa.Array:
     arrays = [
         pa.array(values, kind) for values, kind in zip(columns, _FIELDS.values(), strict=True)
     ]
-    return pa.StructArray.from_arrays(arrays, fields=list(_PLACE))
+    return pa.StructArray.from_arrays(arrays, fields=list(_POSITION_TYPE))
 
 
 def changes_of(

@@ -90,7 +90,7 @@ class MySqlConnection(Connection):  # type: ignore[misc]
         return MySqlConnection._unchecked
 
 
-class LogPlace(NamedTuple):
+class ServerPosition(NamedTuple):
     """A position in the log of one server, with GTIDs that identify it in the log of another.
 
     Attributes

@@ -36,17 +36,21 @@ from pyspark.sql.types import StructType
 from .binlog import LogReader
 from .chunk import Chunk, even_step, next_chunks, read_chunks
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
-from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
 from .offset import Offset, TableState
 from .options import CaptureOptions, read_options
 from .planning import (
     Limits,
     RunEnd,
+    begin_at,
+    end_at,
     find_batch_end,
     fix_target,
+    gtids_after,
+    gtids_at,
+    lacking,
     limits_of,
     require_unaltered,
-    start_place,
+    start_position,
     target_in,
     unknown,
     with_fingerprint,
@@ -64,9 +68,9 @@ from .rows import (
 from .server import (
     AGAIN_AFTER,
     Connections,
-    LogPlace,
     LogPosition,
     Server,
+    ServerPosition,
     connect,
     require_one_server,
     run_query,
@@ -132,7 +136,7 @@ class Chunks(InputPartition):
     """Neighbouring chunks that one task reads."""
 
     chunks: list[Chunk]
-    as_of: LogPlace
+    as_of: ServerPosition
     server_id: int
 
 
@@ -141,8 +145,8 @@ class Log(InputPartition):
     """A part of the log that one task reads: for each table the keys whose chunks are done."""
 
     tables: list[tuple[Table, KeyRange]]
-    start: LogPlace
-    end: LogPlace
+    start: ServerPosition
+    end: ServerPosition
     server_id: int
 
 
@@ -308,12 +312,12 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tables = [self._table_now(server, each) for each in find_tables(server, self.options)]
         validate(server, self.options, tables)
         snapshot = self.options.startup_mode in ("initial", "snapshot")
-        place = start_place(server, self.options, self._server_id)
-        require_unaltered(server, self.options, tables, place.position, self._server_id)
+        start = start_position(server, self.options, self._server_id)
+        require_unaltered(server, self.options, tables, start.position, self._server_id)
         if read_tables(server, self.options) != tables:
             return self._initial(server)
         states = tuple(table_state(table) for table in tables)
-        return Offset(place.server, place.position, snapshot, None, None, states, gtids=place.gtids)
+        return Offset(start.server, start.position, snapshot, None, None, states, gtids=start.gtids)
 
     def _next(self, server: Server, seen: Offset, limits: Limits) -> Offset:
         if self.options.startup_mode == "snapshot" and not seen.snapshot:
@@ -335,7 +339,7 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             validate(
                 server, self.options, [self._table_now(server, each.id) for each in seen.tables]
             )
-            begin = begin_at(server, seen.place, self._server_id)
+            begin = begin_at(server, seen.in_log, self._server_id)
             _LOG.warning(
                 "%s is now the server %s; its log is read from %s",
                 self.options.hostname,
@@ -469,14 +473,14 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for index in range(len(end.tables))
             if (keys := begin.done(index)) is not None
         ]
-        if done and begin.place != end.place:
+        if done and begin.in_log != end.in_log:
             tables = [
                 (self._required_table(server, begin, end, index), keys) for index, keys in done
             ]
-            partitions.append(Log(tables, begin.place, end.place, self._server_id))
+            partitions.append(Log(tables, begin.in_log, end.in_log, self._server_id))
         shares = split_chunks(self._chunks(server, begin, end), self.options.parallelism)
         return partitions + [
-            Chunks(share, end.place, self._server_id + 1 + index)
+            Chunks(share, end.in_log, self._server_id + 1 + index)
             for index, share in enumerate(shares)
         ]
 

@@ -105,7 +105,7 @@ def decode(statement: bytes, charset: int) -> tuple[str, bool]:
         return statement.decode("latin-1"), statement.isascii()
 
 
-def scan(text: str, dialect: ServerSyntax) -> tuple[list[Token], bool]:
+def scan(text: str, syntax: ServerSyntax) -> tuple[list[Token], bool]:
     """Return a statement's tokens, and whether every comment and quotation is complete.
 
     The server replaces the ``!`` of an executable comment that it does not execute. So it executed
@@ -113,12 +113,12 @@ def scan(text: str, dialect: ServerSyntax) -> tuple[list[Token], bool]:
     """
     tokens: list[Token] = []
     at, opened, whole = 0, False, True
-    while match := _LEXEMES[dialect.mariadb].match(text, at):
+    while match := _LEXEMES[syntax.mariadb].match(text, at):
         kind, at = match.lastgroup, match.end()
         if kind in ("word", "symbol"):
             tokens.append(Token(kind, match[0]))  # type: ignore[arg-type]
         elif kind == "quote":
-            token, at, closed = _quoted(text, at, match[0], dialect)
+            token, at, closed = _quoted(text, at, match[0], syntax)
             tokens.append(token)
             whole = whole and closed
         elif kind == "comment":
@@ -135,10 +135,10 @@ def scan(text: str, dialect: ServerSyntax) -> tuple[list[Token], bool]:
     return tokens, whole and not opened
 
 
-def _quoted(text: str, start: int, quote: str, dialect: ServerSyntax) -> tuple[Token, int, bool]:
+def _quoted(text: str, start: int, quote: str, syntax: ServerSyntax) -> tuple[Token, int, bool]:
     """Return the token after an opening quote, the index after it, and whether the quote closes."""
-    is_name = quote == "`" or (quote == '"' and bool(dialect.sql_mode & _ANSI_QUOTES))
-    escapes = "" if is_name or dialect.sql_mode & _NO_BACKSLASH_ESCAPES else _ESCAPES
+    is_name = quote == "`" or (quote == '"' and bool(syntax.sql_mode & _ANSI_QUOTES))
+    escapes = "" if is_name or syntax.sql_mode & _NO_BACKSLASH_ESCAPES else _ESCAPES
     at = start
     while match := _QUOTES[quote, escapes].search(text, at):
         at = match.end()
@@ -180,7 +180,7 @@ class SqlStatement:
     Parameters
     ----------
     text : str
-    dialect : ServerSyntax
+    syntax : ServerSyntax
     is_exact : bool
         False if the server may have decoded another text.
 
@@ -192,8 +192,8 @@ class SqlStatement:
         The columns that it drops or renames, in lower case.
     """
 
-    def __init__(self, text: str, dialect: ServerSyntax, *, is_exact: bool = True) -> None:
-        tokens, is_whole = scan(text, dialect)
+    def __init__(self, text: str, syntax: ServerSyntax, *, is_exact: bool = True) -> None:
+        tokens, is_whole = scan(text, syntax)
         self._tokens = _without_settings(tokens)
         self._start, self._rest, self._ignores_errors = _start(self._tokens)
         self._kind = (

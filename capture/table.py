@@ -14,6 +14,8 @@ from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.packet import BinLogPacketWrapper
 from pymysqlreplication.row_event import RowsEvent
 
+from cdc_formats.values.schema import backquoted
+
 from .columns import ZERO_DATE, SourceColumn, select_expression, text_of
 from .errors import BinlogError, ServerNotReadyError
 from .options import CaptureOptions
@@ -25,11 +27,6 @@ Row = tuple[Any, ...]
 """Values of all columns, as a query returns them: str, bytes or None."""
 
 
-def quoted(name: str) -> str:
-    """Return a name in backquotes, for SQL."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 class TableId(NamedTuple):
     """The name of a table, with its database."""
 
@@ -37,7 +34,7 @@ class TableId(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{quoted(self.database)}.{quoted(self.name)}"
+        return f"{backquoted(self.database)}.{backquoted(self.name)}"
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Table:
     @property
     def selected(self) -> str:
         """The select list with all columns."""
-        return ", ".join(select_expression(column, quoted(column.name)) for column in self.columns)
+        return ", ".join(map(select_expression, self.columns))
 
     def identity(self, row: Row) -> Row:
         """Return the primary key of a row."""
@@ -142,7 +139,7 @@ def read_table(server: Server, options: CaptureOptions, of: TableId) -> Table:
     if not columns:
         raise ServerNotReadyError(
             f"table {of.database}.{of.name} does not exist, or {options.username!r} has no access "
-            f"to it: GRANT SELECT ON {quoted(of.database)}.* TO {server.account()}"
+            f"to it: GRANT SELECT ON {backquoted(of.database)}.* TO {server.account()}"
         )
     names = [column.name for column in columns]
     chosen = _chunk_key(of, names, options)
@@ -376,7 +373,7 @@ class KeyRange(NamedTuple):
 
 def condition(table: Table, keys: KeyRange) -> str:
     """Return the SQL condition that selects the rows of a range."""
-    return _condition(table, [quoted(column.name) for column in table.key_columns()], keys)
+    return _condition(table, [backquoted(column.name) for column in table.key_columns()], keys)
 
 
 def _condition(table: Table, operands: Sequence[str], keys: KeyRange) -> str:

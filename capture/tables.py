@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.values.schema import backquoted
 
 from .errors import ServerNotReadyError
 from .options import CaptureOptions
 from .server import Server
-from .table import Table, TableId, quoted, read_table
+from .table import Table, TableId, read_table
 
 _DATABASES = "SELECT schema_name FROM information_schema.schemata"
 _TABLES = """
@@ -82,7 +83,7 @@ def find_tables(server: Server, options: CaptureOptions) -> list[TableId]:
                 f"option {name!r} is {option!r}, which is neither an existing name nor a valid "
                 f"regular expression: {error}"
             )
-    where = quoted(options.database) if re.fullmatch(r"[\w$-]+", options.database) else "*"
+    where = backquoted(options.database) if re.fullmatch(r"[\w$-]+", options.database) else "*"
     raise ServerNotReadyError(
         f"no table matches {options.database}.{options.table}, by name or as a regular expression, "
         f"or {options.username!r} has no access to it: GRANT SELECT ON {where}.* TO "
@@ -223,9 +224,9 @@ def _cascades(server: Server, table: Table) -> Iterator[str]:
     for name, on_delete, on_update in server.rows(query, (table.database, table.name)):
         if {on_delete, on_update} & {"CASCADE", "SET NULL"}:
             yield (
-                f"the foreign key {quoted(name)} changes rows by ON DELETE {on_delete} ON UPDATE "
+                f"the foreign key {backquoted(name)} changes rows by ON DELETE {on_delete} ON UPDATE "
                 f"{on_update}, which the log does not show: ALTER TABLE {table.qualified} DROP "
-                f"FOREIGN KEY {quoted(name)}, and add it again with RESTRICT"
+                f"FOREIGN KEY {backquoted(name)}, and add it again with RESTRICT"
             )
 
 

@@ -26,7 +26,7 @@ _EXTRAS = {
     "resync": "cli,run",
     "verify": "capture,cli,spark",
 }
-"""What a command needs besides the extra ``cli``."""
+"""The commands that run Spark, and what they need besides the extra ``cli``."""
 _EXIT = {"verify": 2}
 """The exit code of a failure, if it is not 1."""
 
@@ -61,10 +61,11 @@ class _Commands(TyperGroup):
             )  # a usage error, or an exit
             if ctx.meta.get(_TRACEBACK) or of_typer:
                 raise
+            command = ctx.invoked_subcommand or ""
             if isinstance(error, ImportError):
-                error = missing_dependency(error, _EXTRAS.get(ctx.invoked_subcommand or "", "cli"))
-            print_error(error)
-            raise typer.Exit(_EXIT.get(ctx.invoked_subcommand or "", 1)) from None
+                error = missing_dependency(error, _EXTRAS.get(command, "cli"))
+            print_error(error, of_spark=command in _EXTRAS)
+            raise typer.Exit(_EXIT.get(command, 1)) from None
 
 
 _TRACEBACK = "cdc_cli.traceback"

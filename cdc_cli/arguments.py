@@ -1,4 +1,4 @@
-"""Parses command-line values: formats, pairs, names, and the connection to Kafka."""
+"""What commands share: their options, the values of these, and the connection to Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdc_formats.format import Format, option_name
 from cdc_formats.registry import format_class, get_format, list_formats
 from cdc_formats.topics.client import from_environment
 
-from .terminal import print_message
+from .terminal import Color, print_message
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -95,19 +95,15 @@ def _value(identifier: str, name: str, declared: Any, text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text) if "bool" in kind else text
 
 
-# --------------------------------------------------------------------------------------------------
-# Connection options shared by the commands. Secrets in them are never shown.
-
-# --------------------------------------------------------------------------------------------------
-# The error that only the command line raises; it extends `cdc_formats.errors`.
-
-
 class FileError(ChangelogError, OSError):
     """A file cannot be read."""
 
     def __str__(self) -> str:  # OSError has its own
         return ChangelogError.__str__(self)
 
+
+# --------------------------------------------------------------------------------------------------
+# Connection options shared by the commands. Secrets in them are never shown.
 
 _PANEL = "Connection"
 _SHOWN = frozenset(
@@ -180,6 +176,28 @@ Verbose = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+
+# --------------------------------------------------------------------------------------------------
+# Other options that several commands share.
+
+FormatOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", help="An option of the format. Can be repeated."
+    ),
+]
+Sample = Annotated[int, typer.Option(min=1, help="How many records to sample.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+WhichColor = Annotated[Color, typer.Option("--color", help="When to use colours.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
+
+
+def format_option(help: str) -> typer.models.OptionInfo:
+    """Return the option for a format's name, with shell completion."""
+    made: typer.models.OptionInfo = typer.Option(
+        "--format", "-f", help=help, metavar="FORMAT", autocompletion=complete_format
+    )
+    return made
 
 
 @dataclass(frozen=True)

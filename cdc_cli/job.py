@@ -15,26 +15,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from cdc_formats.errors import ChangelogError, printable
+from cdc_formats.errors import printable
 from cdc_formats.topics.kafka import profile_topic
 
 from .arguments import (
     Config,
     Connection,
     FileError,
+    FormatOption,
+    Json,
     Properties,
+    Sample,
     Servers,
     Timeout,
     Verbose,
+    WhichColor,
     connection,
+    format_option,
     make_format,
     pairs,
 )
 from .job_text import JobTarget, TargetKind, has_questions, job_text
-from .options import FormatOption, Json, Sample, WhichColor, format_option
-from .reading import Topic, check_topic
-from .table import SAMPLE
 from .terminal import Color, print_message, print_result, progress_bar, status_line
+from .topic import SAMPLE, Topic, check_topic
 from .verify import Password, User, password_of
 
 if TYPE_CHECKING:
@@ -93,25 +96,9 @@ def _timed(text: str) -> str:
 
 
 JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file.", show_default=False)]
-Topics = Annotated[
-    list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)
-]
-Output = Annotated[Path, typer.Option("--output", help="The file to write.")]
-Lake = Annotated[
-    str,
-    typer.Option(
-        "--lake",
-        metavar="FOLDER",
-        help=(
-            "The folder of the Delta tables or of Iceberg's warehouse, of the schemas and the "
-            "checkpoint."
-        ),
-    ),
-]
 
 
 def run(
-    context: typer.Context,
     job: JobFile,
     check: Annotated[
         bool,
@@ -129,27 +116,17 @@ def run(
     on standard output. The query is started again after failures. SIGTERM and Ctrl-C stop it.
     `cdc init` writes a job file.
     """
-    from normalize.monitoring.explain_error import explain_error
     from normalize.run import check_job, read_job, run_job
 
-    try:
-        if check:
-            for finding in check_job(read_job(job)):
-                print_message(str(finding), "" if finding.is_checked else "yellow")
-        else:
-            with screen(json=json) as report:
-                run_job(read_job(job), report=report)
-    except ChangelogError:
-        raise
-    except Exception as error:
-        if context.meta.get("cdc_cli.traceback"):
-            raise
-        print_message(f"error: {explain_error(error)}", "red")
-        raise typer.Exit(1) from None
+    if check:
+        for finding in check_job(read_job(job)):
+            print_message(str(finding), "" if finding.is_checked else "yellow")
+    else:
+        with screen(json=json) as report:
+            run_job(read_job(job), report=report)
 
 
 def maintain(
-    context: typer.Context,
     job: JobFile,
     stopped: Annotated[
         bool, typer.Option("--stopped", help="The job's query does not run now.")
@@ -290,19 +267,31 @@ def _offsets(text: str) -> dict[str, dict[int, int]]:
 
 
 def init(
-    topics: Topics,
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)
+    ],
     servers: Servers = "",
     target: Annotated[
         TargetKind, typer.Option("--target", help="The kind of the tables.")
     ] = TargetKind.DELTA,
-    lake: Lake = "/lake",
+    lake: Annotated[
+        str,
+        typer.Option(
+            "--lake",
+            metavar="FOLDER",
+            help=(
+                "The folder of the Delta tables or of Iceberg's warehouse, of the schemas and the "
+                "checkpoint."
+            ),
+        ),
+    ] = "/lake",
     url: Annotated[
         str,
         typer.Option(
             "--url", metavar="URL", help="The database of --target jdbc: jdbc:postgresql://host/db."
         ),
     ] = "",
-    output: Output = Path("job.yaml"),
+    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("job.yaml"),
     sample: Sample = SAMPLE,
     format: Annotated[str, format_option("The format. By default, detected.")] = "",
     option: FormatOption = None,
@@ -350,20 +339,19 @@ def init(
 # --------------------------------------------------------------------------------------------------
 # ``cdc status``: shows what a query has processed, from its checkpoint.
 
-Checkpoint = Annotated[
-    str,
-    typer.Argument(
-        metavar="CHECKPOINT",
-        help="The query's checkpointLocation: a path, or s3://, gs://, abfs://, hdfs://.",
-        show_default=False,
-    ),
-]
 Ends = dict[str, dict[int, int]]
 """The end of each partition of each topic: the offset of the next record."""
 
 
 def status(
-    checkpoint: Checkpoint,
+    checkpoint: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT",
+            help="The query's checkpointLocation: a path, or s3://, gs://, abfs://, hdfs://.",
+            show_default=False,
+        ),
+    ],
     servers: Servers = "",
     *,
     json: Json = False,

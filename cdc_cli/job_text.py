@@ -15,8 +15,7 @@ from cdc_formats.registry import format_class
 from cdc_formats.topics.encodings import Question
 from cdc_formats.topics.profile import TableProfile, TopicProfile
 
-from .formats import option_texts
-from .manual import without_marks
+from .formats import option_texts, without_marks
 
 _HEAD = (
     "# The options are those of normalize.sync_database. A text env:NAME is the value of an "
@@ -73,16 +72,17 @@ class JobTarget:
 
     def lines(self) -> list[str]:
         """Return the entries of the file."""
-        return {
-            TargetKind.DELTA: self._delta,
-            TargetKind.ICEBERG: self._iceberg,
-            TargetKind.JDBC: self._jdbc,
-        }[self.kind]()
-
-    def _delta(self) -> list[str]:
-        return ["target:", f"  delta: {{name: {json.dumps(self.lake)}}}", "packages: [delta]"]
-
-    def _iceberg(self) -> list[str]:
+        if self.kind is TargetKind.DELTA:
+            return ["target:", f"  delta: {{name: {json.dumps(self.lake)}}}", "packages: [delta]"]
+        if self.kind is TargetKind.JDBC:
+            return [
+                "target:",
+                "  jdbc:",
+                f"    url: {json.dumps(self.url)}",
+                '    user: "?"',
+                "    password: env:TARGET_PASSWORD",
+                f"packages: [{self.url.split(':')[1]}]",
+            ]
         return [
             "target:",
             "  iceberg: {name: lake.shop}  # the catalog of the settings below, and a namespace",
@@ -94,17 +94,6 @@ class JobTarget:
             "  spark.sql.catalog.lake: org.apache.iceberg.spark.SparkCatalog",
             "  spark.sql.catalog.lake.type: hadoop",
             f"  spark.sql.catalog.lake.warehouse: {json.dumps(self.lake)}",
-        ]
-
-    def _jdbc(self) -> list[str]:
-        driver = self.url.split(":")[1]
-        return [
-            "target:",
-            "  jdbc:",
-            f"    url: {json.dumps(self.url)}",
-            '    user: "?"',
-            "    password: env:TARGET_PASSWORD",
-            f"packages: [{driver}]",
         ]
 
 

@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.decoding.rows import result_columns
-from cdc_formats.errors import InferenceError
+from cdc_formats.errors import (
+    ArgumentError,
+    DecodeError,
+    InferenceError,
+    MissingBeforeImageError,
+    PartialImageError,
+)
+from cdc_formats.events import SHORT_STRINGS, Change, Ignored, RowKind
+from cdc_formats.fold import FoldedTable
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.values.schema import Column
 
-from .arguments import Config, Properties, Servers, Timeout, Verbose, connection, make_format, pairs
-from .changelog import Changelog, Errors, Row, print_summary_at_end
-from .options import (
+from .arguments import (
+    Config,
     FormatOption,
     Json,
-    Normalize,
-    OnErrors,
-    PrimaryKey,
+    Properties,
     Sample,
-    Schema,
-    Topic as TopicName,
+    Servers,
+    Timeout,
+    TopicName,
+    Verbose,
     WhichColor,
+    connection,
     format_option,
+    make_format,
+    pairs,
 )
-from .reading import Start, Topic
-from .table import (
+from .terminal import Color, ReadProgress, print_message
+from .topic import (
     SAMPLE,
     SeveralTables,
+    Start,
+    Topic,
     TopicSchema,
     detected_format,
     other_format,
@@ -38,50 +55,23 @@ from .table import (
     several_tables,
     table_of,
 )
-from .terminal import Color, ReadProgress, print_message
-from .view import Shown, View, text_of, view_of
+from .view import Row, Shown, View, text_of, view_of
 
 _LAST, _ALL = "-10", "beginning"
+Rows = list[tuple[RowKind, Row]]
+Decode = Callable[[SampledRecord], "Rows | Ignored"]
+
+_NOT_SHOWN = (Ignored.OTHER_TABLE, Ignored.TOMBSTONE)
+"""The user left other tables out with the format's options, and a tombstone follows each delete:
+they are only counted."""
 
 
-From = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="WHERE",
-        help="Where to start: beginning, end, an offset, -N for the last N of each partition, or a "
-        f"time such as 2026-11-21T10:00:00Z. Default: {_LAST}; with --normalize {_ALL}.",
-        show_default=False,
-    ),
-]
-Partitions = Annotated[
-    list[int] | None, typer.Option(min=0, help="Read only this partition. Can be repeated.")
-]
-Most = Annotated[
-    int | None, typer.Option("--max", min=1, help="Stop after this many rows.", show_default=False)
-]
-Expanded = Annotated[
-    bool,
-    typer.Option(
-        "--expanded",
-        "-x",
-        help=(
-            "Show each column of a row on a line of its own, as is done if the terminal is too "
-            "narrow."
-        ),
-    ),
-]
-Follow = Annotated[
-    bool,
-    typer.Option(help="Continue at the end of the topic, or stop where it ended at the start."),
-]
-WhereKey = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="Show only rows of this key; VALUE as it is shown. Can be repeated for more columns.",
-    ),
-]
+class Errors(str, Enum):
+    """What happens when a record cannot be decoded."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    SHOW = "show"
 
 
 def tail(
@@ -96,18 +86,87 @@ def tail(
         ),
     ] = "",
     option: FormatOption = None,
-    schema: Schema = "",
-    primary_key: PrimaryKey = "",
+    schema: Annotated[
+        str,
+        typer.Option(
+            metavar="DDL",
+            help=(
+                "The columns, such as 'id INT, name STRING'. By default, inferred from a sample."
+            ),
+        ),
+    ] = "",
+    primary_key: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="The primary key columns. By default, inferred from a sample.",
+        ),
+    ] = "",
     sample: Sample = SAMPLE,
-    start: From = "",
-    partition: Partitions = None,
-    most: Most = None,
-    follow: Follow = True,
-    where_key: WhereKey = None,
-    normalize: Normalize = False,
-    errors: OnErrors = Errors.SHOW,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help=(
+                "Where to start: beginning, end, an offset, -N for the last N of each partition, "
+                f"or a time such as 2026-11-21T10:00:00Z. Default: {_LAST}; with --normalize {_ALL}."
+            ),
+            show_default=False,
+        ),
+    ] = "",
+    partition: Annotated[
+        list[int] | None, typer.Option(min=0, help="Read only this partition. Can be repeated.")
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option("--max", min=1, help="Stop after this many rows.", show_default=False),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(help="Continue at the end of the topic, or stop where it ended at the start."),
+    ] = True,
+    where_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help=(
+                "Show only rows of this key; VALUE as it is shown. Can be repeated for more columns."
+            ),
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool,
+        typer.Option(
+            "--normalize",
+            help=(
+                "Keep the newest row of each key in memory: add -U, complete deletes, drop changes "
+                "without effect."
+            ),
+        ),
+    ] = False,
+    errors: Annotated[
+        Errors,
+        typer.Option(
+            "--errors",
+            help=(
+                "For a record that cannot be decoded: end the command, count it, or print the "
+                "error and count it."
+            ),
+        ),
+    ] = Errors.SHOW,
     json: Json = False,
-    expanded: Expanded = False,
+    expanded: Annotated[
+        bool,
+        typer.Option(
+            "--expanded",
+            "-x",
+            help=(
+                "Show each column of a row on a line of its own, as is done if the terminal is too "
+                "narrow."
+            ),
+        ),
+    ] = False,
     color: WhichColor = Color.AUTO,
     config: Config = None,
     properties: Properties = None,
@@ -217,3 +276,157 @@ def _has_key(
         if column.name in key
     ]
     return lambda row: all(text(row[index]) == value for index, text, value in tests)
+
+
+# --------------------------------------------------------------------------------------------------
+# Decodes records to the rows of a changelog, normalises them on request, and counts them.
+
+
+class Changelog:
+    """Decodes records one at a time.
+
+    Parameters
+    ----------
+    table : TopicSchema or SeveralTables
+    normalize : bool
+        Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes
+        and drops changes without effect (`cdc_formats.fold`).
+    errors : Errors
+    show_ignored : bool
+        Whether to print each record without rows, with its position.
+    print_message : callable
+        Prints a text in a rich style.
+
+    Raises
+    ------
+    SchemaError, FormatOptionError, ArgumentError
+        When the format cannot read the table, or when rows are normalised without a primary key.
+    """
+
+    def __init__(
+        self,
+        table: TopicSchema | SeveralTables,
+        *,
+        normalize: bool,
+        errors: Errors,
+        show_ignored: bool = False,
+        print_message: Callable[[str, str], None] = print_message,
+    ) -> None:
+        self.format, self.errors, self.show_ignored = table.format, errors, show_ignored
+        self._print_message = print_message
+        self.counts: Counter[str] = Counter()
+        self.kinds: Counter[RowKind] = Counter()
+        self._decode = (
+            several_decoded(table, normalize=normalize)
+            if isinstance(table, SeveralTables)
+            else decode_of(table, normalize=normalize)
+        )
+        self._normalizes = normalize
+
+    def rows(self, record: SampledRecord) -> Rows:
+        """Return the rows of a record; an empty list if it has none or is skipped.
+
+        Raises
+        ------
+        DecodeError
+            When the record cannot be decoded and `errors` is ``FAIL``.
+        """
+        self.counts["records"] += 1
+        rows = decode_one(self.format.identifier, self._decode, record)
+        if isinstance(rows, DecodeError):
+            self._bad(in_record(rows, record, excerpt=self.format.error_excerpt))
+            return []
+        if isinstance(rows, Ignored):
+            self._ignore(rows, record)
+            return []
+        return rows
+
+    def _bad(self, error: DecodeError) -> None:
+        if isinstance(error, (MissingBeforeImageError, PartialImageError)) and not self._normalizes:
+            error = type(error)(f"{error.reason}. In cdc: pass --normalize", *error.args[1:])
+        if self.errors is Errors.FAIL:
+            raise error from None
+        self.counts[f"corrupt ({error.condition})"] += 1
+        if self.errors is Errors.SHOW:
+            self._print_message(str(error), "red")
+
+    def _ignore(self, reason: Ignored, record: SampledRecord) -> None:
+        self.counts[f"ignored ({reason.value})"] += 1
+        if self.show_ignored and reason not in _NOT_SHOWN:
+            self._print_message(f"ignored {reason.value} in {record.where}", "dim")
+
+    def seen(self, rows: Rows) -> None:
+        """Count rows that were shown."""
+        self.kinds.update(kind for kind, _ in rows)
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        kinds = ", ".join(
+            f"{count:,} {SHORT_STRINGS[kind]}" for kind, count in sorted(self.kinds.items())
+        )
+        rows = f"{self.kinds.total():,} rows" + (f" ({kinds})" if kinds else "")
+        more = "".join(
+            f", {count:,} {what}"
+            for what, count in sorted(self.counts.items())
+            if what != "records"
+        )
+        return f"{rows} of {self.counts['records']:,} records{more}"
+
+
+@contextmanager
+def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
+    """Print the counts when the block ends, also on errors, unless a pipe's reader closed it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except BaseException as error:
+        has_mark = isinstance(error, KeyboardInterrupt) and sys.stderr.isatty()  # the terminal's ^C
+        print_message("\n" * has_mark + summary(), "bold")
+        raise
+    print_message(summary(), "bold")
+
+
+def decode_of(table: TopicSchema, *, normalize: bool) -> Decode:
+    """Return the function from a record to the rows of a table.
+
+    Raises
+    ------
+    SchemaError, FormatOptionError, ArgumentError
+        As `Changelog`.
+    """
+    if normalize and not table.primary_key:
+        raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
+    decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
+    changes_of: Callable[..., Any] = decoder.upserts if normalize else decoder.decode
+    rows_of: Callable[..., Rows] = FoldedTable().apply if normalize else _rows_of
+
+    def decode(record: SampledRecord) -> Rows | Ignored:
+        changes = changes_of(record.key, record.value, record.headers)
+        return changes if isinstance(changes, Ignored) else rows_of(changes)
+
+    return decode
+
+
+def _rows_of(changes: list[Change]) -> Rows:
+    return [(change.kind, change.row) for change in changes]
+
+
+def several_decoded(tables: SeveralTables, *, normalize: bool) -> Decode:
+    """Return the function from a record to rows with the table's name and all columns, as text."""
+    each = [
+        (decode_of(table, normalize=normalize), tables.row_of(name))
+        for name, table in tables.tables.items()
+    ]
+
+    def decode(record: SampledRecord) -> Rows | Ignored:
+        result: Rows | Ignored = Ignored.OTHER_TABLE
+        for decode_table, row_of in each:
+            result = decode_table(record)
+            if not isinstance(result, Ignored):
+                return [(kind, row_of(row)) for kind, row in result]
+            if result is not Ignored.OTHER_TABLE:
+                return result
+        return result
+
+    return decode

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from cdc_formats.errors import ChangelogError, printable
+from normalize.monitoring.explain_error import explain_error
 
 _LONG_READ = 10_000
 """Records; fewer take less than a second."""
@@ -181,18 +182,22 @@ class ReadProgress:
             cls.shown = False
 
 
-def print_error(error: Exception) -> None:
-    """Print why a command failed."""
+def print_error(error: Exception, *, of_spark: bool) -> None:
+    """Print why a command failed.
+
+    Parameters
+    ----------
+    error : Exception
+    of_spark : bool
+        Whether the command runs Spark, whose errors are explained.
+    """
     if isinstance(error, (ChangelogError, OSError)):
-        print_message(f"error: {error}", "red")
+        text = str(error)
+    elif of_spark:
+        text = explain_error(error)
     else:
-        print_message(
-            (
-                f"error: [INTERNAL] {type(error).__name__}: {error}; this is a bug, --traceback "
-                "shows where"
-            ),
-            "red",
-        )
+        text = f"[INTERNAL] {type(error).__name__}: {error}; this is a bug, --traceback shows where"
+    print_message(f"error: {text}", "red")
 
 
 _UNSAFE_IN_JSON = re.compile(

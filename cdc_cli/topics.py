@@ -13,25 +13,28 @@ import typer
 from cdc_formats.errors import SampleError
 from cdc_formats.topics.client import KafkaReader
 from cdc_formats.topics.kafka import profile_topic
-from cdc_formats.topics.profile import TopicProfile
 from cdc_formats.values.json_reader import json_bytes
 
 from .arguments import (
     Config,
     Connection,
+    FormatOption,
+    Json,
     Properties,
+    Sample,
     Servers,
     Timeout,
+    TopicName,
     Verbose,
+    WhichColor,
     connection,
+    format_option,
     make_format,
     pairs,
 )
 from .formats import show_table
-from .options import FormatOption, Json, Sample, Topic, WhichColor, format_option
-from .reading import check_topic
-from .table import SAMPLE
 from .terminal import Color, console, interactive_json, is_interactive, status_line
+from .topic import SAMPLE, check_topic
 
 _HEADS = ("topic", "partitions", "records", "format", "tables")
 _INTERNAL = "__"
@@ -67,20 +70,15 @@ def topics(
     broker = connection(servers, config, properties, timeout, verbose)
     with KafkaReader(broker.servers, broker.client_config()) as reader:
         names = reader.topics(compiled, timeout)
-    profiles = list(
-        _profiles(broker, [each for each in names if pattern or not _is_own(each)], sample)
-    )
+    selected = [each for each in names if pattern or not each.startswith(_INTERNAL)]
+    summaries = list(_summaries(broker, selected, sample))
     if json:
-        typer.echo(json_text.dumps(profiles))
+        typer.echo(json_text.dumps(summaries))
     else:
-        show_table(_HEADS, [_cells(each) for each in profiles], color)
+        show_table(_HEADS, list(map(_cells, summaries)), color)
 
 
-def _is_own(topic: str) -> bool:
-    return topic.startswith(_INTERNAL)
-
-
-def _profiles(broker: Connection, names: list[str], sample: int) -> Iterator[dict[str, Any]]:
+def _summaries(broker: Connection, names: list[str], sample: int) -> Iterator[dict[str, Any]]:
     for name in names:
         try:
             with status_line(f"sampling {name}"):
@@ -95,29 +93,25 @@ def _profiles(broker: Connection, names: list[str], sample: int) -> Iterator[dic
         except SampleError as error:  # such as a topic that this user may not read
             yield {"topic": name, "error": str(error)}
             continue
-        yield _summary(profile)
+        yield {
+            "topic": profile.topic,
+            "partitions": len(profile.partitions),
+            "records": sum(each.end - each.begin for each in profile.partitions),
+            "format": profile.format,
+            "tables": [each.name for each in profile.tables if each.name],
+        }
 
 
-def _summary(profile: TopicProfile) -> dict[str, Any]:
-    return {
-        "topic": profile.topic,
-        "partitions": len(profile.partitions),
-        "records": sum(each.end - each.begin for each in profile.partitions),
-        "format": profile.format,
-        "tables": [each.name for each in profile.tables if each.name],
-    }
-
-
-def _cells(found: dict[str, Any]) -> list[str]:
-    if "error" in found:
-        return [found["topic"], "", "", found["error"], ""]
-    tables = found["tables"]
+def _cells(summary: dict[str, Any]) -> list[str]:
+    if "error" in summary:
+        return [summary["topic"], "", "", summary["error"], ""]
+    tables = summary["tables"]
     more = f" and {len(tables) - _MOST_TABLES} more" if len(tables) > _MOST_TABLES else ""
     return [
-        found["topic"],
-        f"{found['partitions']:,}",
-        f"{found['records']:,}",
-        found["format"] or ("unknown" if found["records"] else "empty"),
+        summary["topic"],
+        f"{summary['partitions']:,}",
+        f"{summary['records']:,}",
+        summary["format"] or ("unknown" if summary["records"] else "empty"),
         ", ".join(tables[:_MOST_TABLES]) + more,
     ]
 
@@ -127,7 +121,7 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 
 def profile(
-    topic: Topic,
+    topic: TopicName,
     servers: Servers = "",
     sample: Sample = SAMPLE,
     format: Annotated[str, format_option("The format. By default, detected.")] = "",

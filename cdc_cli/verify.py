@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdc_formats.errors import ChangelogError
 from cdc_formats.topics.client import from_environment
 
-from .arguments import names, pairs
+from .arguments import Json, WhichColor, names, pairs
 from .job_text import TargetKind
-from .options import Json, WhichColor
-from .terminal import Color, print_message, print_result, status_line
+from .terminal import Color, print_result, status_line
 
 if TYPE_CHECKING:
     from normalize.tables.targets import TableTarget
@@ -26,34 +24,6 @@ _EXIT = {True: 0, False: 1, None: 2}
 _STYLES = {True: "green", False: "red", None: "yellow"}
 
 
-Url = Annotated[
-    str,
-    typer.Argument(
-        metavar="URL",
-        help=(
-            "The source database: jdbc:mysql://host:3306/db, jdbc:mariadb://... or "
-            "jdbc:postgresql://..."
-        ),
-        show_default=False,
-    ),
-]
-Table = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE", help="The source table: table or schema.table.", show_default=False
-    ),
-]
-TargetTable = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET",
-        help="The target table: a name, a path of a Delta table, or a table of --target-url.",
-        show_default=False,
-    ),
-]
-Kind = Annotated[
-    TargetKind, typer.Option("--kind", help="The kind of target table.", rich_help_panel=_TARGET)
-]
 User = Annotated[
     str,
     typer.Option(metavar="NAME", help="The user of the source database.", rich_help_panel=_SOURCE),
@@ -71,104 +41,122 @@ Password = Annotated[
         rich_help_panel=_SOURCE,
     ),
 ]
-SourceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE",
-        help="An option of mysql-changelog, or of PostgreSQL's JDBC driver. Can be repeated.",
-        rich_help_panel=_SOURCE,
-    ),
-]
-TargetUrl = Annotated[
-    str,
-    typer.Option(
-        metavar="URL", help="The target database, with --kind jdbc.", rich_help_panel=_TARGET
-    ),
-]
-TargetUser = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="The user of the target database.", rich_help_panel=_TARGET),
-]
-TargetPassword = Annotated[
-    str,
-    typer.Option(
-        envvar="CDC_TARGET_PASSWORD",
-        show_envvar=True,
-        metavar="env:NAME",
-        help="Its password, as --password.",
-        rich_help_panel=_TARGET,
-    ),
-]
-TargetWhere = Annotated[
-    str,
-    typer.Option(
-        metavar="SQL",
-        help="Compare only these rows of the target: '__END_AT IS NULL'.",
-        rich_help_panel=_TARGET,
-    ),
-]
-DeletedColumn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help=(
-            "The target's column of soft deletes; '' if it has hard deletes. Known of Delta and "
-            "Iceberg tables that this package made."
-        ),
-        show_default=False,
-        rich_help_panel=_TARGET,
-    ),
-]
-Keys = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME,...",
-        help="The columns that identify a row. By default, the source's primary key.",
-    ),
-]
-Exclude = Annotated[
-    str, typer.Option(metavar="NAME,...", help="Columns of the source that are not compared.")
-]
-MaxLag = Annotated[
-    float,
-    typer.Option(
-        min=0, metavar="SECONDS", help="The longest time that the target may be behind the source."
-    ),
-]
-Repair = Annotated[
-    bool,
-    typer.Option("--repair", help="Write the source's rows of the keys that differ to the target."),
-]
-Limit = Annotated[int, typer.Option(min=0, help="The most differences that are listed.")]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="A setting of Spark, such as a catalog. Can be repeated."
-    ),
-]
 
 
 def verify(
-    context: typer.Context,
-    url: Url,
-    table: Table,
-    target: TargetTable,
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help=(
+                "The source database: jdbc:mysql://host:3306/db, jdbc:mariadb://... or "
+                "jdbc:postgresql://..."
+            ),
+            show_default=False,
+        ),
+    ],
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="The source table: table or schema.table.", show_default=False
+        ),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="The target table: a name, a path of a Delta table, or a table of --target-url.",
+            show_default=False,
+        ),
+    ],
     *,
-    kind: Kind = TargetKind.DELTA,
+    kind: Annotated[
+        TargetKind,
+        typer.Option("--kind", help="The kind of target table.", rich_help_panel=_TARGET),
+    ] = TargetKind.DELTA,
     user: User = "",
     password: Password = "",
-    source_option: SourceOption = None,
-    target_url: TargetUrl = "",
-    target_user: TargetUser = "",
-    target_password: TargetPassword = "",
-    target_where: TargetWhere = "",
-    deleted_column: DeletedColumn = None,
-    keys: Keys = "",
-    exclude: Exclude = "",
-    max_lag: MaxLag = 60.0,
-    limit: Limit = 20,
-    repair: Repair = False,
-    conf: Conf = None,
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An option of mysql-changelog, or of PostgreSQL's JDBC driver. Can be repeated.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None,
+    target_url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="The target database, with --kind jdbc.", rich_help_panel=_TARGET
+        ),
+    ] = "",
+    target_user: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The user of the target database.", rich_help_panel=_TARGET
+        ),
+    ] = "",
+    target_password: Annotated[
+        str,
+        typer.Option(
+            envvar="CDC_TARGET_PASSWORD",
+            show_envvar=True,
+            metavar="env:NAME",
+            help="Its password, as --password.",
+            rich_help_panel=_TARGET,
+        ),
+    ] = "",
+    target_where: Annotated[
+        str,
+        typer.Option(
+            metavar="SQL",
+            help="Compare only these rows of the target: '__END_AT IS NULL'.",
+            rich_help_panel=_TARGET,
+        ),
+    ] = "",
+    deleted_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=(
+                "The target's column of soft deletes; '' if it has hard deletes. Known of Delta "
+                "and Iceberg tables that this package made."
+            ),
+            show_default=False,
+            rich_help_panel=_TARGET,
+        ),
+    ] = None,
+    keys: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="The columns that identify a row. By default, the source's primary key.",
+        ),
+    ] = "",
+    exclude: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Columns of the source that are not compared.")
+    ] = "",
+    max_lag: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="The longest time that the target may be behind the source.",
+        ),
+    ] = 60.0,
+    limit: Annotated[int, typer.Option(min=0, help="The most differences that are listed.")] = 20,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Write the source's rows of the keys that differ to the target."
+        ),
+    ] = False,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A setting of Spark, such as a catalog. Can be repeated."
+        ),
+    ] = None,
     json: Json = False,
     color: WhichColor = Color.AUTO,
 ) -> None:
@@ -183,41 +171,31 @@ def verify(
     if (kind is TargetKind.JDBC) != bool(target_url):
         raise typer.BadParameter("--target-url and --kind jdbc require each other")
     from normalize import JdbcSource, local_session, verify_table
-    from normalize.monitoring.explain_error import explain_error
 
-    try:
-        source = JdbcSource(
-            url,
-            table,
-            user or None,
-            password_of("source", user, password),
-            options=pairs(source_option or (), "--source-option"),
+    source = JdbcSource(
+        url,
+        table,
+        user or None,
+        password_of("source", user, password),
+        options=pairs(source_option or (), "--source-option"),
+    )
+    copy = _target(kind, target, target_url, target_user, target_password)
+    with status_line("starting Spark"):
+        settings = {"spark.sql.session.timeZone": "UTC", **pairs(conf or (), "--conf")}
+        spark = local_session("cdc verify", packages=_packages(kind, url, target_url), **settings)
+    with status_line(f"comparing {target} with {table}"):
+        result = verify_table(
+            spark,
+            source,
+            copy,
+            keys=names(keys),
+            exclude=names(exclude),
+            target_where=target_where,
+            deleted_column=deleted_column,
+            max_lag_seconds=max_lag,
+            limit=limit,
+            repair="merge" if repair else None,
         )
-        copy = _target(kind, target, target_url, target_user, target_password)
-        with status_line("starting Spark"):
-            settings = {"spark.sql.session.timeZone": "UTC", **pairs(conf or (), "--conf")}
-            spark = local_session(
-                "cdc verify", packages=_packages(kind, url, target_url), **settings
-            )
-        with status_line(f"comparing {target} with {table}"):
-            result = verify_table(
-                spark,
-                source,
-                copy,
-                keys=names(keys),
-                exclude=names(exclude),
-                target_where=target_where,
-                deleted_column=deleted_column,
-                max_lag_seconds=max_lag,
-                limit=limit,
-                repair="merge" if repair else None,
-            )
-    except Exception as error:
-        if context.meta.get("cdc_cli.traceback"):
-            raise
-        text = str(error) if isinstance(error, (ChangelogError, OSError)) else explain_error(error)
-        print_message(f"error: {text}", "red")
-        raise typer.Exit(2) from None
     _print(result, json=json, color=color)
     raise typer.Exit(_EXIT[result.equal])
 

@@ -167,10 +167,10 @@ class JsonView(View):
     def _line(self, record: SampledRecord, kind: RowKind, row: Row) -> bytes:
         encoded = self.encoder.encode(kind, row)
         assert encoded is not None  # changelog-json has a message for every row
-        place = json_bytes(
+        origin = json_bytes(
             {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         )
-        return interactive_json((encoded[1] or b"")[:-1] + b"," + place[1:]) + b"\n"
+        return interactive_json((encoded[1] or b"")[:-1] + b"," + origin[1:]) + b"\n"
 
 
 class TableView(View):
@@ -198,7 +198,12 @@ class TableView(View):
         if rows and self.console.width != self.fitted_to:
             self._fit(cells)
             if self.widths:
-                self._header()
+                for line in (
+                    self._rule(),
+                    self._line(["op", *self.texts.names], "bold"),
+                    self._rule(),
+                ):
+                    self._print(line)
         for (_, kind, _), texts in zip(rows, cells, strict=True):
             if self.widths:
                 self._print(self._line([SHORT_STRINGS[kind], *texts], _STYLES[kind]))
@@ -239,11 +244,6 @@ class TableView(View):
                 Text(text, f"{style} dim" if text == NULL else style),
             )
         self.console.print(grid, soft_wrap=False)
-
-    def _header(self) -> None:
-        self._print(self._rule())
-        self._print(self._line(["op", *self.texts.names], "bold"))
-        self._print(self._rule())
 
     def _rule(self) -> Text:
         return Text("+" + "+".join("-" * (width + 2) for width in self.widths) + "+", "dim")

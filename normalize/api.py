@@ -35,7 +35,6 @@ from normalize.kafka.reader_options import (
 )
 from normalize.kafka.topics import TopicIds, topic_descriptions
 
-from . import plan as planner
 from .arguments import as_format, names_of
 from .dataframe import (
     has_native_engine,
@@ -48,6 +47,7 @@ from .dataframe import (
 from .encode import columns_of, encode_pass, source_block
 from .query import ChangelogNormalize, Request, make_options
 from .spark_versions import check_kafka_source, check_session, check_version, load_kafka
+from .stage_options import explain
 
 __all__ = [
     "decode_changelog",
@@ -376,7 +376,7 @@ the state contains each key's row, changes apply in the order of arrival
         normalize, chosen, names_of(primary_key, "primary_key"), changelog_mode
     )
     topics = topic.pattern if isinstance(topic, re.Pattern) else ",".join(names_of(topic))
-    return planner.explain(
+    return explain(
         plan, options, format=chosen.identifier, source=chosen.changelog_mode, topic=topics
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from pyspark.errors import AnalysisException
@@ -80,26 +80,29 @@ def with_frame_types(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
         When the session does not enable it.
     """
     typed: dict[str, SparkColumn] = {}
-    for column in columns:
-        text = F.col(backquoted(column.name))
-        if column.type.name == "VARIANT":
-            typed[column.name] = F.parse_json(text)
-        elif column.type.is_spark_time:
+    for column, text in _texts(columns):
+        if column.type.is_spark_time:
             require_time_type(df.sparkSession, column)
             typed[column.name] = text.cast(frame_type(column.type))
+        else:
+            typed[column.name] = F.parse_json(text)
     return df.withColumns(typed) if typed else df
 
 
 def with_text(df: DataFrame, columns: Iterable[Column]) -> DataFrame:
     """Return a DataFrame with the text of VARIANT and TIME columns: see `with_frame_types`."""
-    texts: dict[str, SparkColumn] = {}
-    for column in columns:
-        typed = F.col(backquoted(column.name))
-        if column.type.name == "VARIANT":
-            texts[column.name] = F.to_json(typed)
-        elif column.type.is_spark_time:
-            texts[column.name] = typed.cast("string")
+    texts = {
+        column.name: typed.cast("string") if column.type.is_spark_time else F.to_json(typed)
+        for column, typed in _texts(columns)
+    }
     return df.withColumns(texts) if texts else df
+
+
+def _texts(columns: Iterable[Column]) -> Iterator[tuple[Column, SparkColumn]]:
+    """Yield the columns that are text in the passes."""
+    for column in columns:
+        if column.type.name == "VARIANT" or column.type.is_spark_time:
+            yield column, F.col(backquoted(column.name))
 
 
 def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:

@@ -110,8 +110,9 @@ def _records(
         encoder.source = row[-1] and msgspec.Raw(row[-1].encode())
         # A single -U, as of a key that changed, is a delete, also in a format of upserts, which has
         # no record for a -U.
-        alone = encoder.pairs_updates and kind is RowKind.UPDATE_BEFORE
-        record = encoder.encode(RowKind.DELETE if alone else kind, row[:-1], before and before[:-1])
+        is_single = encoder.pairs_updates and kind is RowKind.UPDATE_BEFORE
+        written = RowKind.DELETE if is_single else kind
+        record = encoder.encode(written, row[:-1], before and before[:-1])
         if record is not None:
             yield record
 

@@ -69,14 +69,13 @@ class History:
 
     def changed(self) -> Iterator[set[str]]:
         """Yield for each change the columns, without metadata, that differ from the one before."""
-        last: tuple[Any, ...] | None = None
-        for row in self.changes:
-            yield {
-                name
-                for name, value, old in zip(self.columns, row, last or row, strict=True)
-                if _differs(name, value, old)
-            }
-            last = row
+        of_table = [
+            index
+            for index, name in enumerate(self.columns)
+            if name != ROW_KIND and name not in METADATA and "." not in name
+        ]
+        for before, row in zip((*self.changes[:1], *self.changes), self.changes, strict=False):
+            yield {self.columns[index] for index in of_table if row[index] != before[index]}
 
     def __str__(self) -> str:
         lines = [f"{_key_text(self.key)}: {len(self.changes)} changes"]
@@ -161,7 +160,7 @@ def require_bounded(changes: DataFrame) -> None:
         raise ArgumentError("the changelog is a stream: read it with bounded=True")
 
 
-def require_columns(changes: DataFrame, names: Sequence[str]) -> None:
+def require_columns(changes: DataFrame, names: Sequence[str], remedy: str = "") -> None:
     """Raise an error for names that are not columns of the changelog.
 
     Raises
@@ -171,13 +170,8 @@ def require_columns(changes: DataFrame, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in changes.columns]
     if missing:
         raise ArgumentError(
-            f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}"
+            f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}{remedy}"
         )
-
-
-def _differs(name: str, value: Any, old: Any) -> bool:
-    about_the_record = name == ROW_KIND or name in METADATA or "." in name
-    return not about_the_record and value != old
 
 
 def _key_text(key: Mapping[str, Any]) -> str:
@@ -286,7 +280,7 @@ def plot_lag(
     Raises
     ------
     ArgumentError, MissingDependencyError
-        As `plot_operations`.
+        Same as in `plot_operations`.
     """
     dates, bucket, _ = _buckets(changes, arrived, event_time)
     both = changes.where(
@@ -298,12 +292,9 @@ def plot_lag(
     rows = sorted(both.groupBy(bucket).agg(lag).collect(), key=lambda row: row.bucket)
     axes = _axes(ax)
     at = [dates[row.bucket] for row in rows]
-    for place, (label, color) in enumerate(
-        {"median": "#3b7dd8", "95th percentile": "#d64550"}.items()
-    ):
-        axes.plot(
-            at, [row.lag[place] for row in rows], label=label, color=color, marker=".", linewidth=1
-        )
+    for index, (label, color) in enumerate((("median", "#3b7dd8"), ("95th percentile", "#d64550"))):
+        lags = [row.lag[index] for row in rows]
+        axes.plot(at, lags, label=label, color=color, marker=".", linewidth=1)
     axes.set_title(f"Delay from {event_time} to {arrived}")
     axes.set_ylabel("seconds")
     axes.set_ylim(bottom=min(0, *axes.get_ylim()))
@@ -327,7 +318,7 @@ def plot_rows_per_key(
     Raises
     ------
     ArgumentError, MissingDependencyError
-        As `plot_operations`.
+        Same as in `plot_operations`.
     """
     key = names_of(primary_key)
     require_bounded(changes)
@@ -376,26 +367,16 @@ def _micros(name: str) -> Column:
     return F.unix_micros(F.col(backquoted(name)).cast("timestamp"))
 
 
-def _require_times(changes: DataFrame, times: Sequence[str]) -> None:
-    """Raise an error for a stream, and for times that are not columns.
-
-    Most times are metadata, which a changelog has on request only.
-    """
-    require_bounded(changes)
-    missing = [time for time in times if time not in changes.columns]
-    if missing:
-        raise ArgumentError(
-            f"the changelog has no column {missing[0]!r}; it has {', '.join(changes.columns)}: "
-            f"read it with metadata={list(times)}, or name a column of times"
-        )
-
-
 def _buckets(changes: DataFrame, time: str, *other_times: str) -> tuple[list[float], Column, int]:
     """Return the start of each bucket, each row's bucket, and a bucket's length.
 
     The starts are in matplotlib's days since 1970, and the length is in microseconds.
     """
-    _require_times(changes, [time, *other_times])
+    require_bounded(changes)
+    # Most times are metadata, which a changelog has on request only.
+    times = [time, *other_times]
+    remedy = f": read it with metadata={times}, or name a column of times"
+    require_columns(changes, times, remedy)
     [(first, last)] = changes.agg(F.min(_micros(time)), F.max(_micros(time))).collect()
     if first is None:
         raise ArgumentError(
@@ -403,7 +384,7 @@ def _buckets(changes: DataFrame, time: str, *other_times: str) -> tuple[list[flo
         )
     width = _width(last - first)
     begin = first // width
-    dates = [place * width / _DAY for place in range(begin, last // width + 1)]
+    dates = [number * width / _DAY for number in range(begin, last // width + 1)]
     return dates, F.floor((_micros(time) - begin * width) / width).alias("bucket"), width
 
 

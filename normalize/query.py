@@ -50,8 +50,14 @@ from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.topics import TopicIds
 from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, COUNTS_DDL, observe_counts, reporter
-from normalize.plan import StagePlan, make_plan
-from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
+from normalize.stage_options import (
+    NativeEngine,
+    StageOptions,
+    StagePlan,
+    ignored_columns,
+    make_plan,
+    make_stage,
+)
 
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 _WITH_VALUES = ("headers", "header-list", "source.properties")
@@ -159,14 +165,14 @@ class Request:
             streaming=records.streaming,
         )
         if plan.topic is None and plan.identity.compared and not stage_plan.normalize:
-            alone = (
+            remedy = (
                 "read each topic in a separate call"
                 if plan.row_order == "log"
                 else "drop the column topic if there is only one"
             )
             raise ArgumentError(
                 "the query may read several topics, and without ChangelogNormalize their tables "
-                f"are not compared: add metadata=['topic'] to identify each row's topic, or {alone}"
+                f"are not compared: add metadata=['topic'] to identify each row's topic, or {remedy}"
             )
         _check_order(plan, stage_plan)
         if options.native is not None:
@@ -287,10 +293,10 @@ def _check_metadata(
 
 
 def _check_dead_letters(format: Format, mode: Mode | DeadLetter, records: RecordInput) -> None:
-    # A dead letter of a masked record has only its place.
+    # A dead letter of a masked record has only its offset.
     if format.handling.masks and isinstance(mode, DeadLetter) and records.row_order == "row":
         raise ArgumentError(
-            "with the format's option mask, a dead letter has its record's place and not its "
+            "with the format's option mask, a dead letter has its record's offset and not its "
             "content: add the columns partition and offset to the DataFrame"
         )
 

@@ -9,7 +9,7 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,7 @@ def local_session(
     from pyspark.sql import SparkSession
 
     for name in ("pandas", "pyarrow"):
-        if not _is_installed(name):
+        if find_spec(name) is None:
             raise MissingDependencyError(
                 f"this package requires {name} on Spark: pip install "
                 "'pyspark-kafka-changelog[spark]'"
@@ -155,14 +155,6 @@ def local_session(
     # It repeats each error of Spark as JSON, also those that are caught, as of a table's first look-up.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        import_module(name)
-    except ImportError:
-        return False
-    return True
 
 
 def _sink_settings(packages: Sequence[str]) -> dict[str, str]:

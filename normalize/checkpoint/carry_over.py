@@ -110,7 +110,9 @@ class NewCheckpoint:
                 "only Spark's own state stores can"
             )
         self.conf[_PARTITIONS] = str(shuffle_partitions or self.conf[_PARTITIONS])
-        self.session = _session(spark, {**self.conf, **_OF_THE_LOADER})
+        self.session = copy_of(spark)
+        for name, value in {**self.conf, **_OF_THE_LOADER}.items():
+            self.session.conf.set(name, value)
 
     @property
     def parts(self) -> str:
@@ -190,14 +192,6 @@ def check_number(name: str, number: int) -> None:
     """Raise an `ArgumentError` unless an argument is a positive integer."""
     if not isinstance(number, int) or number < 1:
         raise ArgumentError(f"{name} is {number!r}: it must be an integer of at least 1")
-
-
-def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
-    """Return a copy of a session with these settings changed."""
-    session = copy_of(spark)
-    for name, value in conf.items():
-        session.conf.set(name, value)
-    return session
 
 
 def _conf(offsets: str) -> dict[str, str]:

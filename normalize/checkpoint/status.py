@@ -277,13 +277,13 @@ class _Files:
 
     def __init__(self, checkpoint: str) -> None:
         is_url = "://" in checkpoint or checkpoint.startswith("file:")
-        self._place: _Folder | _Url = _Url(checkpoint) if is_url else _Folder(checkpoint)
-        self._names = self._place.names
+        self._folder: _Folder | _Url = _Url(checkpoint) if is_url else _Folder(checkpoint)
+        self._names = self._folder.names
 
     def read(self, name: str) -> str | None:
         """Return a file's text, or None if it is missing."""
         try:
-            return self._place.content(name).decode()
+            return self._folder.content(name).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
 

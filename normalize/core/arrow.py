@@ -353,9 +353,9 @@ def _same(
     ):
         # Equal floats may have different bytes: compare the values of unequal bytes.
         equals = equals.copy()
-        for place in np.flatnonzero(~equals):
-            values = [array[int(place)].as_py() for array in (left, right)]
-            equals[place] = None not in values and equal(*map(unpack, values))
+        for index in np.flatnonzero(~equals):
+            values = [array[int(index)].as_py() for array in (left, right)]
+            equals[index] = None not in values and equal(*map(unpack, values))
     return equals
 
 

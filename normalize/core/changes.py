@@ -18,10 +18,11 @@ column             content
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -260,7 +261,7 @@ class ChangeBatch:
         row_order: RowOrder = "log",
         before: tuple[int, str] | None = None,
     ) -> tuple[ChangeBatch, list[Block]]:
-        """Return the changes of blocks in their order, and blocks of the changes after a place.
+        """Return the changes of blocks in their order, and blocks of those after a timestamp.
 
         Changes of a partition are in the order of offsets. Partitions are merged by Kafka's
         timestamps, the best available approximation of the order in which the records were written;
@@ -334,8 +335,8 @@ class ChangeBatch:
         order = np.lexsort((offsets, sources, stamps, keys))
         same = [each[order[1:]] == each[order[:-1]] for each in (keys, stamps, sources, offsets)]
         rows = changes.batch.select(schema.names[:-1])
-        for place in np.flatnonzero(same[0] & same[1] & ~(same[2] & same[3])):
-            left, right = rows.take(pa.array(order[place : place + 2])).to_pylist()
+        for index in np.flatnonzero(same[0] & same[1] & ~(same[2] & same[3])):
+            left, right = rows.take(pa.array(order[index : index + 2])).to_pylist()
             if repr(left) != repr(right):
                 raise unknown_order("row")
         return changes.take(np.lexsort((offsets, sources, stamps)))
@@ -357,11 +358,11 @@ class ChangeBatch:
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
-    def take(self, places: Ints) -> ChangeBatch:
+    def take(self, indexes: Ints) -> ChangeBatch:
         """Return the changes at these indexes, in this order."""
         partials = self.partials
         if partials:
-            now = {int(place): index for index, place in enumerate(places)}
+            now = {int(before): index for index, before in enumerate(indexes)}
             partials = sorted(
                 (
                     partial._replace(change=now[partial.change])
@@ -370,8 +371,8 @@ class ChangeBatch:
                 ),
                 key=lambda partial: partial.change,
             )
-        positions = [self.positions[place] for place in places] if self.positions else []
-        return ChangeBatch(self.batch.take(pa.array(places)), partials, positions)
+        positions = [self.positions[index] for index in indexes] if self.positions else []
+        return ChangeBatch(self.batch.take(pa.array(indexes)), partials, positions)
 
     def packed(self, source: str, first_offset: int) -> Block:
         """Return changes of one Kafka partition as a block."""
@@ -454,20 +455,18 @@ def cut(changes: ChangeBatch, groups: Ints, offsets: Ints) -> list[tuple[int, Ch
         order = np.argsort(groups, kind="stable") if in_order else np.lexsort((offsets, groups))
         arranged, numbers = changes.take(order), groups[order]
     starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-    partials = iter(arranged.partials)
-    held = next(partials, None)
-    parts = []
-    for start, end in zip(starts, islice(starts, 1, None), strict=False):
-        mine = []
-        while held is not None and held.change < end:
-            mine.append(held._replace(change=held.change - start))
-            held = next(partials, None)
-        parts.append(
-            (
-                int(numbers[start]),
-                ChangeBatch(
-                    arranged.batch.slice(start, end - start), mine, arranged.positions[start:end]
-                ),
-            )
+    partials: dict[int, list[Partial]] = {}
+    for partial in arranged.partials:
+        start = starts[bisect_right(starts, partial.change) - 1]
+        partials.setdefault(start, []).append(partial._replace(change=partial.change - start))
+    return [
+        (
+            int(numbers[start]),
+            ChangeBatch(
+                arranged.batch.slice(start, end - start),
+                partials.get(start, []),
+                arranged.positions[start:end],
+            ),
         )
-    return parts
+        for start, end in pairwise(starts)
+    ]

@@ -52,13 +52,13 @@ class SourceTable(msgspec.Struct, frozen=True, array_like=True):
         By column of `Identity.columns`; empty where messages do not name their table.
     topic : str
         The topic, which identifies the table where `names` is empty.
-    place : str
+    where : str
         Where a record of it was read: ``topic[partition]`` and offset.
     """
 
     names: dict[str, str]
     topic: str
-    place: str
+    where: str
 
 
 class PartitionSummary(msgspec.Struct, array_like=True):
@@ -213,7 +213,7 @@ class Identity:
 
 
 def _named(table: SourceTable) -> str:
-    return f"{'.'.join(table.names.values())} ({table.place})"
+    return f"{'.'.join(table.names.values())} ({table.where})"
 
 
 @dataclass(frozen=True)

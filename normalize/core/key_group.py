@@ -256,8 +256,8 @@ class _Fold:
         sources: dict[int, Ints] = {}
         for partial in self.changes.partials:
             at = predecessors.stored + partial.change
-            place = before[partial.change]
-            if place < 0 or predecessors.without_row[place]:
+            previous = before[partial.change]
+            if previous < 0 or predecessors.without_row[previous]:
                 # It is treated as a missing row by the changes after it.
                 predecessors.without_row[at] = predecessors.deleted[partial.change] = self.silent[
                     partial.change
@@ -266,7 +266,7 @@ class _Fold:
                 continue
             for column in partial.absent:
                 source = sources.setdefault(column, np.arange(len(predecessors.without_row)))
-                source[at] = source[place]
+                source[at] = source[previous]
         columns = self.rows.columns
         for column, source in sources.items():
             columns[1 + column] = columns[1 + column].take(pa.array(source))

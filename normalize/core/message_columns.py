@@ -1,7 +1,7 @@
 """Convert the values of one column of many messages to an Arrow array.
 
-Values in a producer's usual notation are converted together by Arrow. A column with any other value
-is converted value by value with the column's converter (`cdc_formats.values.types`). Both give the
+Values in a producer's usual notation are converted by Arrow, as a column. A column with any other
+value is converted value by value with the column's converter (`cdc_formats.values.types`). Both give the
 same values.
 """
 
@@ -72,7 +72,7 @@ class MessageColumn:
         values : sequence
             A message's values, or None.
         """
-        if (column := self._together(values)) is not None:
+        if (column := self._by_arrow(values)) is not None:
             return column, self._placeholders(values)
         canonical, refused = self.canonical(values)
         return to_stored(self.sql_type, canonical), refused
@@ -82,7 +82,7 @@ class MessageColumn:
         types = set(map(type, values))
         if self.is_text and types <= {str, _NONE}:
             return list(values), self._placeholders(values)
-        if self.is_integer and (numbers := self._together(values)) is not None:
+        if self.is_integer and (numbers := self._by_arrow(values)) is not None:
             return numbers.to_pylist(), []
         converted = list(map(self._one, values))
         refused = [index for index, value in enumerate(converted) if value is ABSENT]
@@ -100,7 +100,7 @@ class MessageColumn:
         except (ConversionError, RecursionError):  # too deeply nested for its converter
             return ABSENT
 
-    def _together(self, values: Sequence[Any]) -> pa.Array | None:
+    def _by_arrow(self, values: Sequence[Any]) -> pa.Array | None:
         try:
             if self.is_text:
                 return pa.array(values, pa.string())

@@ -1,10 +1,11 @@
 """``order="source"``: find the redeliveries among the changes of one key group.
 
-A connector that restarts writes changes again, from an earlier point on. Each change carries its
-place in the source's log (`Position`). Two facts distinguish first deliveries from redeliveries: a
-Kafka partition delivers a history in its order, and a redelivery has the same position and clock as
-the first delivery. The state therefore stores the progress of each Kafka partition and history
-(`Epoch`), and the epoch and place of each key's last accepted change.
+A connector that restarts writes changes again, from an earlier point on. Each change has a
+`Position`: the history, which is the identity of the source's log, the log sequence number (LSN:
+`high` and `low`), and the source's clock. Two invariants distinguish first deliveries from
+redeliveries: a Kafka partition delivers a history in its order, and a redelivery has the same
+position as the first delivery. The state therefore stores the progress of each Kafka partition and history
+(`Epoch`), and the epoch and LSN of each key's last accepted change.
 
 **Epochs.** Positions are comparable within one epoch of a Kafka partition: a stretch of one history
 without another history in between and without a reset of the log. Epochs are numbered as they
@@ -16,20 +17,20 @@ change                                                                          
 of a history that its partition never delivered                                       a new epoch, always
 with a later clock than all of its history, at or before the epoch's mark             a new epoch: the log was reset, or read again
                                                                                       (RESET MASTER, a restored server, a snapshot)
-after all delivered places of its history, or after the mark of the present log,      the history's epoch; a new one if another
+after all delivered LSNs of its history, or after the mark of the present log,        the history's epoch; a new one if another
 or with a later clock                                                                 history came in between (failback)
 of the present log (its clock is after the reset) and the history's newest epoch      that epoch: the key decides
 any other                                                                             the past: it was delivered before
 ====================================================================================  ==============================================
 
 **Keys.** The first three are first deliveries. If the key decides, a change is accepted if nothing
-is stored for the key, if the key's epoch is older, or if it is the same and the change's place is
+is stored for the key, if the key's epoch is older, or if it is the same and the change's LSN is
 after the key's. Otherwise it is dropped. A change of the past is accepted only if nothing is stored
 for the key. The key may have been stored from another Kafka partition (the topic was repartitioned,
-the row moved). Places are then compared if the history is the same, unless the clock is later than
+the row moved). LSNs are then compared if the history is the same, unless the clock is later than
 all that the other partition delivered. A change of another history is accepted.
 
-**Without a position** (PostgreSQL's incremental snapshot): such a read gets the last place of its
+**Without a position** (PostgreSQL's incremental snapshot): such a read gets the last LSN of its
 partition, and begins an epoch. Reads arrive in the order of their own clock:
 
 - one with an earlier clock than the last read, or than the changes of its history, is of the past;
@@ -41,12 +42,12 @@ Without a position and a clock a change is accepted as it arrives, and so is the
 key. A redelivery then leaves a trace, and ends in the right row.
 
 A change with a position is therefore dropped only if its partition has delivered, in its history, a
-place at or after its own *and* a clock at or after its own (or there is no clock). A new history, a
+LSN at or after its own *and* a clock at or after its own (or there is no clock). A new history, a
 failover to a server whose clock lags, and a log that continues are never dropped. These cases
 cannot be distinguished:
 
 - Only the clock shows a reset of the log. Changes after it are dropped as redeliveries until they
-  pass the old log's last place, if their clock is not later than all that the partition delivered
+  pass the old log's last LSN, if their clock is not later than all that the partition delivered
   of the history before. (The clock's resolution is a second in MySQL; the clock may have been set
   back, or be missing.)
 - A history may begin with a clock that is not after the first of its partition in this key group.
@@ -56,8 +57,8 @@ cannot be distinguished:
   right row. It is not recognized if it reaches back over a reset of the log, over a failover
   between servers whose clocks disagree, or to changes whose clock is later than all that was
   delivered since the start: a key may then keep an older row until its next change.
-- If two changes of one key have the same place and clock, the second is dropped. No producer writes
-  such a pair: the delete and the insert of a changed primary key share a place, but not the key.
+- If two changes of one key have the same LSN and clock, the second is dropped. No producer writes
+  such a pair: the delete and the insert of a changed primary key share an LSN, but not the key.
 - A read whose clock is before its history's (a connector's clock behind the database's) is dropped
   if its key is known: its row is the key's row.
 - A forgotten key (state TTL, `delete_retention`) counts as a key for which nothing is stored.
@@ -78,6 +79,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
@@ -89,19 +91,20 @@ from cdc_formats.errors import ChangelogError
 from cdc_formats.events import Position
 
 Code = TypeVar("Code", bound=Hashable)
-Place = tuple[int, int]
+Lsn = tuple[int, int]
+"""A log sequence number: `Position.high` and `Position.low`."""
 KeyOrder = tuple[int, int, int]
-"""The stored order of a key, deleted or not: the number of its epoch, and its last place, high and
+"""The stored order of a key, deleted or not: the number of its epoch, and its last LSN, high and
 low."""
 
 UNORDERED: KeyOrder = (0, 0, 0)
-"""The order of a key whose last change had no place: the next change is accepted."""
+"""The order of a key whose last change had no LSN: the next change is accepted."""
 
 _NEW: KeyOrder = (-1, 0, 0)
 """The order of a key without a stored one."""
 
-_ORIGIN: Place = (0, 0)
-_BEFORE_ALL: Place = (-1, 0)
+_ORIGIN: Lsn = (0, 0)
+_BEFORE_ALL: Lsn = (-1, 0)
 _FIRST, _RESET, _OF_THE_EPOCH, _OF_THE_PAST = range(4)
 
 
@@ -118,11 +121,11 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
         The number of the history's newest epoch; from 1, in the order in which epochs began, over
         all partitions.
     floor : (int, int)
-        The epoch begins after this place.
+        The epoch begins after this LSN.
     mark : (int, int)
-        The last delivered place of the epoch.
+        The last delivered LSN of the epoch.
     top : (int, int)
-        The last delivered place of the history in all its logs; after a reset it may be after
+        The last delivered LSN of the history in all its logs; after a reset it may be after
         `mark`.
     since_ms, clock_ms : int or None
         The clock of the history's first change, and the latest clock of its changes with a
@@ -130,7 +133,7 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     reset_ms : int or None
         `clock_ms` as it was at the last reset of the log.
     trusted_ms : int or None
-        Keys do not store the place of changes whose clock is not later (see the module).
+        Keys do not store the LSN of changes whose clock is not later (see the module).
     read_ms : int or None
         The clock of the last change without a position.
     reading : bool
@@ -140,9 +143,9 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     source: str
     history: str
     number: int
-    floor: Place
-    mark: Place
-    top: Place
+    floor: Lsn
+    mark: Lsn
+    top: Lsn
     since_ms: int | None = None
     clock_ms: int | None = None
     reset_ms: int | None = None
@@ -247,48 +250,45 @@ class _KeyGroup:
         self.epochs = [copy(epoch) for epoch in epochs]
         self._by_history = {(epoch.source, epoch.history): epoch for epoch in self.epochs}
         self._by_number = {epoch.number: epoch for epoch in self.epochs}
-        self._newest = {epoch.source: epoch for epoch in sorted(self.epochs, key=_number)}
+        self._newest = {
+            epoch.source: epoch for epoch in sorted(self.epochs, key=attrgetter("number"))
+        }
         self._last = max(self._by_number, default=0)
 
     def accept(self, source: str, position: Position | None, key: KeyOrder) -> KeyOrder | None:
         """Return the new order of a change's key, or None for a redelivery."""
         if not is_ordered(position):
             return UNORDERED
-        epoch, delivery = self._epoch(source, position)
-        # A redelivery to a key without a place says nothing about the key's last change.
+        epoch = self._by_history.get((source, position.history))
+        if epoch is None:
+            epoch, delivery = self._add(source, position), _FIRST
+        else:
+            delivery = _delivery(epoch, position)
+        # A redelivery to a key without an LSN says nothing about the key's last change.
         if delivery is _OF_THE_PAST or (delivery is _OF_THE_EPOCH and key[0] == 0):
             return None if key[0] > 0 else UNORDERED
-        place = epoch.mark if position.high is None else (position.high, position.low)
+        lsn = epoch.mark if position.high is None else (position.high, position.low)
         first = delivery is not _OF_THE_EPOCH
         if first:
-            self._advance(epoch, place, position, reset=delivery is _RESET)
-        if key[0] > 0 and not self._follows(epoch, place, position.clock_ms, key, first):
+            self._advance(epoch, lsn, position, reset=delivery is _RESET)
+        if key[0] > 0 and not self._follows(epoch, lsn, position.clock_ms, key, first):
             return None
-        return (epoch.number, *place) if _is_trusted(epoch, position.clock_ms) else UNORDERED
-
-    def _epoch(self, source: str, position: Position) -> tuple[Epoch, int]:
-        """Return the epoch of a position, and what the position says about the delivery."""
-        epoch = self._by_history.get((source, position.history))
-        return (
-            (self._add(source, position), _FIRST)
-            if epoch is None
-            else (epoch, _delivery(epoch, position))
-        )
+        if epoch.trusted_ms is None or _later(position.clock_ms, epoch.trusted_ms):
+            return (epoch.number, *lsn)
+        return UNORDERED
 
     def _follows(
-        self, epoch: Epoch, place: Place, clock_ms: int | None, key: KeyOrder, first: bool
+        self, epoch: Epoch, lsn: Lsn, clock_ms: int | None, key: KeyOrder, first: bool
     ) -> bool:
-        """Return whether a change in a place of `epoch` comes after the stored order of its key."""
+        """Return whether a change at an LSN of `epoch` comes after the stored order of its key."""
         number, high, low = key
         if number == epoch.number:
-            return first or place > (high, low)
+            return first or lsn > (high, low)
         other = self._by_number.get(number)
         if other is None or other.source == epoch.source:
             return first or number < epoch.number
         return (
-            other.history != epoch.history
-            or place > (high, low)
-            or _later(clock_ms, other.clock_ms)
+            other.history != epoch.history or lsn > (high, low) or _later(clock_ms, other.clock_ms)
         )
 
     def _add(self, source: str, position: Position) -> Epoch:
@@ -321,27 +321,29 @@ class _KeyGroup:
         self._by_history[source, position.history] = epoch
         return epoch
 
-    def _advance(self, epoch: Epoch, place: Place, position: Position, reset: bool) -> None:
+    def _advance(self, epoch: Epoch, lsn: Lsn, position: Position, reset: bool) -> None:
         """Store a first delivery, and begin an epoch unless it continues its partition's newest."""
         if reset:
             epoch.floor, epoch.reset_ms = _BEFORE_ALL, epoch.clock_ms
             self._begin(epoch)
         elif position.high is None or self._newest.get(epoch.source) is not epoch:
-            epoch.floor = epoch.mark if epoch.number else self._before_first(epoch.source, place)
+            if epoch.number:
+                epoch.floor = epoch.mark
+            elif epoch.source in self._newest:
+                # A change before a history's first one that arrives later is from before the
+                # query's start: of the past, if there is one.
+                epoch.floor = (lsn[0], lsn[1] - 1)
+            else:
+                epoch.floor = _BEFORE_ALL
             self._begin(epoch)
-        epoch.mark = place
-        if place > epoch.top:
-            epoch.top = place
+        epoch.mark = lsn
+        if lsn > epoch.top:
+            epoch.top = lsn
         epoch.reading = position.high is None
         if epoch.reading:
             epoch.read_ms = position.clock_ms
         elif _later(position.clock_ms, epoch.clock_ms):
             epoch.clock_ms = position.clock_ms
-
-    def _before_first(self, source: str, place: Place) -> Place:
-        # A change before a history's first one that arrives later is from before the query's start:
-        # of the past, if there is one.
-        return (place[0], place[1] - 1) if source in self._newest else _BEFORE_ALL
 
     def _begin(self, epoch: Epoch) -> None:
         self._by_number.pop(epoch.number, None)
@@ -355,16 +357,16 @@ def _delivery(epoch: Epoch, position: Position) -> int:
     clock, high = position.clock_ms, position.high
     if high is None:
         return _delivery_of_read(epoch, clock)
-    place = (high, position.low)
+    lsn = (high, position.low)
     if _later(clock, epoch.clock_ms):
-        return _FIRST if place > epoch.mark else _RESET
-    if place > epoch.top:
+        return _FIRST if lsn > epoch.mark else _RESET
+    if lsn > epoch.top:
         return _FIRST
     if clock is not None and epoch.reset_ms is not None and clock <= epoch.reset_ms:
         return _OF_THE_PAST
-    if place > epoch.mark:
+    if lsn > epoch.mark:
         return _FIRST
-    return _OF_THE_EPOCH if place > epoch.floor else _OF_THE_PAST
+    return _OF_THE_EPOCH if lsn > epoch.floor else _OF_THE_PAST
 
 
 def _delivery_of_read(epoch: Epoch, clock_ms: int | None) -> int:
@@ -373,16 +375,8 @@ def _delivery_of_read(epoch: Epoch, clock_ms: int | None) -> int:
     return _OF_THE_EPOCH if clock_ms == epoch.read_ms and epoch.reading else _OF_THE_PAST
 
 
-def _is_trusted(epoch: Epoch, clock_ms: int | None) -> bool:
-    return epoch.trusted_ms is None or _later(clock_ms, epoch.trusted_ms)
-
-
 def _later(clock_ms: int | None, than_ms: int | None) -> bool:
     return clock_ms is not None and (than_ms is None or clock_ms > than_ms)
-
-
-def _number(epoch: Epoch) -> int:
-    return epoch.number
 
 
 # --------------------------------------------------------------------------------------------------
@@ -469,20 +463,20 @@ def require_known_order(
 # =====  ======  ================================================================
 # bytes  number  content
 # =====  ======  ================================================================
-# 0      1       1 if the change has a place in the log, 0 if it only has a clock
-# 1      16      the place: `Position.high` and `Position.low`, big-endian
+# 0      1       1 if the change has an LSN, 0 if it only has a clock
+# 1      16      the LSN: `Position.high` and `Position.low`, big-endian
 # 17     8       the clock in ms, big-endian; 0 without one
 # 25     any     the history, in UTF-8
 # =====  ======  ================================================================
 #
-# Within a history, bytes 0 to 16 have the order of the places. Every database compares bytes in this
+# Within a history, bytes 0 to 16 have the order of the LSNs. Every database compares bytes in this
 # order, without a collation.
 #
-# A change is a redelivery if the stored position has the same history, a place at or after its own,
+# A change is a redelivery if the stored position has the same history, an LSN at or after its own,
 # and a clock at or after its own. Positions of two histories are not compared (a failover, a
-# snapshot, a topic that was created again). A log that was reset has smaller places and later clocks.
-# A change that only has a clock (a read of an incremental snapshot) is before every place. A change
-# without a place and a clock has the position NULL, for which no comparison is true.
+# snapshot, a topic that was created again). A log that was reset has smaller LSNs and later clocks.
+# A change that only has a clock (a read of an incremental snapshot) is before every LSN. A change
+# without an LSN and a clock has the position NULL, for which no comparison is true.
 #
 # A change in doubt is applied, and may set its row back. A redelivery goes on to the newest event, so
 # that the events after it replace the row again.
@@ -493,7 +487,7 @@ _LATEST_CLOCK = 2**64 - 1
 
 
 def stored_position(position: Position | None) -> bytes | None:
-    """Return a position as bytes; None for a change without a place and a clock.
+    """Return a position as bytes; None for a change without an LSN and a clock.
 
     Examples
     --------

@@ -24,7 +24,6 @@ from .records import KafkaRecord
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 """What happens to a record that cannot be decoded, in the words of Spark's readers."""
-"""The name of the count of records written as dead letters."""
 
 ROW_KIND = "row_kind"
 _SHORT_STRINGS = pa.array([SHORT_STRINGS[kind] for kind in range(4)])
@@ -89,14 +88,14 @@ decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode
 def corrupt(error: DecodeError, record: KafkaRecord) -> SideOutput:
     """Return the side output for an undecodable record: the error's text and the raw record."""
     return SideOutput(
-        CORRUPT_RECORD, [whole_text(str(error)), *record.place, record.key, record.value]
+        CORRUPT_RECORD, [whole_text(str(error)), *record.origin, record.key, record.value]
     )
 
 
 def control(event: ControlEvent, record: KafkaRecord) -> SideOutput:
     """Return the side output for a control event."""
     origin = [
-        *record.place,
+        *record.origin,
         None if record.timestamp is None else record.timestamp * 1000,
         record.key,
         record.value,

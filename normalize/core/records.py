@@ -52,7 +52,7 @@ class KafkaRecord(NamedTuple):
         return self._replace(key=None, value=None, headers=())
 
     @property
-    def place(self) -> tuple[str | None, int | None, int | None]:
+    def origin(self) -> tuple[str | None, int | None, int | None]:
         """The record's topic, partition and offset; None where unknown."""
         return (
             self.topic or None,
@@ -91,9 +91,9 @@ class Values(Sequence[bytes | None]):
         few = isinstance(index, int) and "_list" not in vars(self)
         return self.array[index].as_py() if few else self._list[index]
 
-    def only(self, places: Ints) -> Values:
+    def only(self, indexes: Ints) -> Values:
         """Return the values at these indexes."""
-        return Values(self.array.take(pa.array(places)))
+        return Values(self.array.take(pa.array(indexes)))
 
 
 class Records(NamedTuple):

@@ -388,17 +388,17 @@ def remapped(
     StateVersionError
         When a column's type cannot represent all values of the stored type.
     """
-    places = _places(tuple(stored), tuple(columns))
+    indexes = _indexes(tuple(stored), tuple(columns))
     return [
         pa.nulls(rows.num_rows, stored_type(column.type))
-        if place is None
-        else rows.column(f"c{place}").cast(stored_type(column.type))
-        for place, column in zip(places, columns, strict=True)
+        if index is None
+        else rows.column(f"c{index}").cast(stored_type(column.type))
+        for index, column in zip(indexes, columns, strict=True)
     ]
 
 
 @lru_cache(maxsize=8)
-def _places(stored: tuple[Column, ...], columns: tuple[Column, ...]) -> tuple[int | None, ...]:
+def _indexes(stored: tuple[Column, ...], columns: tuple[Column, ...]) -> tuple[int | None, ...]:
     old = {column.name: (index, column.type) for index, column in enumerate(stored)}
     for column in columns:
         before = old.get(column.name, (0, column.type))[1]

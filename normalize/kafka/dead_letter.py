@@ -10,7 +10,7 @@ key                                            ``topic[partition]@offset`` of th
                                                are one record
 value                                          the record's value, also null
 headers                                        the record's headers, followed by
-``__connect.errors.topic``                     the record's place; numbers are decimal text, and
+``__connect.errors.topic``                     the record's origin; numbers are decimal text, and
                                                unknown parts are null
 ``__connect.errors.partition``
 ``__connect.errors.offset``
@@ -266,7 +266,7 @@ def _delivered(
 
 
 def letter_key(record: KafkaRecord) -> bytes:
-    """Return a dead letter's key: the record's place, or a hash of its content if it has none."""
+    """Return a dead letter's key: the record's offset, or a hash of its content without one."""
     if record.placed:
         return record.where.encode()
     return sha256(encode((record.key, record.value))).hexdigest().encode()
@@ -276,12 +276,11 @@ def headers_of(letter: Letter, format: str) -> list[tuple[str, bytes | None]]:
     """Return the headers of a dead letter that follow the record's own."""
     error, record = letter
     kind = type(error)
-    places = [None if part is None else str(part).encode() for part in record.place]
+    names = ("topic", "partition", "offset")
     return [
-        *zip(
-            ("__connect.errors.topic", "__connect.errors.partition", "__connect.errors.offset"),
-            places,
-            strict=True,
+        *(
+            (f"__connect.errors.{name}", None if part is None else str(part).encode())
+            for name, part in zip(names, record.origin, strict=True)
         ),
         (
             "__connect.errors.exception.class.name",

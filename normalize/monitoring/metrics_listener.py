@@ -213,7 +213,7 @@ class MetricsListener(StreamingQueryListener):
         if query is None:
             return
         if progress.resync:
-            self._set_resync(query, progress)
+            self._set_one("table_resync", (query, table, progress.resync), progress.resync_left)
             return
         for condition, number in progress.bad.items():
             self._counters["table_bad_records"].labels(query, table, condition).inc(number)
@@ -221,24 +221,19 @@ class MetricsListener(StreamingQueryListener):
             self._gauges["unused_masks"].labels(query).set(progress.unused_masks)
         if not table:
             return
-        self._counters["table_records"].labels(query, table).inc(progress.records)
-        self._counters["table_rows"].labels(query, table).inc(progress.rows)
-        self._counters["table_schema_changes"].labels(query, table).inc(progress.schema_changes)
-        self._counters["table_missed_records"].labels(query, table).inc(progress.missed)
+        for name, number in (
+            ("table_records", progress.records),
+            ("table_rows", progress.rows),
+            ("table_schema_changes", progress.schema_changes),
+            ("table_missed_records", progress.missed),
+        ):
+            self._counters[name].labels(query, table).inc(number)
         self._gauges["table_stopped"].labels(query, table).set(progress.stopped)
         self._gauges["table_open_questions"].labels(query, table).set(progress.open_questions)
-        self._set_writer(query, progress)
+        if progress.writer:
+            self._set_one("table_writer", (query, table, progress.writer, progress.reason), 1)
         for of, seconds in progress.lag.items():
             self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
-
-    def _set_resync(self, query: str, progress: TableProgress) -> None:
-        labels = query, progress.table, progress.resync
-        self._set_one("table_resync", labels, progress.resync_left)
-
-    def _set_writer(self, query: str, progress: TableProgress) -> None:
-        if progress.writer:
-            labels = query, progress.table, progress.writer, progress.reason
-            self._set_one("table_writer", labels, 1)
 
     def _set_one(self, name: str, labels: tuple[str, ...], value: float) -> None:
         """Set a gauge that a table has once: the one with its earlier labels goes."""

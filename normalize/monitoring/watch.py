@@ -191,8 +191,8 @@ class Watch:
         """
         self.records += len(decoded)
         counts: Counter[str] = Counter()
-        for place in sample(decoded, len(records.values[0] or b"")):
-            record = records.record(place)
+        for index in sample(decoded, len(records.values[0] or b"")):
+            record = records.record(index)
             try:
                 differing = self.decoder.compare_names(record.key, record.value, record.headers)
             except Exception:
@@ -291,11 +291,11 @@ def sample(decoded: Sequence[Sequence[Any]], size: int) -> list[int]:
     )
     count = min(most, len(decoded))
     bounds = [index * len(decoded) // count for index in range(count + 1)] if count else []
-    places = [
-        next((place for place in range(start, end) if decoded[place]), None)
+    firsts = [
+        next((index for index in range(start, end) if decoded[index]), None)
         for start, end in pairwise(bounds)
     ]
-    return [place for place in places if place is not None]
+    return [index for index in firsts if index is not None]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from cdc_formats.errors import missing_dependency
 try:
     from .events import Event
     from .job import Job, check_job, job_schema, read_job
-    from .resync import resync_job
-    from .supervise import maintain_job, run_job
+    from .supervise import maintain_job, resync_job, run_job
 except ImportError as error:
     raise missing_dependency(error, "run") from None
 

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -245,15 +245,15 @@ def _with_nearest(text: str) -> str:
     unknown = _UNKNOWN.fullmatch(text)
     if unknown is None:
         return text
-    name, place = unknown[1], unknown[2] or "$"
+    name, path = unknown[1], unknown[2] or "$"
     parts = _parts()
-    own = next((kind for path, kind in parts.items() if place == path), None)
+    own = parts.get(path)
     near = get_close_matches(name, () if own is None else own.__struct_fields__, 1)
-    other_paths = [path for path, kind in parts.items() if name in kind.__struct_fields__]
+    other_paths = [other for other, kind in parts.items() if name in kind.__struct_fields__]
     hint = f": did you mean `{near[0]}`?" if near else ""
     if other_paths:
         hint = f" there, but at `{other_paths[0].replace('[...]', '.NAME')}`"
-    return f"`{name}` at `{place}` is not an option{hint}"
+    return f"`{name}` at `{path}` is not an option{hint}"
 
 
 @cache
@@ -264,7 +264,7 @@ def _parts() -> dict[str, type[msgspec.Struct]]:
         "$.tables[...]": _table(),
         "$.target": _target(),
         **{f"$.target.{name}": kind for name, kind in _targets().items()},
-        **{f"$.{place}.maintenance": Maintenance for place in _MAINTAINED},
+        **{f"$.{path}.maintenance": Maintenance for path in _MAINTAINED},
         "$.trigger": Trigger,
         "$.restart": Restart,
         "$.topic": TopicPattern,
@@ -289,25 +289,23 @@ def _target() -> type[msgspec.Struct]:
 
 def _struct_of(kind: type[Any], **names: Any) -> type[msgspec.Struct]:
     """Return a dataclass as a struct, which refuses unknown fields."""
-    hints, parts = get_type_hints(kind, localns=names), list[Any]()
-    for each in fields(kind):
-        if not each.init:
-            continue
-        if each.default_factory is not MISSING:
-            default: Any = msgspec.field(default_factory=each.default_factory)
-            parts.append((each.name, hints[each.name], default))
-        elif each.default is not MISSING:
-            parts.append((each.name, hints[each.name], each.default))
-        else:
-            parts.append((each.name, hints[each.name]))
+    hints = get_type_hints(kind, localns=names)
+    parts = [(each.name, hints[each.name], _field(each)) for each in fields(kind) if each.init]
     return msgspec.defstruct(kind.__name__, parts, kw_only=True, forbid_unknown_fields=True)
+
+
+def _field(of: Field[Any]) -> Any:
+    """Return a field with the default of a dataclass's; it is required without one."""
+    defaults: dict[str, Any] = {"default": of.default, "default_factory": of.default_factory}
+    return msgspec.field(
+        **{name: default for name, default in defaults.items() if default is not MISSING}
+    )
 
 
 @cache
 def _file() -> type[msgspec.Struct]:
     """Return the struct of a job file."""
-    places = {"SparkSession": Any, "DataStreamWriter": Any}
-    hints = get_type_hints(sync_database, localns=places)
+    hints = get_type_hints(sync_database, localns={"SparkSession": Any, "DataStreamWriter": Any})
     parts: list[Any] = [
         ("topic", str | list[str] | TopicPattern | None, None),
         ("format", str),
@@ -315,12 +313,11 @@ def _file() -> type[msgspec.Struct]:
         ("tables", dict.__class_getitem__((str, _table())), msgspec.field(default_factory=dict)),
         ("mode", hints["mode"], "FAILFAST"),
     ]
-    for name, parameter in inspect.signature(sync_database).parameters.items():
-        if name not in _OF_THE_CALL:
-            required = parameter.default is inspect.Parameter.empty
-            parts.append(
-                (name, hints[name]) if required else (name, hints[name], parameter.default)
-            )
+    parts += [
+        (name, hints[name], *(() if each.default is each.empty else (each.default,)))
+        for name, each in inspect.signature(sync_database).parameters.items()
+        if name not in _OF_THE_CALL
+    ]
     parts += [
         ("checkpoint_location", str),
         ("name", str, ""),
@@ -349,14 +346,10 @@ def open_questions(content: Any, path: str = "") -> list[str]:
     return [path] if content == QUESTION else []
 
 
-def _asking(content: Any) -> Any:
-    """Return the parts of a job file that can have questions."""
-    parts = content.items() if isinstance(content, dict) else ()
-    return {name: part for name, part in parts if name in _ASKING}
-
-
 def _job(content: Any) -> Job:
-    if questions := open_questions(_asking(content)):
+    parts = content if isinstance(content, dict) else {}
+    asking = {name: part for name, part in parts.items() if name in _ASKING}
+    if questions := open_questions(asking):
         more = f" and {len(questions) - _MOST_SHOWN} more" if len(questions) > _MOST_SHOWN else ""
         raise ArgumentError(
             f"{len(questions)} of its questions have no answer, {', '.join(questions[:_MOST_SHOWN])}"
@@ -383,7 +376,10 @@ def _job(content: Any) -> Job:
         check_location(name, getattr(file, name))
     as_format(arguments["format"], arguments["format_options"])
     reader_options(arguments["topic"], arguments["options"])
-    settings = {name: _setting(value) for name, value in own.pop("spark").items()}
+    settings = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in own.pop("spark").items()
+    }
     return Job(arguments=arguments, spark=settings, **own)
 
 
@@ -396,10 +392,6 @@ def _compiled(topic: TopicPattern) -> re.Pattern[str]:
         ) from None
 
 
-def _setting(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _database(target: Any) -> Database:
     chosen = [name for name in _DATABASES if getattr(target, name) is not None]
     if len(chosen) != 1:
@@ -410,11 +402,11 @@ def _database(target: Any) -> Database:
     return made
 
 
-def _made(kind: Callable[..., Any], options: msgspec.Struct, place: str) -> Any:
+def _made(kind: Callable[..., Any], options: msgspec.Struct, path: str) -> Any:
     try:
         return kind(**{name: getattr(options, name) for name in options.__struct_fields__})
     except ChangelogError as error:
-        raise ArgumentError(f"{error.args[0]} - at `$.{place}`") from None
+        raise ArgumentError(f"{error.args[0]} - at `$.{path}`") from None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -463,13 +455,14 @@ def check_job(job: Job) -> Iterator[Finding]:
     _check_tables(job, format)
     tables = arguments["tables"]
     yield Finding(True, f"the format {format.identifier}, and the types of {len(tables)} tables")
-    yield from _kafka(job, format)
-    yield from _checked_target(arguments["target"])
-    for name, location in (
-        ("schema_location", arguments["schema_location"]),
-        ("checkpoint_location", job.checkpoint_location),
-    ):
-        yield _folder(name, location)
+    yield _kafka(job, format)
+    target = arguments["target"]
+    if isinstance(target, JdbcDatabase):
+        yield Finding(False, f"the target {target.url}, to which only Spark's driver connects")
+    else:
+        yield _folder("the target", target.name)
+    yield _folder("schema_location", arguments["schema_location"])
+    yield _folder("checkpoint_location", job.checkpoint_location)
     yield Finding(
         False, "what Spark reads: packages, settings, conditions (where), existing tables and files"
     )
@@ -483,7 +476,7 @@ def _check_tables(job: Job, format: Format) -> None:
             raise ArgumentError(f"tables.{name}: {error.args[0]}") from None
 
 
-def _kafka(job: Job, format: Format) -> Iterator[Finding]:
+def _kafka(job: Job, format: Format) -> Finding:
     arguments = job.arguments
     options = reader_options(arguments["topic"], arguments["options"])
     selection = Selection.of(
@@ -496,18 +489,10 @@ def _kafka(job: Job, format: Format) -> Iterator[Finding]:
         error_excerpt=format.error_excerpt,
     )
     if sampled is None:
-        yield Finding(False, "the broker, the login and the topics: see the warning")
-    else:
-        topics = ", ".join(sampled.topics) or "no topic matches the pattern yet"
-        records = len(sampled.oldest) + len(sampled.newest)
-        yield Finding(True, f"the broker and the login; topics: {topics}; {records} records read")
-
-
-def _checked_target(target: Any) -> Iterator[Finding]:
-    if isinstance(target, JdbcDatabase):
-        yield Finding(False, f"the target {target.url}, to which only Spark's driver connects")
-    else:
-        yield _folder("the target", target.name)
+        return Finding(False, "the broker, the login and the topics: see the warning")
+    topics = ", ".join(sampled.topics) or "no topic matches the pattern yet"
+    records = len(sampled.oldest) + len(sampled.newest)
+    return Finding(True, f"the broker and the login; topics: {topics}; {records} records read")
 
 
 def _folder(name: str, location: str) -> Finding:

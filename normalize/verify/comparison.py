@@ -12,8 +12,8 @@ A range is one of the hash of a key, so that both sides divide keys in the same 
 collation a database orders text by.
 
 Both sides are equal for a key if the target has the row that the source has at the position of its
-snapshot. That is a fact about two contents. It needs no knowledge of what the target has applied. A
-key that differs is not a fact yet: the target may be behind, or ahead. Such keys are read again,
+snapshot. That depends on the two rows alone, and not on what the target has applied. A key that
+differs is not known to be different: the target may be behind, or ahead. Such keys are read again,
 the source first. A key is *different* if it still differs after its source row did not change for
 the longest time that the target may be behind. If its source row keeps changing, nothing is known
 about it.

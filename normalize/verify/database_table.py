@@ -212,7 +212,7 @@ class DatabaseTable:
                     for row in described
                 ]
         key = sorted(
-            (int(place), str(name)) for name, _, _, place in described if place is not None
+            (int(number), str(name)) for name, _, _, number in described if number is not None
         )
         return tuple(columns), tuple(name for _, name in key)
 
@@ -355,11 +355,16 @@ def keys_condition(
 ) -> str:
     """Return the condition of rows that have one of the keys."""
     operands = [connection.dialect.name(column.name) for column in columns]
-    literal, can_have = _mysql_literal, _is_value
-    if not isinstance(connection.dialect, MySql):
-        operands = list(map(_postgres_operand, operands, columns))
-        literal, can_have = _postgres_literal, _can_have
-    listed = [key for key in keys if all(map(can_have, columns, key))]
+    if isinstance(connection.dialect, MySql):
+        literal = _mysql_literal
+        listed = [key for key in keys if None not in key]
+    else:
+        literal = _postgres_literal
+        listed = [key for key in keys if all(map(_can_have, columns, key))]
+        operands = [
+            name if column.kind in _LITERALS else f"CAST({name} AS text)"
+            for name, column in zip(operands, columns, strict=True)
+        ]
     nulls = [f"{operand} IS NULL" for operand in operands] if None in chain(*keys) else []
     tuples = ", ".join(f"({', '.join(map(literal, columns, key))})" for key in listed)
     condition = [f"({', '.join(operands)}) IN ({tuples})"] if listed else []
@@ -371,14 +376,6 @@ def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:
         return f"x'{text}'"
     # As hexadecimal digits it means the same in every sql_mode.
     return f"_utf8mb4 x'{str(text).encode().hex()}'"
-
-
-def _postgres_operand(name: str, column: DatabaseColumn) -> str:
-    return name if column.kind in _LITERALS else f"CAST({name} AS text)"
-
-
-def _is_value(column: DatabaseColumn, text: str | None) -> bool:
-    return text is not None
 
 
 def _can_have(column: DatabaseColumn, text: str | None) -> bool:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from capture.chunk import rows_of_keys
 from capture.options import CaptureOptions, read_options
 from capture.rows import METADATA, ROW_KIND, spark_ddl
-from capture.select import rows_of_keys
 from capture.server import run_query
 from capture.source import ChangelogReader, ReadAllAvailable, arrow_schema
 from capture.table import Table, TableId, read_table

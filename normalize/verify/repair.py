@@ -208,7 +208,7 @@ def merge_source_rows(
         return changes(rows.dropDuplicates(key_texts), "-D", of_target=True)
 
     def write(rows: DataFrame, deleted: str | None = None) -> None:
-        # A key has one row: its place in any order is the same.
+        # A key has one row: any order is right.
         ordered = rows.withColumn(_ORDER, F.lit(0))
         columns = [column.target_name for column in comparison.columns]
         apply_batch(

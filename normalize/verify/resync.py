@@ -124,7 +124,7 @@ def _load(
     with read.snapshot() as snapshot:
         values = [F.expr(value(name)).alias(name) for name in columns]
         changes: DataFrame = snapshot.rows.select(F.lit("+U").alias(ROW_KIND), *values)
-        # Each key has one row: its place in any order is the same.
+        # Each key has one row: any order is right.
         rows = selected(changes, policy.where, policy.select).withColumn(_ORDER, F.lit(0))
         apply_batch(
             rows,

@@ -113,7 +113,7 @@ class Verification:
     def __str__(self) -> str:
         result = {True: "equal", False: "NOT equal", None: "not known"}[self.equal]
         lines = [f"{result}: {self.target} and {self.source} at {self.position}"]
-        lines += [f"  {name:<15}  {text}" for name, text in self._facts().items() if text]
+        lines += [f"  {name:<15}  {text}" for name, text in self._summary().items() if text]
         lines += [f"    {difference}" for difference in self.differences]
         differing = sum(self.counts.values())
         if differing > len(self.differences) > 0:
@@ -121,8 +121,8 @@ class Verification:
         lines.append(f"  took             {self.seconds:.1f} s")
         return "\n".join(lines)
 
-    def _facts(self) -> dict[str, str]:
-        """Return the facts of the summary; empty texts are not shown."""
+    def _summary(self) -> dict[str, str]:
+        """Return the lines of the text; empty ones are not shown."""
         at = f", last at {self.rechecked_position}" if self.rechecked_position else ""
         least = "" if self.is_complete else "at least "
         incomplete = (

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from capture.chunk import Selector
 from capture.errors import ConnectionLostError, ServerUnavailableError
 from capture.options import read_options
-from capture.select import Selector
 from capture.server import Server, connect, run_query
 from capture.tables import read_tables
 from tests.support.servers.local_source import SMALL, EncryptedSource, LocalSource, Stream

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 from capture.binlog import LogReader
-from capture.chunk import Chunk, read_chunks
+from capture.chunk import Chunk, read_chunks, rows_of
 from capture.errors import SchemaChangedError, ServerNotReadyError
 from capture.options import read_options
-from capture.select import rows_of
 from capture.server import LogPosition, Server, connect, run_query
 from capture.source import MySqlChangelog
 from capture.table import KeyRange

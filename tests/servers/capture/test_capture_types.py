@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from capture.chunk import Selector
 from capture.errors import BinlogError
 from capture.options import read_options
-from capture.select import Selector
 from capture.server import connect
 from capture.tables import read_tables
 from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream

@@ -186,7 +186,9 @@ MAY_IMPORT = {
     ),
     "cdc_formats.values": "cdc_formats",
     "normalize.aggregates": "core dataframe",
-    "normalize.api": ("arguments core dataframe decode encode kafka plan query spark_versions"),
+    "normalize.api": (
+        "arguments core dataframe decode encode kafka query spark_versions stage_options"
+    ),
     "normalize.arguments": "",
     "normalize.checkpoint": "spark core dataframe decode engines monitoring worker",
     "normalize.core": "",
@@ -198,8 +200,7 @@ MAY_IMPORT = {
     "normalize.kafka": "arguments core",
     "normalize.local_kafka": "",
     "normalize.monitoring": "spark core",
-    "normalize.plan": "stage_options",
-    "normalize.query": "arguments core dataframe decode engines kafka monitoring plan stage_options",
+    "normalize.query": "arguments core dataframe decode engines kafka monitoring stage_options",
     "normalize.run": "arguments decode kafka monitoring session spark tables verify",
     "normalize.session": "local_kafka spark spark_versions",
     "normalize.spark": "",

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_cli.formats import option_groups
-from cdc_cli.manual import manual
+from cdc_cli.formats import manual, option_groups
 from cdc_formats.registry import BUILT_IN, format_class
 from tests.support.commands import Terminal, cdc, quick
 from tests.support.distributions import install

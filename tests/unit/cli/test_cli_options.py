@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from cdc_cli.arguments import FileError, connection, make_format, pairs
-from cdc_cli.reading import Start
+from cdc_cli.topic import Start
 from cdc_formats.errors import ArgumentError, FormatOptionError
 from tests.support.commands import cdc, quick
 

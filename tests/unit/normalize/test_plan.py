@@ -6,9 +6,10 @@ import pytest
 
 from cdc_formats import ChangelogMode, get_format
 from cdc_formats.errors import ArgumentError
+from cdc_formats.events import RowKind
 from normalize.api import explain_changelog
-from normalize.plan import make_plan
 from normalize.query import ChangelogNormalize
+from normalize.stage_options import make_plan
 
 UPSERT = get_format("upsert-kafka").changelog_mode
 CHANGELOG = ChangelogMode.all()
@@ -43,7 +44,8 @@ def test_the_stage_is_placed_like_in_flinks_plans(
     source, duplicates, consumer, normalize, makes_before, drops_before
 ):
     plan = make_plan(source, ["id"], consumer, duplicates)
-    assert (plan.normalize, plan.generate_update_before, plan.drop_update_before) == (
+    adds_before = plan.normalize and plan.mode.contains(RowKind.UPDATE_BEFORE)
+    assert (plan.normalize, adds_before, plan.drop_update_before) == (
         normalize,
         makes_before,
         drops_before,
