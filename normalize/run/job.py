@@ -346,15 +346,19 @@ def open_questions(content: Any, path: str = "") -> list[str]:
     return [path] if content == QUESTION else []
 
 
-def _job(content: Any) -> Job:
-    parts = content if isinstance(content, dict) else {}
-    asking = {name: part for name, part in parts.items() if name in _ASKING}
-    if questions := open_questions(asking):
+def _require_answers(content: Any) -> None:
+    """Raise an error if a part of a job file that can have questions has one without an answer."""
+    parts = content.items() if isinstance(content, dict) else ()
+    if questions := open_questions({name: part for name, part in parts if name in _ASKING}):
         more = f" and {len(questions) - _MOST_SHOWN} more" if len(questions) > _MOST_SHOWN else ""
         raise ArgumentError(
             f"{len(questions)} of its questions have no answer, {', '.join(questions[:_MOST_SHOWN])}"
             f'{more}: replace each "{QUESTION}" by a type, by the value of an option, or by {AS_IS}'
         )
+
+
+def _job(content: Any) -> Job:
+    _require_answers(content)
     file: Any = msgspec.convert(content, _file())
     own = {each.name: getattr(file, each.name) for each in fields(Job) if each.name != "arguments"}
     rest = set(file.__struct_fields__) - own.keys() - {"target", "tables", "topic"}
